@@ -1,0 +1,176 @@
+//! The intermediate representation: what every rank does, in chunks and peers.
+//!
+//! A [`Program`] belongs to one rank; a [`Schedule`] is the programs of all ranks. A program is a list of [`Op`]s per
+//! channel that the executor *repeats over pieces*: a chunk longer than a slot is cut into pieces, and iteration `k`
+//! runs the whole list on piece `k` of every chunk. So the length of a program does not depend on the message.
+//!
+//! Two kinds of ops live side by side. *Message ops* (`Send`, `Recv`...) go through connections; each moves one piece
+//! and takes one slot of its connection; credits belong to the connection. *Direct ops* (`Move`, `Signal`, `Wait`)
+//! touch the mapped memory of peers; a program that uses them starts with a rendezvous of all ranks (the executor's
+//! entry barrier), after which every rank may read and write what the schedule says.
+//!
+//! It knows no bytes, no types and no transports.
+
+use oxccl_types::Collective;
+
+/// Number of a rank in its communicator.
+pub type Rank = u32;
+
+/// What a schedule is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// The collective.
+    pub collective: Collective,
+    /// Number of ranks.
+    pub ranks: Rank,
+    /// Root; 0 where the collective has none.
+    pub root: Rank,
+    /// Number of independent lanes.
+    pub channels: u32,
+    /// Whether input and output overlap as the collective's in-place rule says.
+    pub in_place: bool,
+}
+
+/// Which memory a chunk lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Buffer {
+    /// The caller's send buffer: raw contributions.
+    Input,
+    /// The caller's receive buffer.
+    Output,
+    /// Memory of the communicator that every local rank has mapped. It has two halves; iteration `k` uses half
+    /// `k % 2`. `block` numbers the slots of a half.
+    Scratch,
+}
+
+/// Part `part` of `parts` of a block. A block of Input or Output is `count` elements (alltoallv: the count for that
+/// peer); block `b` follows block `b - 1`. For Scratch, `block` is a slot and `part / parts` only gives the length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Chunk {
+    /// Which memory.
+    pub buffer: Buffer,
+    /// Block, or slot of Scratch.
+    pub block: u32,
+    /// Index of the part, below `parts`.
+    pub part: u32,
+    /// Number of equal parts the block is cut into.
+    pub parts: u32,
+}
+
+/// A chunk in the memory of `rank`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Whose memory.
+    pub rank: Rank,
+    /// Which chunk of it.
+    pub chunk: Chunk,
+}
+
+/// One step of a rank. `op` stands for the collective's reduction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Send a piece of `src` to `to`. The source may be overwritten once the op is done.
+    Send { to: Rank, src: Chunk },
+    /// Receive a piece from `from` into `dst`.
+    Recv { from: Rank, dst: Chunk },
+    /// `dst = op(received, src)`.
+    RecvReduce { from: Rank, src: Chunk, dst: Chunk },
+    /// `x = op(received, src)`; send `x`; store it in `dst` if there is one.
+    RecvReduceSend { from: Rank, to: Rank, src: Chunk, dst: Option<Chunk> },
+    /// Receive into `dst` and send the same on.
+    RecvCopySend { from: Rank, to: Rank, dst: Chunk },
+    /// Local copy; nothing to do when both are the same memory (in place).
+    Copy { src: Chunk, dst: Chunk },
+    /// Local `dst = op(a, b)`; `dst` may be `a` or `b`.
+    Reduce { a: Chunk, b: Chunk, dst: Chunk },
+    /// Read `srcs` in the mapped memory of their ranks, combine them with `op` (rounding once), store to all `dsts`.
+    /// A source may be the same memory as a destination; partial overlap is a defect.
+    Move { srcs: Vec<Place>, dsts: Vec<Place> },
+    /// Raise my epoch of this channel by one; everything I did before is visible to whoever waits for it.
+    Signal,
+    /// Wait until `rank` has signalled `epoch` times (counted from 1) in this iteration of this channel.
+    Wait { rank: Rank, epoch: u32 },
+}
+
+/// What one rank does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    /// The rank.
+    pub rank: Rank,
+    /// Ops of each channel. Channels run independently of each other.
+    pub channels: Vec<Vec<Op>>,
+    /// Slots of Scratch that one channel uses in a half. The same on every rank.
+    pub scratch_slots: u32,
+    /// Signals of one iteration of the rank that signals most. The same on every rank.
+    pub epochs: u32,
+}
+
+/// The programs of all ranks: for the verifier, the oracle, the simulator and drawings only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// What it is for.
+    pub shape: Shape,
+    /// Name of the algorithm that made it.
+    pub algorithm: &'static str,
+    /// One program per rank, by rank.
+    pub programs: Vec<Program>,
+}
+
+/// What an algorithm needs of the ranks' memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Needs {
+    /// Connections only: works between any ranks.
+    Messages,
+    /// Every rank has mapped the Input and Output of every other (all on one machine, memory of the device).
+    MappedUser,
+    /// Every rank has mapped the Scratch of every other (all on one machine, any memory).
+    MappedScratch,
+}
+
+impl Chunk {
+    /// A whole block of `buffer`.
+    pub const fn whole(buffer: Buffer, block: u32) -> Chunk {
+        Chunk { buffer, block, part: 0, parts: 1 }
+    }
+}
+
+impl Program {
+    /// Whether the program touches peers' memory and therefore starts with a rendezvous.
+    pub fn is_direct(&self) -> bool {
+        self.channels.iter().flatten().any(|o| matches!(o, Op::Move { .. } | Op::Signal | Op::Wait { .. }))
+    }
+}
+
+/// Elements `[start, end)` of part `part` of `parts` of a block of `len` elements. Boundaries are multiples of
+/// `align` elements except the last, so parts differ by at most `align`; late parts of a short block are empty.
+pub fn part_range(len: u64, part: u32, parts: u32, align: u64) -> std::ops::Range<u64> {
+    let cells = len.div_ceil(align);
+    let at = |p: u32| {
+        let cell = (u128::from(cells) * u128::from(p) / u128::from(parts)) as u64;
+        cell.saturating_mul(align).min(len)
+    };
+    at(part)..at(part + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_a_block_without_gap_or_overlap() {
+        for len in [0u64, 1, 15, 16, 17, 1000, u64::from(u32::MAX) * 7] {
+            for parts in 1..9 {
+                for align in [1, 16] {
+                    let mut end = 0;
+                    for p in 0..parts {
+                        let r = part_range(len, p, parts, align);
+                        assert_eq!(r.start, end);
+                        assert!(r.end >= r.start);
+                        end = r.end;
+                    }
+                    assert_eq!(end, len);
+                }
+            }
+        }
+    }
+}

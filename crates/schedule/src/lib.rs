@@ -1,0 +1,7 @@
+//! Algorithms as values: schedules, their symbolic oracle, verifier, cost model, simulator and selection.
+//!
+//! Pure: no I/O, no clock, no environment, no unsafe. It knows chunks and peers; it does not know bytes in memory,
+//! transports, devices or threads.
+#![forbid(unsafe_code)]
+
+pub mod ir;
