@@ -68,6 +68,7 @@ pub struct Place {
 
 /// One step of a rank. `op` stands for the collective's reduction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants' texts say what the fields are")]
 pub enum Op {
     /// Send a piece of `src` to `to`. The source may be overwritten once the op is done.
     Send { to: Rank, src: Chunk },
