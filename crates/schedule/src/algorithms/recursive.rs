@@ -35,7 +35,7 @@ impl Fold {
     pub(super) fn role(&self, r: Rank) -> Role {
         if r >= 2 * self.extra {
             Role::Host { v: r - self.extra, guest: None }
-        } else if r % 2 == 0 {
+        } else if r.is_multiple_of(2) {
             Role::Host { v: r / 2, guest: Some(r + 1) }
         } else {
             Role::Guest { host: r - 1 }
