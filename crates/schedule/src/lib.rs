@@ -4,4 +4,7 @@
 //! transports, devices or threads.
 #![forbid(unsafe_code)]
 
+pub mod algorithms;
 pub mod ir;
+
+pub use algorithms::{ALGORITHMS, Algorithm};
