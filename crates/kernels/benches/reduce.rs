@@ -1,0 +1,2 @@
+//! Throughput of the reduction loops.
+fn main() {}
