@@ -1,6 +1,5 @@
 //! Parking threads on words of shared memory, across processes.
 
-use std::io;
 use std::time::Duration;
 
 use crate::sync::{Ordering, SharedU32, fence};
@@ -25,7 +24,7 @@ pub fn wait(word: &SharedU32, expected: u32, timeout: Duration) -> Parked {
     // the private flag: the word is found by its page, so processes may map it at different addresses.
     let r = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const time) };
     match r {
-        -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) => Parked::TimedOut,
+        -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT) => Parked::TimedOut,
         _ => Parked::Woken,
     }
 }

@@ -1,7 +1,7 @@
 //! Handles on processes that tell of their end whatever happens to their number.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -43,6 +43,36 @@ pub fn alive(pidfd: &impl AsFd) -> bool {
     !matches!(wait_any(&[pidfd.as_fd()], Duration::ZERO), Ok(Some(_)))
 }
 
+/// The number that the process has in our pid namespace; `None` when it ended or has none here.
+pub fn pid_of(pidfd: &impl AsFd) -> Option<u32> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let number = text.lines().find_map(|l| l.strip_prefix("Pid:"))?.trim().parse::<i64>().ok()?;
+    u32::try_from(number).ok().filter(|n| *n > 0)
+}
+
+/// Runs `f` with all signals of this thread blocked: threads started by it never run the application's handlers.
+pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    /// Restores the mask, also when `f` panics.
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the set was filled by pthread_sigmask.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+        }
+    }
+    // SAFETY: a zeroed sigset_t is a valid (empty) set; both calls get pointers to our own sets.
+    let old = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        old
+    };
+    let _restore = Restore(old);
+    f()
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -54,10 +84,12 @@ mod tests {
         let handles = [pidfd_of_self().unwrap(), pidfd_open(child.id()).unwrap()];
         assert!(alive(&handles[0]) && alive(&handles[1]));
         assert_eq!(wait_any(&handles, Duration::from_millis(1)).unwrap(), None);
+        assert_eq!(pid_of(&handles[1]), Some(child.id()));
         child.kill().unwrap();
         assert_eq!(wait_any(&handles, Duration::from_secs(20)).unwrap(), Some(1));
         assert!(!alive(&handles[1]));
         child.wait().unwrap();
+        assert_eq!(pid_of(&handles[1]), None);
         assert!(pidfd_open(child.id()).is_err());
         assert!(pidfd_open(u32::MAX).is_err());
     }
