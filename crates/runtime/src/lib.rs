@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The runtime of a communicator.
+
+pub mod transport;
