@@ -182,7 +182,11 @@ pub const REFUSAL_BYTES: usize = 768;
 
 /// `text` cut to [`REFUSAL_BYTES`] at a character boundary.
 fn refusal(text: &str) -> &str {
-    &text[..text.floor_char_boundary(REFUSAL_BYTES)]
+    let mut end = text.len().min(REFUSAL_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The error of a receive without room.

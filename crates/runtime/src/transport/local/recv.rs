@@ -127,7 +127,8 @@ impl LocalReceiver {
     unsafe fn read_sender(&self, data: *const u8, dst: *mut u8, len: usize) -> Result<()> {
         let Some(pid) = self.options.pid else { return Err(self.corrupt(0)) };
         // SAFETY: by contract; the sender's side is checked by the kernel.
-        unsafe { cma::read(pid, data, dst, len) }.map_err(|e| cma::explain(&self.options.peer, pid, len, &e))
+        unsafe { oxccl_sys::cma::read(pid, dst, data as u64, len) }
+            .map_err(|e| cma::explain(&self.options.peer, len, &e))
     }
 }
 
