@@ -16,6 +16,7 @@ use oxccl_types::{Error, Result};
 
 pub mod local;
 mod ring;
+pub mod tcp;
 
 /// Travels with every piece of a message.
 #[repr(C)]
