@@ -14,9 +14,13 @@
 
 use oxccl_types::{Error, Result};
 
+#[cfg(any(all(test, not(loom)), feature = "testing"))]
+pub mod conformance;
 pub mod local;
 mod ring;
 pub mod tcp;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 /// Travels with every piece of a message.
 #[repr(C)]
