@@ -5,6 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+mod defect;
+mod engine;
 pub mod ir;
+mod memory;
+mod race;
+pub mod symbolic;
+pub mod verify;
 
 pub use algorithms::{ALGORITHMS, Algorithm};
+pub use defect::{Defect, Kind};
