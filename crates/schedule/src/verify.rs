@@ -124,10 +124,21 @@ fn check_form(s: &Schedule) -> Result<(), Defect> {
                 signals += u32::from(matches!(op, Op::Signal));
                 check_op(s, p, op, signals)
                     .map_err(|what| Defect::at_op(Kind::Malformed, s, rank, channel as u32, index, what))?;
+                if let Op::Wait { rank: other, epoch } = *op {
+                    let theirs = s.programs[other as usize].channels.get(channel).map_or(0, |l| signals_of(l));
+                    if epoch > theirs {
+                        let what = format!("rank {other} signals {theirs} times only");
+                        return Err(Defect::at_op(Kind::Deadlock, s, rank, channel as u32, index, what));
+                    }
+                }
             }
         }
     }
     Ok(())
+}
+
+fn signals_of(ops: &[Op]) -> u32 {
+    ops.iter().filter(|o| matches!(o, Op::Signal)).count() as u32
 }
 
 fn check_op(s: &Schedule, p: &Program, op: &Op, signals: u32) -> Result<(), String> {
