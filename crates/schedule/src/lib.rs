@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod cost;
 mod defect;
 mod engine;
 pub mod ir;
 mod memory;
 mod race;
+pub mod simulate;
 pub mod symbolic;
 pub mod verify;
 
