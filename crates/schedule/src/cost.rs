@@ -3,7 +3,7 @@
 //! Times are microseconds, sizes KiB. The closed forms count what the critical path does; queueing and skew are left
 //! to the simulator.
 
-use crate::algorithms::Algorithm;
+use crate::algorithms::{AHEAD, Algorithm};
 use crate::ir::{Needs, Shape};
 use oxccl_types::Collective;
 
@@ -56,7 +56,7 @@ pub struct CostModel {
     pub dram_factor: f64,
     /// Slots per connection.
     pub slots: u32,
-    /// Bytes up to which the fused protocol puts data into flag lines: time of 1 KiB of them, us.
+    /// To read 1 KiB of flag lines that carry data (the eager protocol), us.
     pub eager_us_per_kib: f64,
 }
 
@@ -175,8 +175,8 @@ const fn messages(hops: f64, ops: f64, copies: f64, reduces: f64) -> Steps {
     Steps { hops, signals: 0.0, waits: 0.0, ops, copies, reduces }
 }
 
-const fn mapped(signals: f64, waits: f64, ops: f64, copies: f64, reduces: f64) -> Steps {
-    Steps { hops: 0.0, signals, waits, ops, copies, reduces }
+const fn mapped(signals: f64, waits: f64, ops: f64, copies: f64) -> Steps {
+    Steps { hops: 0.0, signals, waits, ops, copies, reduces: 0.0 }
 }
 
 /// Predicted time in us of an operation of `bytes` (as nccl-tests counts them) by `a`, which must support `shape`.
@@ -230,11 +230,12 @@ fn levels(n: u32) -> f64 {
 
 fn tree(shape: &Shape) -> (Steps, Steps) {
     let d = levels(shape.ranks);
+    let children = if shape.ranks > 3 { 2.0 } else { 1.0 };
     match shape.collective {
         // A rank waits for the way down before it starts the next piece.
         Collective::AllReduce => both(messages(2.0 * d, 3.5 * d, 3.0 * d, 1.5 * d)),
-        Collective::Broadcast => (messages(d, 2.0 * d, 3.0 * d, 0.0), messages(0.0, 2.0, 3.0, 0.0)),
-        _ => (messages(d, 2.0 * d, 1.0, 1.5 * d), messages(0.0, 2.0, 0.0, 2.0)),
+        Collective::Broadcast => (messages(d, 2.0 * d, 3.0 * d, 0.0), messages(0.0, children, 1.0 + children, 0.0)),
+        _ => (messages(d, 2.0 * d, 1.0, 1.5 * d), messages(0.0, children, 0.0, children)),
     }
 }
 
@@ -244,18 +245,22 @@ fn exchanges(name: &str, shape: &Shape) -> (Steps, Steps) {
     let size = f64::from(1u32 << n.ilog2());
     let (d, guests) = (f64::from(n.ilog2()), f64::from(u32::from(!n.is_power_of_two())));
     let others = f64::from(n - 1);
+    let ahead = AHEAD as f64;
+    // Halving or doubling over `size` units sends 1, 2, 4... of them, `ahead` before it has to wait.
+    let waits = (0..n.ilog2()).map(|j| f64::from(1u32 << j) / ahead).map(|x| x.max(1.0)).sum::<f64>();
     both(match (name, shape.collective) {
         ("doubling", _) => messages(d + 2.0 * guests, 2.0 * d + 4.0 * guests, d + 3.0 * guests, d + guests),
         ("recursive", Collective::AllReduce) => {
             let (h, g) = (size - 1.0, size * guests);
-            messages(2.0 * (d + guests), 4.0 * h + 2.0 * g, 3.0 * h + g, h + g)
+            messages(2.0 * (waits + guests), 4.0 * h + 2.0 * g, 3.0 * h + g, h + g)
         }
         ("recursive", Collective::ReduceScatter) => {
-            messages(d + 2.0 * guests, (2.0 + guests) * others, others, (1.0 + guests) * others)
+            messages(waits + 2.0 * guests, (2.0 + guests) * others, others, (1.0 + guests) * others)
         }
-        ("recursive", _) => messages(d + 2.0 * guests, (2.0 + guests) * others, (2.0 + guests) * others + 1.0, 0.0),
+        ("recursive", _) => messages(waits + 2.0 * guests, (2.0 + guests) * others, (2.0 + guests) * others + 1.0, 0.0),
         ("pat", Collective::ReduceScatter) => messages(others, 2.0 * others, others, others),
-        _ => messages(others, 2.0 * others, 2.0 * others + 1.0, 0.0),
+        ("pat", _) => messages(others, 2.0 * others, 2.0 * others + 1.0, 0.0),
+        _ => messages((others / ahead).max(1.0), 2.0 * others, 2.0 * others + 1.0, 0.0),
     })
 }
 
@@ -267,49 +272,58 @@ fn flat(shape: &Shape) -> (Steps, Steps) {
 }
 
 fn binomial(shape: &Shape) -> (Steps, Steps) {
-    let (n, d) = (f64::from(shape.ranks), levels(shape.ranks));
+    // The root has `d` children; the longest way has one hop per bit of a relative number.
+    let (n, d, far) = (f64::from(shape.ranks), levels(shape.ranks), f64::from(shape.ranks.ilog2()));
     match shape.collective {
-        Collective::Broadcast => (messages(d, d + 1.0, 2.0 * d, 0.0), messages(0.0, d, d + 1.0, 0.0)),
-        Collective::Reduce => (messages(d, d + 1.0, 1.0, d), messages(0.0, d, 0.0, d)),
-        _ => (messages(d, n + d, n + 2.0 * d, 0.0), messages(0.0, n, n, 0.0)),
+        Collective::Broadcast => (messages(far, d + 1.0, 2.0 * d, 0.0), messages(0.0, d, d + 1.0, 0.0)),
+        Collective::Reduce => (messages(far, d + 1.0, 1.0, d), messages(0.0, d, 0.0, d)),
+        _ => (messages(far, n + far, n + 2.0 * far, 0.0), messages(0.0, n, n, 0.0)),
     }
+}
+
+/// A move of `srcs` sources to `dsts` destinations in copies: a copy reads once and writes once.
+pub(crate) fn move_copies(srcs: f64, dsts: f64) -> f64 {
+    (srcs + dsts) / 2.0
 }
 
 fn one_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     let staged = if shape.in_place { 1.0 } else { 0.0 };
+    let sum = move_copies(n, 1.0);
     both(match shape.collective {
-        Collective::AllReduce => mapped(1.0, n, 1.0 + staged, staged, n - 1.0),
-        Collective::ReduceScatter | Collective::Reduce => mapped(1.0, n, 1.0, 0.0, n - 1.0),
-        Collective::AllGather | Collective::AllToAll => mapped(1.0, n, n, n, 0.0),
-        _ => mapped(1.0, n, 1.0, 1.0, 0.0),
+        Collective::AllReduce => mapped(1.0, n, 1.0 + staged, sum + staged),
+        Collective::ReduceScatter => mapped(1.0, n, 1.0, sum),
+        Collective::Reduce => mapped(1.0, 1.0, 1.0, sum),
+        Collective::AllGather | Collective::AllToAll => mapped(1.0, n, n, n),
+        _ => mapped(1.0, n, 1.0, 1.0),
     })
 }
 
 fn two_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
-    both(match shape.collective {
-        // Each further destination costs a write, half a copy.
-        Collective::AllReduce => mapped(1.0, n, 1.0, (n - 1.0) / 2.0, n - 1.0),
-        Collective::Broadcast => mapped(1.0, n, 1.0, 1.0 + (n - 1.0) / 2.0, 0.0),
-        _ => mapped(1.0, n, 1.0, 0.0, n - 1.0),
-    })
+    let copies = match shape.collective {
+        Collective::AllReduce => move_copies(n, n),
+        _ => move_copies(n, 1.0),
+    };
+    both(mapped(1.0, n, 1.0, copies))
 }
 
 fn staged_one_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
+    let sum = move_copies(n, 1.0);
     match shape.collective {
-        Collective::AllReduce | Collective::Reduce => both(mapped(1.0, n, 2.0, 1.0, n - 1.0)),
-        Collective::ReduceScatter => both(mapped(1.0, n, n, n - 1.0, n - 1.0)),
-        Collective::AllGather => both(mapped(1.0, n, n + 1.0, n + 1.0, 0.0)),
-        Collective::AllToAll => both(mapped(1.0, n, 2.0 * n, 2.0 * n, 0.0)),
-        Collective::Broadcast => (mapped(1.0, 1.0, 2.0, 2.0, 0.0), mapped(0.0, n, 2.0, 2.0, 0.0)),
-        Collective::Gather => (mapped(1.0, n, n + 1.0, n + 1.0, 0.0), mapped(0.0, n, n, n, 0.0)),
-        _ => (mapped(1.0, n, n + 1.0, n + 1.0, 0.0), mapped(0.0, n, n, n, 0.0)),
+        Collective::AllReduce => both(mapped(1.0, n, 2.0, 1.0 + sum)),
+        // Givers copy while the root reduces the piece before.
+        Collective::Reduce => (mapped(1.0, n, 2.0, 1.0 + sum), mapped(0.0, n, 1.0, sum)),
+        Collective::ReduceScatter => both(mapped(1.0, n, n, n - 1.0 + sum)),
+        Collective::AllGather => both(mapped(1.0, n, n + 1.0, n + 1.0)),
+        Collective::AllToAll => both(mapped(1.0, n, 2.0 * n - 1.0, 2.0 * n - 1.0)),
+        Collective::Broadcast => (mapped(1.0, n, 2.0, 2.0), mapped(0.0, n, 2.0, 2.0)),
+        _ => (mapped(1.0, n, n, n), mapped(0.0, n, n, n)),
     }
 }
 
 fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
-    both(mapped(2.0, 2.0 * n, 2.0 * n, 2.0 * n - 1.5, n - 1.0))
+    both(mapped(2.0, 2.0 * n, 2.0 * n, 2.0 * (n - 1.0) + move_copies(n, 2.0)))
 }

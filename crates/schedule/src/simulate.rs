@@ -9,7 +9,7 @@
 //! average (all costs of work are multiplied by their number).
 
 use crate::algorithms::Algorithm;
-use crate::cost::{CostModel, Link, Rates};
+use crate::cost::{CostModel, Link, Rates, move_copies};
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
 use std::collections::{HashMap, VecDeque};
 
@@ -217,13 +217,11 @@ impl<'a> Lane<'a> {
             Op::Recv { dst, .. } => each + kib(dst) * copy,
             Op::RecvReduce { src, .. } | Op::RecvReduceSend { src, .. } => each + kib(src) * reduce,
             Op::RecvCopySend { dst, .. } => each + 2.0 * kib(dst) * copy,
-            Op::Copy { src, .. } if self.in_place(op) => 0.0 * kib(src),
+            Op::Copy { .. } if self.in_place(op) => 0.0,
             Op::Copy { src, .. } => each + kib(src) * copy,
             Op::Reduce { a, .. } => each + kib(a) * reduce,
             Op::Move { srcs, dsts } => {
-                let more = (dsts.len() - 1) as f64 / 2.0;
-                let read = if srcs.len() > 1 { (srcs.len() - 1) as f64 * reduce } else { copy };
-                each + kib(&srcs[0].chunk) * (read + more * copy)
+                each + kib(&srcs[0].chunk) * copy * move_copies(srcs.len() as f64, dsts.len() as f64)
             }
             Op::Signal | Op::Wait { .. } => self.rates.wait,
         }

@@ -93,11 +93,14 @@ fn sampled_up_to_256_ranks() {
     }
 }
 
-/// The slots that the table states are needed: a ring of fused ops gets stuck with one less.
+/// The slots that the table states are needed: with one less, some number of ranks gets stuck.
 #[test]
 fn min_slots_is_not_too_high() {
     for a in algorithms::ALGORITHMS.iter().filter(|a| a.min_slots > 1) {
-        let shape = Shape { collective: a.collectives[0], ranks: 5, root: 0, channels: 1, in_place: false };
-        assert!(deadlock_free(&a.schedule(&shape), a.min_slots - 1, PIECES).is_err(), "{}", a.name);
+        let stuck = (2..=16).any(|ranks| {
+            let shape = Shape { collective: a.collectives[0], ranks, root: 0, channels: 1, in_place: false };
+            deadlock_free(&a.schedule(&shape), a.min_slots - 1, PIECES).is_err()
+        });
+        assert!(stuck, "{}", a.name);
     }
 }
