@@ -5,6 +5,17 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod cost;
+mod defect;
+mod engine;
+pub mod explain;
 pub mod ir;
+mod memory;
+mod race;
+pub mod select;
+pub mod simulate;
+pub mod symbolic;
+pub mod verify;
 
 pub use algorithms::{ALGORITHMS, Algorithm};
+pub use defect::{Defect, Kind};

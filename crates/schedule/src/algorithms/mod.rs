@@ -23,6 +23,8 @@ mod staged_two_shot;
 pub(crate) mod tree;
 mod two_shot;
 
+pub(crate) use recursive::AHEAD;
+
 /// An algorithm: what it serves, what it needs and how it makes the program of a rank.
 pub struct Algorithm {
     /// Name, as in the environment and in drawings.
@@ -155,7 +157,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
         name: "recursive",
         collectives: &[AllReduce, ReduceScatter, AllGather],
         needs: Needs::Messages,
-        min_slots: 1,
+        min_slots: recursive::AHEAD as u32,
         doc: "recursive halving and doubling: logarithmic steps with the traffic of a ring (powers of two)",
         accepts: |_| true,
         build: recursive::program,

@@ -1,5 +1,7 @@
 //! Pairwise exchange: in round `k` every rank sends to the rank `k` ahead and receives from the rank `k` behind.
+//! A few sends run ahead, each on a connection of its own.
 
+use super::recursive::exchange;
 use super::{copy, lanes};
 use crate::ir::{Op, Program, Rank, Shape};
 
@@ -7,10 +9,8 @@ use crate::ir::{Op, Program, Rank, Shape};
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
     lanes(shape, rank, 0, 0, |l, ops| {
         ops.push(copy(l.input(l.me), l.output(l.me)));
-        for k in 1..l.n {
-            let (to, from) = (l.ahead(k), l.behind(k));
-            ops.push(Op::Send { to, src: l.input(to) });
-            ops.push(Op::Recv { from, dst: l.output(from) });
-        }
+        let send = |k| Op::Send { to: l.ahead(k), src: l.input(l.ahead(k)) };
+        let recv = |k| Op::Recv { from: l.behind(k), dst: l.output(l.behind(k)) };
+        exchange(ops, (1..l.n).map(send), (1..l.n).map(recv));
     })
 }

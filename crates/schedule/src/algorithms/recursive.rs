@@ -2,7 +2,7 @@
 //!
 //! The largest power of two of the ranks ("hosts") take part; each of the others ("guests") gives everything to its
 //! host first and gets its share last. Blocks go one by one, because a piece of a large chunk would not contain the
-//! piece of the smaller chunk that the next step needs; sends and receives alternate, so one slot is enough.
+//! piece of the smaller chunk that the next step needs; sends and receives alternate, with a few sends ahead, so that few slots are enough.
 
 use super::{Lane, copy, lanes};
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
@@ -59,9 +59,10 @@ fn group(v: u32, size: u32) -> Range<u32> {
     start..start + size
 }
 
-/// Sends `out` and receives `into` in turn.
-fn exchange(ops: &mut Vec<Op>, out: impl Iterator<Item = Op>, into: impl Iterator<Item = Op>) {
+/// Sends `out` and receives `into` in turn, `AHEAD` sends ahead so that not every message costs a way and back.
+pub(super) fn exchange(ops: &mut Vec<Op>, out: impl Iterator<Item = Op>, into: impl Iterator<Item = Op>) {
     let (mut out, mut into) = (out.fuse(), into.fuse());
+    ops.extend(out.by_ref().take(AHEAD - 1));
     loop {
         let (a, b) = (out.next(), into.next());
         if a.is_none() && b.is_none() {
@@ -70,6 +71,9 @@ fn exchange(ops: &mut Vec<Op>, out: impl Iterator<Item = Op>, into: impl Iterato
         ops.extend(a.into_iter().chain(b));
     }
 }
+
+/// Messages that an exchange may have under way; as many slots are needed where they go to one partner.
+pub(crate) const AHEAD: usize = 4;
 
 /// The program of `rank`.
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
