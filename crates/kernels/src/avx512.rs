@@ -165,27 +165,24 @@ native!(F64, 8, splat: |x| _mm512_castpd_si512(_mm512_set1_pd(x)),
     |a, b| sum: in_pd!(_mm512_add_pd, a, b), prod: in_pd!(_mm512_mul_pd, a, b),
     max: in_pd!(max_pd, a, b), min: in_pd!(min_pd, a, b));
 
-/// The operations of a type that is accumulated in f32, on `K` vectors of them.
+/// The operations of a type that is accumulated in f32, on one, two or four vectors of them.
 macro_rules! f32_operations {
-    ($k:literal) => {
+    ($($i:literal)*) => {
         #[inline(always)]
         unsafe fn splat(x: f64) -> Self::V {
             // SAFETY: the caller promises the level's features.
-            unsafe { [_mm512_set1_ps(x as f32); $k] }
+            [$({ let _ = $i; unsafe { _mm512_set1_ps(x as f32) } }),*]
         }
-        f32_operations!($k, sum, _mm512_add_ps);
-        f32_operations!($k, prod, _mm512_mul_ps);
-        f32_operations!($k, max, max_ps);
-        f32_operations!($k, min, min_ps);
+        f32_operations!(@ sum, _mm512_add_ps, $($i)*);
+        f32_operations!(@ prod, _mm512_mul_ps, $($i)*);
+        f32_operations!(@ max, max_ps, $($i)*);
+        f32_operations!(@ min, min_ps, $($i)*);
     };
-    ($k:literal, $name:ident, $f:ident) => {
+    (@ $name:ident, $f:ident, $($i:literal)*) => {
         #[inline(always)]
-        unsafe fn $name(mut a: Self::V, b: Self::V) -> Self::V {
-            for (a, b) in a.iter_mut().zip(b) {
-                // SAFETY: the caller promises the level's features.
-                *a = unsafe { $f(*a, b) };
-            }
-            a
+        unsafe fn $name(a: Self::V, b: Self::V) -> Self::V {
+            // SAFETY: the caller promises the level's features.
+            unsafe { [$($f(a[$i], b[$i])),*] }
         }
     };
 }
@@ -221,7 +218,7 @@ impl Lanes for F16 {
             _mm256_mask_storeu_epi16(p.cast(), (1 << n) - 1, half);
         }
     }
-    f32_operations!(1);
+    f32_operations!(0);
 }
 
 /// bfloat16: the even elements of a vector in one vector of f32, the odd ones in another, which takes no shuffles.
@@ -261,13 +258,24 @@ impl Bf16 {
             if _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v[0], v[1]) == 0 {
                 return rounded;
             }
-            let magnitude = _mm512_and_si512(high, _mm512_set1_epi16(0x7fff));
-            let nan = _mm512_cmpgt_epu16_mask(magnitude, _mm512_set1_epi16(0x7f80));
-            // A payload in the lower half alone would read as infinity.
-            let infinity = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f80));
-            let nan = nan | infinity & _mm512_test_epi16_mask(low, low);
-            _mm512_mask_blend_epi16(nan, rounded, _mm512_or_si512(high, _mm512_set1_epi16(0x40)))
+            Self::encode_nan(v, rounded)
         }
+    }
+
+    /// `rounded` with the NaN of `v` made quiet; out of line, or the compiler computes it every time.
+    ///
+    /// # Safety
+    /// The level's features are there.
+    #[cold]
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    unsafe fn encode_nan(v: [__m512; 2], rounded: __m512i) -> __m512i {
+        let [even, odd] = v.map(|x| _mm512_castps_si512(x));
+        let high = _mm512_mask_blend_epi16(ODD, _mm512_srli_epi32(even, 16), odd);
+        let quiet = _mm512_or_si512(high, _mm512_set1_epi16(0x40));
+        let is_nan = |x| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x));
+        let nan = _mm512_mask_blend_epi16(ODD, is_nan(v[0]), is_nan(v[1]));
+        _mm512_mask_blend_epi16(_mm512_movepi16_mask(nan), rounded, quiet)
     }
 }
 
@@ -296,7 +304,7 @@ impl Lanes for Bf16 {
         // SAFETY: the caller's promise; lanes outside the mask are not written.
         unsafe { _mm512_mask_storeu_epi8(p.cast(), mask64(2 * n), Self::encode(v)) }
     }
-    f32_operations!(2);
+    f32_operations!(0 1);
 }
 
 level_table!(
