@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::baseline::{Array, E4m3, E5m2};
+use crate::avx512_fp8::{E4m3, E5m2, Fp8};
 use crate::lanes::{Lanes, level_table};
 
 /// Whether this machine has every feature that the functions here enable.
@@ -18,7 +18,7 @@ pub(crate) fn available() -> bool {
 
 /// The lowest `bytes < 64` bytes.
 #[inline(always)]
-fn mask64(bytes: usize) -> __mmask64 {
+pub(crate) fn mask64(bytes: usize) -> __mmask64 {
     (1 << bytes) - 1
 }
 
@@ -99,7 +99,7 @@ unsafe fn mul_epi8(a: __m512i, b: __m512i) -> __m512i {
 /// # Safety
 /// The level's features are there.
 #[inline(always)]
-unsafe fn max_ps(a: __m512, b: __m512) -> __m512 {
+pub(crate) unsafe fn max_ps(a: __m512, b: __m512) -> __m512 {
     // SAFETY: the caller's promise. Where `b` is NaN, `a` stays.
     unsafe { _mm512_mask_max_ps(a, _mm512_cmp_ps_mask::<_CMP_ORD_Q>(b, b), a, b) }
 }
@@ -109,7 +109,7 @@ unsafe fn max_ps(a: __m512, b: __m512) -> __m512 {
 /// # Safety
 /// The level's features are there.
 #[inline(always)]
-unsafe fn min_ps(a: __m512, b: __m512) -> __m512 {
+pub(crate) unsafe fn min_ps(a: __m512, b: __m512) -> __m512 {
     // SAFETY: the caller's promise. Where `b` is NaN, `a` stays.
     unsafe { _mm512_mask_min_ps(a, _mm512_cmp_ps_mask::<_CMP_ORD_Q>(b, b), a, b) }
 }
@@ -173,10 +173,10 @@ macro_rules! f32_operations {
             // SAFETY: the caller promises the level's features.
             [$({ let _ = $i; unsafe { _mm512_set1_ps(x as f32) } }),*]
         }
-        f32_operations!(@ sum, _mm512_add_ps, $($i)*);
-        f32_operations!(@ prod, _mm512_mul_ps, $($i)*);
-        f32_operations!(@ max, max_ps, $($i)*);
-        f32_operations!(@ min, min_ps, $($i)*);
+        crate::avx512::f32_operations!(@ sum, _mm512_add_ps, $($i)*);
+        crate::avx512::f32_operations!(@ prod, _mm512_mul_ps, $($i)*);
+        crate::avx512::f32_operations!(@ max, max_ps, $($i)*);
+        crate::avx512::f32_operations!(@ min, min_ps, $($i)*);
     };
     (@ $name:ident, $f:ident, $($i:literal)*) => {
         #[inline(always)]
@@ -186,6 +186,8 @@ macro_rules! f32_operations {
         }
     };
 }
+
+pub(crate) use f32_operations;
 
 /// Binary16, through the conversion instructions.
 pub(crate) enum F16 {}
@@ -309,5 +311,5 @@ impl Lanes for Bf16 {
 
 level_table!(
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
-    [I8, U8, I32, U32, I64, U64, F16, F32, F64, Bf16, Array<E4m3, 16>, Array<E5m2, 16>]
+    [I8, U8, I32, U32, I64, U64, F16, F32, F64, Bf16, Fp8<E4m3>, Fp8<E5m2>]
 );
