@@ -89,26 +89,29 @@ unsafe fn block<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], at
     let step = L::N * L::SIZE;
     // SAFETY: the caller's promise; `u * step` stays inside the block.
     unsafe {
+        // Four variables rather than an array, which the compiler would leave in memory.
         let first = srcs.get_unchecked(0).add(at);
-        let mut acc = [L::load(first); UNROLL];
-        for (u, a) in acc.iter_mut().enumerate().skip(1) {
-            *a = L::load(first.add(u * step));
-        }
+        let mut a0 = L::load(first);
+        let mut a1 = L::load(first.add(step));
+        let mut a2 = L::load(first.add(2 * step));
+        let mut a3 = L::load(first.add(3 * step));
         for src in srcs.get_unchecked(1..) {
             let src = src.add(at);
-            for (u, a) in acc.iter_mut().enumerate() {
-                *a = combine::<L, OP>(*a, L::load(src.add(u * step)));
-            }
+            a0 = combine::<L, OP>(a0, L::load(src));
+            a1 = combine::<L, OP>(a1, L::load(src.add(step)));
+            a2 = combine::<L, OP>(a2, L::load(src.add(2 * step)));
+            a3 = combine::<L, OP>(a3, L::load(src.add(3 * step)));
         }
         if let Some(x) = factor {
-            for a in &mut acc {
-                *a = L::prod(*a, L::splat(x));
-            }
+            let x = L::splat(x);
+            (a0, a1, a2, a3) = (L::prod(a0, x), L::prod(a1, x), L::prod(a2, x), L::prod(a3, x));
         }
         for dst in dsts {
-            for (u, a) in acc.iter().enumerate() {
-                L::store(dst.add(at + u * step), *a);
-            }
+            let dst = dst.add(at);
+            L::store(dst, a0);
+            L::store(dst.add(step), a1);
+            L::store(dst.add(2 * step), a2);
+            L::store(dst.add(3 * step), a3);
         }
     }
 }

@@ -5,6 +5,12 @@
 //! be shared with other processes and be of any alignment, so it is never viewed through a reference. Knows nothing of
 //! ranks, schedules or transports; allocates nothing and takes no lock.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fp8;
 mod baseline;
 mod copy;
 mod divide;
@@ -13,6 +19,8 @@ mod fp8;
 mod lanes;
 #[cfg(test)]
 mod tests;
+
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use lanes::Kernels;
 use oxccl_types::{DataType, Scalar};
@@ -51,25 +59,56 @@ pub enum Post {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
 }
 
 impl Level {
-    fn kernels(self, dtype: DataType) -> &'static Kernels {
-        let table = match self {
+    fn table(self) -> &'static Table {
+        match self {
             Level::Baseline => &baseline::KERNELS,
-        };
-        &table[dtype as usize]
-    }
-
-    fn current() -> Level {
-        Level::Baseline
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => &avx2::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => &avx512::KERNELS,
+        }
     }
 
     /// The levels that this machine has, the least first.
-    #[cfg(test)]
-    fn available() -> Vec<Level> {
-        vec![Level::Baseline]
+    fn available() -> impl Iterator<Item = Level> {
+        [
+            Some(Level::Baseline),
+            #[cfg(target_arch = "x86_64")]
+            avx2::available().then_some(Level::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            avx512::available().then_some(Level::Avx512),
+        ]
+        .into_iter()
+        .flatten()
     }
+}
+
+/// The loops of a level, by `DataType as usize`.
+type Table = [Kernels; 12];
+
+/// The table of the best level, null until the first call.
+static BEST: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+
+#[inline]
+fn best() -> &'static Table {
+    // The tables are constants of the program: there is nothing to acquire.
+    let table = BEST.load(Ordering::Relaxed);
+    // SAFETY: not null means stored by `detect`, which stores the address of a static table.
+    unsafe { table.as_ref() }.unwrap_or_else(|| detect())
+}
+
+#[cold]
+fn detect() -> &'static Table {
+    let table = Level::available().last().unwrap_or(Level::Baseline).table();
+    BEST.store(std::ptr::from_ref(table).cast_mut(), Ordering::Relaxed);
+    table
 }
 
 /// Bytes of stack that hold integers between their sum and their division.
@@ -88,14 +127,14 @@ const DIVIDE_BLOCK: usize = 1024;
 #[inline]
 pub unsafe fn reduce(dtype: DataType, op: RedOp, dsts: &[*mut u8], srcs: &[*const u8], count: usize, post: Post) {
     // SAFETY: the caller's promise; the level's features were detected.
-    unsafe { reduce_at(Level::current(), dtype, op, dsts, srcs, count, post) }
+    unsafe { reduce_at(best(), dtype, op, dsts, srcs, count, post) }
 }
 
 /// # Safety
-/// As [`reduce`]; the machine has the features of `level`.
+/// As [`reduce`]; the machine has the features of `table`'s level.
 #[inline]
 unsafe fn reduce_at(
-    level: Level,
+    table: &Table,
     dtype: DataType,
     op: RedOp,
     dsts: &[*mut u8],
@@ -103,13 +142,13 @@ unsafe fn reduce_at(
     count: usize,
     post: Post,
 ) {
-    let kernel = level.kernels(dtype).reduce[op as usize];
+    let kernel = table[dtype as usize].reduce[op as usize];
     // SAFETY: the caller's promise.
     unsafe {
         match post {
             Post::MulF64(x) if dtype.is_float() => kernel(dsts, srcs, count, Some(x)),
             Post::DivInt(d) if d > 1 && !dtype.is_float() && !srcs.is_empty() => {
-                reduce_divide(level, dtype, op, dsts, srcs, count, d);
+                reduce_divide(table, dtype, op, dsts, srcs, count, d);
             }
             _ => kernel(dsts, srcs, count, None),
         }
@@ -122,7 +161,7 @@ unsafe fn reduce_at(
 /// # Safety
 /// As [`reduce_at`]; `dtype` is an integer type and `srcs` not empty.
 unsafe fn reduce_divide(
-    level: Level,
+    table: &Table,
     dtype: DataType,
     op: RedOp,
     dsts: &[*mut u8],
@@ -130,7 +169,7 @@ unsafe fn reduce_divide(
     count: usize,
     divisor: u64,
 ) {
-    let kernels = level.kernels(dtype);
+    let kernels = &table[dtype as usize];
     let mut block = [0u64; DIVIDE_BLOCK / 8];
     let block = block.as_mut_ptr().cast::<u8>();
     let bytes = count * dtype.size();
@@ -162,14 +201,14 @@ unsafe fn reduce_divide(
 #[inline]
 pub unsafe fn scale(dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
     // SAFETY: the caller's promise; the level's features were detected.
-    unsafe { scale_at(Level::current(), dst, src, count, scalar) }
+    unsafe { scale_at(best(), dst, src, count, scalar) }
 }
 
 /// # Safety
-/// As [`scale`]; the machine has the features of `level`.
+/// As [`scale`]; the machine has the features of `table`'s level.
 #[inline]
-unsafe fn scale_at(level: Level, dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
-    let kernel = level.kernels(scalar.dtype).scale;
+unsafe fn scale_at(table: &Table, dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
+    let kernel = table[scalar.dtype as usize].scale;
     // SAFETY: the caller's promise; the scalar's bytes hold one element.
     unsafe { kernel(dst, src, count, scalar.bytes.as_ptr()) }
 }

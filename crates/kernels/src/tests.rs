@@ -187,7 +187,7 @@ fn check_counts(level: Level, dtype: DataType, counts: &[usize], rng: &mut fastr
                         .collect();
                     let out: Vec<*mut u8> = dsts.iter_mut().map(Guarded::ptr).collect();
                     // SAFETY: the buffers are separate and hold `count` elements.
-                    unsafe { reduce_at(level, dtype, op, &out, &pointers[..n], count, post) };
+                    unsafe { reduce_at(level.table(), dtype, op, &out, &pointers[..n], count, post) };
                     for dst in &dsts {
                         let what = || format!("{level:?} {op:?} {post:?} {n} sources, count {count}");
                         assert_same(dtype, dst.content(), &want[..used], what);
@@ -216,7 +216,7 @@ fn check_pair(level: Level, dtype: DataType, op: RedOp, a: &[u8], b: &[u8]) {
     let mut got = vec![0; a.len()];
     // SAFETY: all three hold as many elements.
     unsafe {
-        reduce_at(level, dtype, op, &[got.as_mut_ptr()], &[a.as_ptr(), b.as_ptr()], a.len() / size, Post::None);
+        reduce_at(level.table(), dtype, op, &[got.as_mut_ptr()], &[a.as_ptr(), b.as_ptr()], a.len() / size, Post::None);
     }
     let want: Vec<u8> =
         a.chunks(size).zip(b.chunks(size)).flat_map(|(a, b)| oracle(dtype, op, &[a, b], Post::None)).collect();
@@ -244,7 +244,9 @@ fn all_half_values_keep_their_bits_and_combine_exactly() {
         for dtype in [DataType::Float16, DataType::Bfloat16] {
             let mut got = vec![0; all.len()];
             // SAFETY: both hold 65536 elements.
-            unsafe { reduce_at(level, dtype, RedOp::Sum, &[got.as_mut_ptr()], &[all.as_ptr()], 65536, Post::None) };
+            unsafe {
+                reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &[all.as_ptr()], 65536, Post::None)
+            };
             assert_same(dtype, &got, &all, || format!("{level:?} round trip"));
             for op in OPS {
                 check_pair(level, dtype, op, &all, &random(&mut rng, dtype, 65536));
@@ -269,7 +271,9 @@ fn narrow_floats_round_any_accumulator_to_nearest_even() {
             for level in Level::available() {
                 let mut got = vec![0; all.len()];
                 // SAFETY: both hold `count` elements.
-                unsafe { reduce_at(level, dtype, RedOp::Sum, &[got.as_mut_ptr()], &[all.as_ptr()], count, post) };
+                unsafe {
+                    reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &[all.as_ptr()], count, post)
+                };
                 assert_same(dtype, &got, &want, || format!("{level:?} times {factor:e}"));
             }
         }
@@ -279,7 +283,7 @@ fn narrow_floats_round_any_accumulator_to_nearest_even() {
 #[test]
 fn a_destination_may_be_a_source() {
     let mut rng = rng();
-    for (level, dtype) in Level::available().into_iter().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
         let average = posts(dtype, &mut rng)[1];
         for (count, place, post) in [3usize, 64, 1000]
             .into_iter()
@@ -298,7 +302,7 @@ fn a_destination_may_be_a_source() {
             let dsts = [other.ptr(), pointers[place]];
             let inputs: Vec<*const u8> = pointers.iter().map(|p| p.cast_const()).collect();
             // SAFETY: the buffers hold `count` elements; one destination is a source, the other is separate.
-            unsafe { reduce_at(level, dtype, RedOp::Sum, &dsts, &inputs, count, post) };
+            unsafe { reduce_at(level.table(), dtype, RedOp::Sum, &dsts, &inputs, count, post) };
             for dst in [&srcs[place], &other] {
                 assert_same(dtype, dst.content(), &want, || format!("{level:?} in place {place} of {count} {post:?}"));
                 dst.check_guards(count * size);
@@ -310,7 +314,7 @@ fn a_destination_may_be_a_source() {
 #[test]
 fn scaling_is_the_product_with_the_scalar() {
     let mut rng = rng();
-    for (level, dtype) in Level::available().into_iter().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
         for count in (0..70).chain([129, 1001]) {
             let scalar = random(&mut rng, dtype, 1);
             let mut bytes = [0; 8];
@@ -322,8 +326,8 @@ fn scaling_is_the_product_with_the_scalar() {
             let mut in_place = Guarded::new(&src, 3);
             // SAFETY: all hold `count` elements.
             unsafe {
-                scale_at(level, separate.ptr(), src.as_ptr(), count, Scalar { dtype, bytes });
-                scale_at(level, in_place.ptr(), in_place.ptr(), count, Scalar { dtype, bytes });
+                scale_at(level.table(), separate.ptr(), src.as_ptr(), count, Scalar { dtype, bytes });
+                scale_at(level.table(), in_place.ptr(), in_place.ptr(), count, Scalar { dtype, bytes });
             }
             for dst in [separate, in_place] {
                 assert_same(dtype, dst.content(), &want, || format!("{level:?} scaled by {scalar:02x?}"));
