@@ -103,8 +103,22 @@ fn parse_level(text: Option<&str>) -> u8 {
 
 fn parse_subsys(text: Option<&str>) -> u64 {
     const NAMES: [&str; 16] = [
-        "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "CALL", "PROXY", "NVLS", "BOOTSTRAP",
-        "REG", "PROFILE", "RAS",
+        "INIT",
+        "COLL",
+        "P2P",
+        "SHM",
+        "NET",
+        "GRAPH",
+        "TUNING",
+        "ENV",
+        "ALLOC",
+        "CALL",
+        "PROXY",
+        "NVLS",
+        "BOOTSTRAP",
+        "REG",
+        "PROFILE",
+        "RAS",
     ];
     let Some(text) = text else { return Subsys::INIT.0 | Subsys::BOOTSTRAP.0 | Subsys::ENV.0 };
     let (invert, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
@@ -143,7 +157,7 @@ fn short_host() -> String {
 }
 
 fn emit(s: &mut State, level: Level, text: &str) {
-    let prefix = format!("{}:{}:{} ", short_host(), std::process::id(), rustix_tid());
+    let prefix = format!("{}:{}:{} ", short_host(), std::process::id(), rustix::thread::gettid().as_raw_nonzero());
     let device = crate::device::current();
     let line = match level {
         Level::Version => format!("{text}\n"),

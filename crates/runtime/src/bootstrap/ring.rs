@@ -152,8 +152,7 @@ impl ControlRing {
             let _ = rustix::net::shutdown(&neighbour.fd, Shutdown::Write);
             // Unread input would turn the close into a reset that destroys the goodbye.
             let mut chunk = [0; 4096];
-            while matches!(rustix::net::recv(&neighbour.fd, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0)
-            {
+            while matches!(rustix::net::recv(&neighbour.fd, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0) {
             }
         }
     }

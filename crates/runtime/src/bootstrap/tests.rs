@@ -93,7 +93,6 @@ fn without_shared_memory_everyone_is_alone() {
     assert_eq!(&byte, b"x");
 }
 
-
 type Heard = Arc<Mutex<mpsc::Sender<(usize, News)>>>;
 
 fn rings(all: &[Bootstrapped], heard: &Heard) -> Vec<Option<ControlRing>> {

@@ -3,18 +3,17 @@
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use oxccl_schedule::select::AllowList;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use oxccl_sys::{Deadline, Doorbell, clock};
-use oxccl_types::{Collective, Error, Result};
+use oxccl_types::{Error, Result};
 
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
 use crate::device::{Settle, assist_any};
-use crate::exec::call::Call;
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
-use crate::exec::plan::{Choice, named};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
@@ -51,6 +50,8 @@ pub(crate) struct Core {
     pub hash: u64,
     pub key: CommKey,
     pub config: Config,
+    /// Algorithms that the user allows.
+    pub allowed: AllowList,
     pub peers: Vec<PeerInfo>,
     /// Ranks of the clique, ascending; `me` is my position in it.
     pub members: Vec<usize>,
@@ -75,7 +76,7 @@ pub(crate) struct Core {
     pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
     pub(super) inbox: Inbox,
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
-    pub(super) control: OnceLock<ControlRing>,
+    pub(super) control: Mutex<Option<ControlRing>>,
     pub(super) watches: Mutex<Vec<WatchGuard>>,
     turns: [Turns; 2],
     status: AtomicU32,
@@ -121,6 +122,14 @@ impl Bound<'_> {
     }
 }
 
+/// The user's list; names that no algorithm has are warned of and passed over.
+fn allow_list(text: &str) -> AllowList {
+    AllowList::parse(text).unwrap_or_else(|e| {
+        log::info(log::Subsys::TUNING, &format!("OXCCL_ALGO/NCCL_ALGO={text}: {e}; all algorithms are allowed"));
+        AllowList::all()
+    })
+}
+
 impl Core {
     pub(super) fn new(parts: Parts) -> Arc<Core> {
         let mut member_of = vec![usize::MAX; parts.ranks];
@@ -139,7 +148,7 @@ impl Core {
             links: Mutex::default(),
             mapper: OnceLock::new(),
             strays: Mutex::default(),
-            control: OnceLock::new(),
+            control: Mutex::default(),
             watches: Mutex::default(),
             turns: Default::default(),
             status: AtomicU32::new(0),
@@ -147,6 +156,7 @@ impl Core {
             deaths: Mutex::default(),
             news: Mutex::default(),
             failure: OnceLock::new(),
+            allowed: allow_list(&parts.config.algo),
             rank: parts.rank,
             ranks: parts.ranks,
             hash: parts.hash,
@@ -260,23 +270,6 @@ impl Core {
         if member != usize::MAX {
             self.hub.doorbell(member).ring();
         }
-    }
-
-    // ---- selection
-
-    /// Whether the user's list of algorithms allows `name`.
-    pub(crate) fn allows(&self, name: &str) -> bool {
-        let list = self.config.algo.trim();
-        if list.is_empty() {
-            return true;
-        }
-        let (inverted, names) = list.strip_prefix('^').map_or((false, list), |l| (true, l));
-        names.split(',').any(|n| n.trim().eq_ignore_ascii_case(name)) != inverted
-    }
-
-    /// Which algorithm serves `call`. The same answer on every rank.
-    pub(crate) fn choose(&self, call: &Call, direct: bool) -> Result<Choice> {
-        crate::exec::plan::choose(self, call, direct, named)
     }
 
     // ---- ends
@@ -407,7 +400,7 @@ impl Core {
     /// Tells every rank of the communicator that it has failed.
     pub(crate) fn spread(&self, error: &Error) {
         self.hub.poison(error);
-        if let Some(ring) = self.control.get() {
+        if let Some(ring) = lock(&self.control).as_ref() {
             ring.announce(&News::Error { rank: self.rank, text: error.text.clone() });
         }
     }
@@ -459,8 +452,11 @@ impl Core {
         self.abort.store(true, Ordering::Release);
         self.status.fetch_or(ABORTED, Ordering::AcqRel);
         self.hub.set_presence(self.me, Presence::Aborted);
-        if let Some(ring) = self.control.get() {
-            ring.announce(&News::Error { rank: self.rank, text: format!("rank {} aborted its communicator", self.rank) });
+        if let Some(ring) = lock(&self.control).as_ref() {
+            ring.announce(&News::Error {
+                rank: self.rank,
+                text: format!("rank {} aborted its communicator", self.rank),
+            });
         }
         for member in 0..self.members.len() {
             self.hub.doorbell(member).ring();
@@ -472,15 +468,10 @@ impl Core {
         if self.status.load(Ordering::Acquire) & ABORTED == 0 {
             self.hub.set_presence(self.me, Presence::Left);
         }
-        if let Some(ring) = self.control.get() {
+        if let Some(ring) = lock(&self.control).take() {
             ring.leave();
         }
         lock(&self.watches).clear();
-    }
-
-    /// Whether the collective needs the whole clique at once.
-    pub(crate) fn direct_capable(&self, collective: Collective) -> bool {
-        self.whole && collective != Collective::AllToAllV
     }
 }
 

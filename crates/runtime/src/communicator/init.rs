@@ -52,6 +52,12 @@ pub(crate) fn bootstrap_config(config: &Config) -> BootstrapConfig {
     }
 }
 
+/// The service of this process.
+pub(crate) fn service() -> Result<Arc<service::Service>> {
+    let config = bootstrap_config(&Config::from_env());
+    service::Service::get(&service::ServiceConfig { ifname: config.ifname, family: config.family, log: config.log })
+}
+
 impl Job {
     /// Runs the initialisation on the calling thread.
     pub(crate) fn run(self) -> Result<()> {
@@ -77,7 +83,7 @@ impl Job {
         payload.extend(address.to_le_bytes());
         payload.extend(value.to_le_bytes());
         let boot = connect(Params {
-            id: self.id,
+            id: self.id.0,
             rank: comm.rank,
             ranks: comm.ranks,
             payload,
@@ -159,13 +165,15 @@ fn build(comm: &Communicator, config: Config, boot: Bootstrapped) -> Result<Arc<
         inbox: boot.inbox,
     });
     let _ = late.set(Arc::downgrade(&core));
-    let _ = core.control.set(control);
+    *core.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(control);
     for (i, process) in processes.iter().enumerate() {
         let Some(pidfd) = &process.pidfd else { continue };
         let ranks: Vec<usize> =
             process_of.iter().enumerate().filter(|(_, p)| **p == i).map(|(m, _)| core.members[m]).collect();
         let weak = Arc::downgrade(&core);
-        let fd = pidfd.try_clone().map_err(|e| Error::system(format!("cannot watch the processes of ranks {ranks:?}: {e}")))?;
+        let fd = pidfd
+            .try_clone()
+            .map_err(|e| Error::system(format!("cannot watch the processes of ranks {ranks:?}: {e}")))?;
         let guard = service.watch(
             fd,
             Box::new(move || {
@@ -204,13 +212,15 @@ fn probe(boot: &Bootstrapped, hub: &Hub, comm: &Communicator) -> Result<Vec<bool
                 )));
             }
             let process = &boot.processes[boot.process_of[member]];
-            if process.pidfd.as_ref().is_some_and(|fd| !oxccl_sys::process::alive(fd)) && hub.probe(member, me).is_none() {
+            if process.pidfd.as_ref().is_some_and(|fd| !oxccl_sys::process::alive(fd))
+                && hub.probe(member, me).is_none()
+            {
                 return Err(Error::remote(format!(
                     "rank {rank} (host {}, process {}) died during the initialisation",
                     boot.peers[*rank].host, boot.peers[*rank].pid
                 )));
             }
-            oxccl_sys::yield_now();
+            oxccl_sys::sync::yield_now();
         }
     }
     Ok(cma)
@@ -222,7 +232,10 @@ pub(super) fn check_request(comm: &Communicator, r: &Request) -> Result<()> {
     let ranked = c.rooted() || matches!(c, Collective::Send | Collective::Recv);
     if ranked && r.root >= comm.ranks {
         let name = if c.rooted() { "root" } else { "peer" };
-        return Err(Error::argument(format!("{c} : invalid {name} {} ({name} should be in the 0..{} range)", r.root, comm.ranks)));
+        return Err(Error::argument(format!(
+            "{c} : invalid {name} {} ({name} should be in the 0..{} range)",
+            r.root, comm.ranks
+        )));
     }
     let root = r.root == comm.rank;
     let sends = match c {
@@ -238,7 +251,10 @@ pub(super) fn check_request(comm: &Communicator, r: &Request) -> Result<()> {
     if let Some(v) = &r.v {
         let lengths = [v.send_counts.len(), v.send_displs.len(), v.recv_counts.len(), v.recv_displs.len()];
         if lengths.iter().any(|l| *l != comm.ranks) {
-            return Err(Error::argument(format!("{c} : counts and displacements have {lengths:?} entries, not {}", comm.ranks)));
+            return Err(Error::argument(format!(
+                "{c} : counts and displacements have {lengths:?} entries, not {}",
+                comm.ranks
+            )));
         }
     } else if c == Collective::AllToAllV {
         return Err(Error::argument("AlltoAllv : counts and displacements are missing"));
@@ -248,10 +264,16 @@ pub(super) fn check_request(comm: &Communicator, r: &Request) -> Result<()> {
         None => (r.count == 0, r.count == 0),
     };
     if sends && r.send.is_null() && !empty.0 {
-        return Err(Error::argument(format!("{c} : sendbuff argument is NULL but rank {} sends {} element(s) per block", comm.rank, r.count)));
+        return Err(Error::argument(format!(
+            "{c} : sendbuff argument is NULL but rank {} sends {} element(s) per block",
+            comm.rank, r.count
+        )));
     }
     if receives && r.recv.is_null() && !empty.1 {
-        return Err(Error::argument(format!("{c} : recvbuff argument is NULL but rank {} receives {} element(s) per block", comm.rank, r.count)));
+        return Err(Error::argument(format!(
+            "{c} : recvbuff argument is NULL but rank {} receives {} element(s) per block",
+            comm.rank, r.count
+        )));
     }
     let blocks = c.input_blocks(comm.ranks).max(c.output_blocks(comm.ranks));
     if r.count.checked_mul(r.dtype.size()).and_then(|b| b.checked_mul(blocks)).is_none_or(|b| b > isize::MAX as usize) {

@@ -18,6 +18,7 @@ use crate::group;
 use crate::request::{OpScalar, Operator, Request};
 use crate::{UniqueId, config};
 use core::Core;
+pub(crate) use init::{Job as InitJob, bootstrap_config, service};
 
 /// Settings of one communicator; `None` leaves the choice to the library.
 #[derive(Clone, Debug, Default)]
@@ -68,13 +69,20 @@ impl Communicator {
         api: &'static str,
     ) -> Result<Arc<Communicator>> {
         if ranks < 1 || rank < 0 || rank >= ranks {
-            return Err(Error::argument(format!("Invalid rank requested : {rank}/{ranks} (valid: 0 <= rank < nranks)")));
+            return Err(Error::argument(format!(
+                "Invalid rank requested : {rank}/{ranks} (valid: 0 <= rank < nranks)"
+            )));
         }
         if device >= crate::device::count() {
-            return Err(Error::argument(format!("device {device} does not exist (there are {})", crate::device::count())));
+            return Err(Error::argument(format!(
+                "device {device} does not exist (there are {})",
+                crate::device::count()
+            )));
         }
         if config.blocking == Some(false) {
-            return Err(Error::usage("nonblocking communicators (blocking = 0) are not supported yet; use blocking = 1"));
+            return Err(Error::usage(
+                "nonblocking communicators (blocking = 0) are not supported yet; use blocking = 1",
+            ));
         }
         let comm = Arc::new(Communicator {
             rank: rank as usize,
@@ -110,8 +118,14 @@ impl Communicator {
         group::start();
         let mut comms = Vec::new();
         for (rank, device) in devices.iter().enumerate() {
-            let made =
-                Communicator::init_rank(devices.len() as i32, id.clone(), rank as i32, *device, CommConfig::default(), "ncclCommInitAll");
+            let made = Communicator::init_rank(
+                devices.len() as i32,
+                id.clone(),
+                rank as i32,
+                *device,
+                CommConfig::default(),
+                "ncclCommInitAll",
+            );
             match made {
                 Ok(c) => comms.push(c),
                 Err(e) => group::fail(&e),

@@ -135,7 +135,7 @@ pub(super) fn assist(mine: &Inner) -> bool {
 }
 
 /// Steps any stream of the process that has work and no runner. Whether anything moved.
-pub(super) fn assist_any() -> bool {
+pub(crate) fn assist_any() -> bool {
     let mut progress = false;
     for s in snapshot() {
         progress |= s.advance() == Waited::Progress;

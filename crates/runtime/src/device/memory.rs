@@ -42,8 +42,7 @@ struct Registry {
     next: u32,
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { segments: BTreeMap::new(), live: BTreeMap::new(), next: 1 });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { segments: BTreeMap::new(), live: BTreeMap::new(), next: 1 });
 /// Rises whenever an address may have changed its meaning: exporters drop what they remember.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// Segments given back so far: travels with descriptors so that importers drop dead mappings.
@@ -61,11 +60,14 @@ pub(crate) fn withdrawn() -> u64 {
 
 impl Registry {
     fn add_segment(&mut self, bytes: usize, own: bool) -> Result<usize> {
-        let memory = SharedMemory::create("oxccl device memory", bytes)?;
+        let memory = SharedMemory::create("oxccl-device-memory", bytes)
+            .map_err(|e| Error::system(format!("cannot allocate {bytes} bytes of device memory: {e}")))?;
         memory.prefer_huge_pages();
         let number = self.next;
         self.next += 1;
-        crate::service::publish(u64::from(number), memory.fd())?;
+        let fd =
+            memory.fd().try_clone_to_owned().map_err(|e| Error::system(format!("cannot share device memory: {e}")))?;
+        crate::communicator::service()?.publish(u64::from(number), fd);
         let base = memory.as_ptr() as usize;
         let mut free = BTreeMap::new();
         if !own {
@@ -101,7 +103,9 @@ impl Registry {
             return Err(Error::internal(format!("allocation {address:#x} names no segment")));
         };
         if segment.own {
-            crate::service::withdraw(u64::from(segment.number));
+            if let Ok(service) = crate::communicator::service() {
+                service.withdraw(u64::from(segment.number));
+            }
             self.segments.remove(&base);
             // SYNC: withdrawn
             WITHDRAWN.fetch_add(1, Ordering::AcqRel);
@@ -113,7 +117,8 @@ impl Registry {
 
     fn find(&self, address: usize, len: usize) -> Option<(usize, usize, u32)> {
         let (base, segment) = self.segments.range(..=address).next_back()?;
-        (address.checked_add(len)? <= base + segment.memory.len()).then(|| (*base, segment.memory.len(), segment.number))
+        (address.checked_add(len)? <= base + segment.memory.len())
+            .then(|| (*base, segment.memory.len(), segment.number))
     }
 }
 

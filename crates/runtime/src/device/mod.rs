@@ -14,10 +14,11 @@ use std::sync::OnceLock;
 use oxccl_types::{Error, Result};
 
 pub use event::Event;
-pub(crate) use memory::{Exported, Exporter};
+pub(crate) use helper::assist_any;
+pub(crate) use memory::{Exporter, withdrawn};
 pub use memory::{alloc, free};
 pub use stream::Stream;
-pub(crate) use stream::{Step, Task, Waited};
+pub(crate) use stream::{Settle, Step, Task};
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };

@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
+use oxccl_sys::Doorbell;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
@@ -34,8 +35,12 @@ pub(crate) enum Step {
 pub(crate) trait Task: Send {
     /// Does a bounded piece of work.
     fn step(&mut self) -> Step;
-    /// Blocks for at most `timeout` until something that this task waits for may have changed.
-    fn park(&self, timeout: Duration);
+    /// The bell that rings when something this task waits for may have changed.
+    fn bell(&self) -> Option<Doorbell> {
+        None
+    }
+    /// For tasks without a bell: blocks for at most `timeout` until something may have changed.
+    fn park(&self, _timeout: Duration) {}
     /// Neighbours on a stream with the same non-zero batch run concurrently.
     fn batch(&self) -> u64 {
         0
@@ -58,7 +63,7 @@ pub(crate) trait Settle: Send + Sync {
     fn poll(&self) -> Option<Result<()>>;
 }
 
-/// Marker for the state of a wait in `synchronize`.
+/// What a look at a stream came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     Progress,
@@ -69,6 +74,8 @@ pub(crate) enum Waited {
 
 /// How long `synchronize` waits for peers to arrive at a call whose result is already here.
 const SETTLE_GRACE: Duration = Duration::from_millis(200);
+/// Longest park of a thread that cares for several bells.
+const BATCH_PARK: Duration = Duration::from_millis(1);
 /// Turns of waiting after which a thread looks at other streams of the process.
 const ASSIST_AFTER: u32 = 48;
 
@@ -85,11 +92,19 @@ pub(super) struct Inner {
     enqueued: AtomicU64,
     finished: AtomicU64,
     error: Mutex<Option<Error>>,
+    sleepers: Mutex<()>,
+    runner_done: Condvar,
 }
 
 /// A stream of a host device. Cloning gives another handle to the same stream.
 #[derive(Clone)]
 pub struct Stream(pub(super) Arc<Inner>);
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream({:p}, device {})", Arc::as_ptr(&self.0), self.0.device)
+    }
+}
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // A task that panicked left its stream consistent: every structure below is valid between statements.
@@ -156,6 +171,7 @@ impl Inner {
         }
         // SYNC: stream-finished
         self.finished.fetch_add(1, Ordering::Release);
+        self.runner_done.notify_all();
     }
 
     /// Takes the next task, and its batch, from the queue.
@@ -170,14 +186,34 @@ impl Inner {
         true
     }
 
+    /// Blocks for at most `timeout` until the tasks at the head may be able to go on.
     pub(super) fn park(&self, timeout: Duration) {
-        let running = lock(&self.running);
-        match running.tasks.front() {
-            Some(task) => task.park(timeout),
-            None => {
-                drop(running);
-                oxccl_sys::yield_now();
+        let mut running = match self.running.try_lock() {
+            Ok(running) => running,
+            Err(TryLockError::Poisoned(p)) => p.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.await_runner(timeout),
+        };
+        // The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
+        let timeout = if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout };
+        let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
+            match running.tasks.front() {
+                Some(task) => task.park(timeout),
+                None => oxccl_sys::sync::yield_now(),
             }
+            return;
+        };
+        let ticket = bell.prepare();
+        if self.advance_locked(&mut running) == Waited::Blocked {
+            bell.park(ticket, timeout);
+        }
+    }
+
+    /// Another thread runs the stream: waits until it has finished something.
+    fn await_runner(&self, timeout: Duration) {
+        let before = self.finished();
+        let guard = lock(&self.sleepers);
+        if self.finished() == before {
+            drop(self.runner_done.wait_timeout(guard, timeout.min(BATCH_PARK)));
         }
     }
 
@@ -195,6 +231,8 @@ impl Stream {
             enqueued: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             error: Mutex::default(),
+            sleepers: Mutex::default(),
+            runner_done: Condvar::new(),
         });
         helper::register(&inner);
         Stream(inner)
@@ -214,6 +252,11 @@ impl Stream {
     pub(crate) fn default_of(device: usize) -> Stream {
         static DEFAULTS: OnceLock<Vec<Stream>> = OnceLock::new();
         DEFAULTS.get_or_init(|| (0..super::count()).map(Stream::on).collect())[device].clone()
+    }
+
+    /// Whether both handles name one stream.
+    pub fn same(&self, other: &Stream) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The device of the stream.
@@ -276,7 +319,7 @@ impl Stream {
                     if std::time::Instant::now() > limit {
                         break; // The late peer's own call will find a mismatch.
                     }
-                    oxccl_sys::yield_now();
+                    oxccl_sys::sync::yield_now();
                 }
                 helper::assist(&self.0);
             }
@@ -385,7 +428,6 @@ impl Task for HostCall {
         }
         Step::Done
     }
-    fn park(&self, _timeout: Duration) {}
 }
 
 struct CopyTask {
@@ -412,7 +454,6 @@ impl Task for CopyTask {
         self.left -= n;
         if self.left == 0 { Step::Done } else { Step::Progress }
     }
-    fn park(&self, _timeout: Duration) {}
 }
 
 struct RecordTask(Event, u64);
@@ -422,7 +463,6 @@ impl Task for RecordTask {
         self.0.complete(self.1);
         Step::Done
     }
-    fn park(&self, _timeout: Duration) {}
 }
 
 struct WaitTask(Event, u64);

@@ -1,7 +1,6 @@
 //! The task of one collective call of one rank.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -116,7 +115,10 @@ enum Phase {
     EagerWait,
     DirectAnnounce,
     DirectMeet,
-    Direct { mapped: bool, cursor: Cursor },
+    Direct {
+        mapped: bool,
+        cursor: Cursor,
+    },
     Messages(Box<MessageState>),
     Exchange(Box<p2p::Exchange>),
     /// Local passes over the output; elements done.
@@ -175,7 +177,7 @@ impl CollectiveTask {
         loop {
             match &mut self.phase {
                 Phase::Start => self.start(core, engine)?,
-                Phase::Scale(_) => return self.scale(engine),
+                Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
                 Phase::EagerPublish | Phase::DirectAnnounce => {
                     if !engine.seen.may_publish(core, self.seq) {
@@ -273,7 +275,8 @@ impl CollectiveTask {
     fn take_road(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         self.phase = match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
-                let exchange = p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
+                let exchange =
+                    p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
@@ -282,11 +285,9 @@ impl CollectiveTask {
         Ok(())
     }
 
-    fn scale(&mut self, engine: &mut Engine) -> Result<Step> {
+    fn scale(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         let Phase::Scale(done) = &mut self.phase else { return Ok(Step::Blocked) };
         let element = self.call.dtype.size() as u64;
-        let core = self.core.clone();
-        let Some(core) = core.as_deref() else { return Ok(Step::Blocked) };
         let total = self.call.input_bytes(core.rank as u32, core.ranks) / element;
         let n = (total - *done).min(PASS / element);
         let memory = engine.temp.memory as *mut u8;
@@ -361,7 +362,14 @@ impl CollectiveTask {
         }
         let n = (total - *done).min(PASS / element);
         // SAFETY: the output is complete and the caller's; `n` elements from `done` lie inside it.
-        unsafe { kernels::apply_post(self.call.dtype, self.call.recv.add((*done * element) as usize), n as usize, self.call.post) };
+        unsafe {
+            kernels::apply_post(
+                self.call.dtype,
+                self.call.recv.add((*done * element) as usize),
+                n as usize,
+                self.call.post,
+            )
+        };
         *done += n;
         Some(Step::Progress)
     }
@@ -398,7 +406,10 @@ impl CollectiveTask {
     }
 
     fn blocked(&mut self, core: &Core) -> Result<()> {
-        core.check_blocked(&mut self.started_ns, || self.waiting_for(core))
+        let mut since = self.started_ns;
+        let result = core.check_blocked(&mut since, || self.waiting_for(core));
+        self.started_ns = since;
+        result
     }
 
     fn waiting_for(&self, core: &Core) -> String {
@@ -406,7 +417,11 @@ impl CollectiveTask {
             Ok(e) => e.seen.missing(core, self.seq),
             Err(_) => Vec::new(),
         };
-        let who = if missing.is_empty() { "peers that have started it".to_string() } else { format!("rank(s) {missing:?}, which have not called it") };
+        let who = if missing.is_empty() {
+            "peers that have started it".to_string()
+        } else {
+            format!("rank(s) {missing:?}, which have not called it")
+        };
         format!("{} (collective number {}) was waiting for {who}", describe(self.call.signature), self.seq)
     }
 }
@@ -439,16 +454,8 @@ impl Task for CollectiveTask {
         Step::Failed(error)
     }
 
-    fn park(&self, timeout: Duration) {
-        if let Some(core) = &self.core {
-            core.park(timeout, || match core.engine.try_lock() {
-                Ok(mut e) => match self.phase {
-                    Phase::EagerWait | Phase::DirectMeet => !e.seen.missing_now(core, self.seq),
-                    _ => false,
-                },
-                Err(_) => false,
-            });
-        }
+    fn bell(&self) -> Option<oxccl_sys::Doorbell> {
+        self.core.as_ref().map(|c| c.bell())
     }
 
     fn batch(&self) -> u64 {

@@ -172,7 +172,8 @@ impl Bound<'_> {
             Buffer::Input => spots[member].input,
             Buffer::Output => spots[member].output,
             Buffer::Scratch => {
-                let slot = self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(chunk.block);
+                let slot =
+                    self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(chunk.block);
                 let half = self.core.hub.scratch(member, (self.cursor.piece % 2) as usize);
                 // SAFETY: `slot` is below the slots that `slot_bytes` divides the half by; a piece fits a slot.
                 return unsafe { half.add((slot * self.slot_bytes + self.cursor.done * element) as usize) };
@@ -185,7 +186,14 @@ impl Bound<'_> {
 }
 
 /// Runs the program until it is done, blocks, or has moved `STEP` bytes.
-pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectPlan, seq: u64, cursor: &mut Cursor) -> Result<Step> {
+pub(super) fn step(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: &DirectPlan,
+    seq: u64,
+    cursor: &mut Cursor,
+) -> Result<Step> {
     let mut moved = 0u64;
     let mut progress = false;
     loop {
@@ -220,7 +228,7 @@ pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectP
                     if polls >= core.polls {
                         return Ok(if progress { Step::Progress } else { Step::Blocked });
                     }
-                    oxccl_sys::pause();
+                    oxccl_sys::sync::spin_loop();
                 }
             }
             Op::Copy { src, dst } => {
@@ -230,7 +238,12 @@ pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectP
             Op::Move { srcs, dsts } => {
                 moved += run_move(core, engine, call, plan, cursor, srcs, dsts, STEP - moved);
             }
-            other => return Err(Error::internal(format!("{} has a message op {other:?} in a direct program", plan.algorithm))),
+            other => {
+                return Err(Error::internal(format!(
+                    "{} has a message op {other:?} in a direct program",
+                    plan.algorithm
+                )));
+            }
         }
         progress = true;
         if cursor.done == 0 {
@@ -255,7 +268,13 @@ fn run_move(
     budget: u64,
 ) -> u64 {
     let element = call.dtype.size() as u64;
-    let bound = Bound { core, call, plan, cursor: *cursor, slot_bytes: if plan.program.scratch_slots == 0 { 0 } else { slot_bytes(core, plan) } };
+    let bound = Bound {
+        core,
+        call,
+        plan,
+        cursor: *cursor,
+        slot_bytes: if plan.program.scratch_slots == 0 { 0 } else { slot_bytes(core, plan) },
+    };
     let Some(first) = dsts.first() else { return 0 };
     let range = bound.range(&first.chunk);
     let left = range.end - range.start - cursor.done;

@@ -62,13 +62,7 @@ pub(super) fn waits_for_all(core: &Core, call: &Call) -> bool {
 }
 
 /// Takes the peers' payloads; `false` when one of those needed is not there yet.
-pub(super) fn finish(
-    core: &Core,
-    call: &Call,
-    seq: u64,
-    seen: &mut Seen,
-    srcs: &mut Vec<*const u8>,
-) -> Result<bool> {
+pub(super) fn finish(core: &Core, call: &Call, seq: u64, seen: &mut Seen, srcs: &mut Vec<*const u8>) -> Result<bool> {
     let root = core.rank as u32 == call.root;
     let me = core.me;
     match call.collective {

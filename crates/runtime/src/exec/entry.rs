@@ -52,7 +52,7 @@ impl Seen {
             if polls == core.polls {
                 return Ok(false);
             }
-            oxccl_sys::pause();
+            oxccl_sys::sync::spin_loop();
         }
         if self.0[member] < seq {
             self.0[member] = seq;

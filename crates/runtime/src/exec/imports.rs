@@ -64,8 +64,12 @@ impl Imports {
 #[cold]
 fn fetch(core: &Core, rank: usize, segment: u32) -> Result<SharedMemory> {
     let peer = &core.peers[rank];
-    let fd = crate::service::fetch(&peer.process, &core.key, core.hash, u64::from(segment))?;
+    let fd =
+        crate::service::fetch(&peer.process, core.hash, &core.key, u64::from(segment), &core.limits().as_limits())?;
     SharedMemory::from_fd(fd).map_err(|e| {
-        Error::system(format!("cannot map segment {segment} of rank {rank} (host {}, process {}): {e}", peer.host, peer.pid))
+        Error::system(format!(
+            "cannot map segment {segment} of rank {rank} (host {}, process {}): {e}",
+            peer.host, peer.pid
+        ))
     })
 }

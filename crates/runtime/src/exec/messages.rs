@@ -180,7 +180,9 @@ impl Bound<'_> {
                 self.reduce(self.at(a), self.at(b), self.at(dst), self.bytes(dst));
                 Ok(true)
             }
-            other => Err(Error::internal(format!("{} has a direct op {other:?} in a message program", self.plan.algorithm))),
+            other => {
+                Err(Error::internal(format!("{} has a direct op {other:?} in a message program", self.plan.algorithm)))
+            }
         }
     }
 
@@ -199,7 +201,8 @@ impl Bound<'_> {
         while !lane.offered || lane.sent < bytes {
             let header = self.header(bytes, lane.sent);
             // SAFETY: the bytes are the caller's or our scratch; the connections of channels copy what they accept.
-            let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), (bytes - lane.sent) as usize)? };
+            let accepted =
+                unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), (bytes - lane.sent) as usize)? };
             let Some((n, _)) = accepted else { return Ok(false) };
             lane.offered = true;
             lane.sent += n as u64;

@@ -3,7 +3,6 @@
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
@@ -55,7 +54,11 @@ impl Exchange {
         for r in requests {
             let sends = r.collective == Collective::Send;
             if r.root == core.rank {
-                if sends { own.0.push(r) } else { own.1.push(r) }
+                if sends {
+                    own.0.push(r)
+                } else {
+                    own.1.push(r)
+                }
                 continue;
             }
             let receiver = if sends { r.root } else { core.rank };
@@ -106,12 +109,22 @@ impl Exchange {
                 Op::Send { to, src } => {
                     let (at, n) = input(src);
                     let s = program_signature(call, n, *to);
-                    exchange.sends.push(Transfer::new(*to, send.wrapping_add(at * element).cast_mut(), (n * element) as u64, s));
+                    exchange.sends.push(Transfer::new(
+                        *to,
+                        send.wrapping_add(at * element).cast_mut(),
+                        (n * element) as u64,
+                        s,
+                    ));
                 }
                 Op::Recv { from, dst } => {
                     let (at, n) = output(dst);
                     let s = program_signature(call, n, core.rank as u32);
-                    exchange.recvs.push(Transfer::new(*from, call.recv.wrapping_add(at * element), (n * element) as u64, s));
+                    exchange.recvs.push(Transfer::new(
+                        *from,
+                        call.recv.wrapping_add(at * element),
+                        (n * element) as u64,
+                        s,
+                    ));
                 }
                 Op::Copy { src, dst } => {
                     let ((from, n), (to, _)) = (input(src), output(dst));
@@ -160,10 +173,12 @@ impl Exchange {
             }
             let end = links.sender(core, t.peer, self.lane)?;
             while !t.offered || t.done < t.bytes {
-                let header = Header { signature: t.signature, sequence: self.sequence, total: t.bytes, offset: t.done, len: 0 };
+                let header =
+                    Header { signature: t.signature, sequence: self.sequence, total: t.bytes, offset: t.done, len: 0 };
                 // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the
                 // operation is done only after `poll_done`.
-                let accepted = unsafe { end.poll_send(&header, t.at.wrapping_add(t.done as usize), (t.bytes - t.done) as usize)? };
+                let accepted =
+                    unsafe { end.poll_send(&header, t.at.wrapping_add(t.done as usize), (t.bytes - t.done) as usize)? };
                 let Some((n, ticket)) = accepted else { break };
                 t.offered = true;
                 t.done += n as u64;
@@ -199,7 +214,9 @@ impl Exchange {
                 }
                 let room = (t.bytes - t.done).min(STEP) as usize;
                 // SAFETY: `room` bytes of the caller's buffer from `done` on, which nobody else uses.
-                let Some(got) = (unsafe { end.poll_recv_into(t.at.wrapping_add(t.done as usize), room)? }) else { break };
+                let Some(got) = (unsafe { end.poll_recv_into(t.at.wrapping_add(t.done as usize), room)? }) else {
+                    break;
+                };
                 t.done += got.len;
                 t.complete = t.done == t.bytes;
                 *budget = budget.saturating_sub(got.len.max(1));
@@ -237,7 +254,8 @@ fn signature(dtype: DataType, count: u64, receiver: u32) -> [u64; 2] {
 /// The call's own signature, except for alltoallv, whose counts differ per pair.
 fn program_signature(call: &Call, count: usize, receiver: u32) -> [u64; 2] {
     if call.collective == Collective::AllToAllV {
-        Signature { collective: Collective::AllToAllV, dtype: call.dtype, op: 0, root: receiver, count: count as u64 }.pack()
+        Signature { collective: Collective::AllToAllV, dtype: call.dtype, op: 0, root: receiver, count: count as u64 }
+            .pack()
     } else {
         call.signature
     }
@@ -317,10 +335,6 @@ impl Task for P2pTask {
         self.core.fail(&error);
         self.core.pass_turn(Lane::P2p, self.turn);
         Step::Failed(error)
-    }
-
-    fn park(&self, timeout: Duration) {
-        self.core.park(timeout);
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {

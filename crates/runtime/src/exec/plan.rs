@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxccl_schedule::algorithms::{Algorithm, find};
+use oxccl_schedule::cost::Link;
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
+use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice};
 use oxccl_types::{Collective, Error, Result};
 
 use super::call::Call;
 use crate::communicator::core::Core;
+use crate::communicator::hub::MAX_CHANNELS;
 
 /// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +100,7 @@ fn bucket(core: &Core, call: &Call) -> u32 {
 fn eager(core: &Core, call: &Call) -> bool {
     core.whole
         && call.collective != Collective::AllToAllV
-        && core.allows("eager")
+        && core.allowed.allows("one_shot")
         && super::eager::published(call, core.ranks) <= core.config.eager_limit as u64
 }
 
@@ -105,7 +108,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
     if eager(core, call) {
         return Ok(Plan::Eager);
     }
-    let choice = core.choose(call, core.whole && call.collective != Collective::AllToAllV)?;
+    let choice = choose(core, call, bucket(core, call))?;
     let shape = Shape {
         collective: call.collective,
         ranks: core.ranks as u32,
@@ -126,17 +129,52 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
 }
 
 /// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
-pub(crate) struct Choice {
-    pub algorithm: &'static Algorithm,
-    pub staged: Option<&'static Algorithm>,
-    pub channels: u32,
+struct Choice {
+    algorithm: &'static Algorithm,
+    staged: Option<&'static Algorithm>,
+    channels: u32,
 }
 
-/// The algorithm called `name`, which must serve the call.
-pub(crate) fn named(name: &str, collective: Collective) -> Result<&'static Algorithm> {
-    find(name)
-        .filter(|a| a.collectives.contains(&collective))
-        .ok_or_else(|| Error::internal(format!("no algorithm {name} for {collective}")))
+/// Which algorithm serves `call`. The same answer on every rank: it rests on the signature and on agreed settings.
+fn choose(core: &Core, call: &Call, bucket: u32) -> Result<Choice> {
+    let bytes = if bucket == 0 { 0 } else { 1u64 << (bucket - 1).min(62) };
+    let query = |reach: Reach| Query {
+        root: call.root,
+        allow: core.allowed.clone(),
+        max_channels: 1,
+        slot_bytes: core.config.slot_bytes as u64,
+        eager_limit: 0,
+        ..Query::new(call.collective, bytes, core.ranks as u32, reach)
+    };
+    let best = |reach: Reach, needs: Needs| {
+        candidates(&query(reach)).into_iter().find_map(|c| {
+            // One shot all-reduce is not safe where some ranks work in place and others do not.
+            let unsafe_in_place = c.algorithm == "one_shot" && call.collective == Collective::AllReduce;
+            find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)
+        })
+    };
+    if core.whole && call.collective != Collective::AllToAllV {
+        let mapped = best(Reach::MappedUser, Needs::MappedUser);
+        let staged = best(Reach::MappedScratch, Needs::MappedScratch);
+        if let Some(algorithm) = mapped.or(staged) {
+            return Ok(Choice { algorithm, staged: Some(staged.unwrap_or(algorithm)), channels: 1 });
+        }
+    }
+    let link = if core.whole { Link::Shm } else { Link::Tcp };
+    let q = Query { max_channels: core.config.max_channels, ..query(Reach::Messages(link)) };
+    let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));
+    let (algorithm, channels) = match found {
+        Some(found) => found,
+        // The override names nothing that serves this collective: it then decides nothing.
+        None => {
+            let all = Query { allow: AllowList::all(), ..q };
+            let c =
+                schedule_choice(&all).ok_or_else(|| Error::internal(format!("nothing serves {}", call.collective)))?;
+            let a = find(c.algorithm).ok_or_else(|| Error::internal(format!("algorithm {} vanished", c.algorithm)))?;
+            (a, c.channels)
+        }
+    };
+    Ok(Choice { algorithm, staged: None, channels: channels.min(MAX_CHANNELS as u32) })
 }
 
 fn least_parts(program: &Program) -> u32 {

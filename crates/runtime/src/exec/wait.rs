@@ -46,7 +46,7 @@ impl Waiter {
     pub(crate) fn turn(&mut self) -> Turn {
         self.turns = self.turns.saturating_add(1);
         if !self.crowded && self.turns < SPINS {
-            oxccl_sys::pause();
+            oxccl_sys::sync::spin_loop();
             return Turn::Again;
         }
         if self.turns % CLOCK_EVERY == 0 {
@@ -59,7 +59,7 @@ impl Waiter {
                 return Turn::Park(park);
             }
         }
-        oxccl_sys::yield_now();
+        oxccl_sys::sync::yield_now();
         Turn::Again
     }
 }
