@@ -189,12 +189,13 @@ impl<'a> Maker<'a> {
                 process_of.push(*at);
                 continue;
             }
-            let pidfd = match address == self.service.address() {
-                true => None,
-                false => Some(self.pidfd(address).map_err(|e| {
-                    Error::remote(format!("rank {rank} on this host cannot be watched: {}", e.text))
-                })?),
-            };
+            let pidfd =
+                match address == self.service.address() {
+                    true => None,
+                    false => Some(self.pidfd(address).map_err(|e| {
+                        Error::remote(format!("rank {rank} on this host cannot be watched: {}", e.text))
+                    })?),
+                };
             let pid = pidfd.as_ref().map_or(Some(std::process::id()), |p| process::pid_of(&**p)).unwrap_or(0);
             index.insert(address.uuid, handles.len());
             process_of.push(handles.len());

@@ -9,8 +9,8 @@ use oxccl_types::{Error, Result};
 
 use super::{BootstrapConfig, root};
 use crate::service::auth::{self, CommKey};
-use crate::service::io::Limits;
 use crate::service::interfaces::{self, Family, Interface};
+use crate::service::io::Limits;
 use crate::service::{Level, listen, listen_at};
 
 const MAGIC: [u8; 4] = *b"OXID";
@@ -188,7 +188,8 @@ impl UniqueId {
             ))
         };
         if b[..4] != MAGIC {
-            let why = if b == [0; 128] { "it is all zero" } else { "another library made it, or it is not initialised" };
+            let why =
+                if b == [0; 128] { "it is all zero" } else { "another library made it, or it is not initialised" };
             return Err(bad(why));
         }
         if b[4] != VERSION {

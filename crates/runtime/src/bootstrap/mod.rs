@@ -26,9 +26,7 @@ pub use ring::{ControlRing, News};
 use crate::service::auth::{self, Hello, Kind};
 use crate::service::interfaces::Family;
 use crate::service::io::{Limits, connect_any, write_full};
-use crate::service::{
-    ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig,
-};
+use crate::service::{ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig};
 use wire::{FAILED, Info, LEAVE, RESULT, ROUND, Reader};
 
 /// Rounds of an initialisation.
@@ -158,8 +156,7 @@ pub fn connect(params: Params) -> Result<Bootstrapped> {
     if payload.len() > 64 << 10 {
         return Err(Error::internal(format!("bootstrap payload of {} bytes", payload.len())));
     }
-    let service_config =
-        ServiceConfig { ifname: config.ifname.clone(), family: config.family, log: config.log };
+    let service_config = ServiceConfig { ifname: config.ifname.clone(), family: config.family, log: config.log };
     let service = Service::get(&service_config)?;
     let limits = Limits { deadline: Deadline::after(config.timeout + GRACE), abort: &abort };
     if id.is_derived() && rank == 0 {
@@ -263,8 +260,7 @@ impl<'a> Link<'a> {
         let candidates = id.candidates();
         let limit_ms = u64::try_from(config.timeout.as_millis()).unwrap_or(u64::MAX).min(u64::from(u32::MAX));
         let argument = ranks as u64 | limit_ms << 32;
-        let hello =
-            Hello { kind: Kind::Root, purpose: 0, comm_hash: id.hash(), from: rank as u32, to: 0, argument };
+        let hello = Hello { kind: Kind::Root, purpose: 0, comm_hash: id.hash(), from: rank as u32, to: 0, argument };
         let key = id.root_key();
         let mut pause = Duration::from_millis(2);
         loop {
@@ -354,11 +350,8 @@ fn rank_list(ranks: &[u32]) -> String {
             _ => runs.push((r, r)),
         }
     }
-    let shown: Vec<String> = runs
-        .iter()
-        .take(16)
-        .map(|(a, b)| if a == b { a.to_string() } else { format!("{a}..={b}") })
-        .collect();
+    let shown: Vec<String> =
+        runs.iter().take(16).map(|(a, b)| if a == b { a.to_string() } else { format!("{a}..={b}") }).collect();
     let more: u32 = runs.iter().skip(16).map(|(a, b)| b - a + 1).sum();
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }

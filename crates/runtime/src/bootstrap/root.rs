@@ -209,8 +209,7 @@ impl Root {
             );
             self.fail(ResultCode::InvalidUsage, &text);
         } else if let Some(other) = earlier.and_then(|t| self.members.get(&t)) {
-            let text =
-                format!("two processes or threads were initialised as the same rank: {} and {name}", other.name);
+            let text = format!("two processes or threads were initialised as the same rank: {} and {name}", other.name);
             self.fail(ResultCode::InvalidUsage, &text);
         } else {
             // What came with the handshake was not read yet.

@@ -247,8 +247,7 @@ mod tests {
 
     fn meet(theirs: [u8; 32], ours: [u8; 32]) -> (io::Result<()>, Result<Hello, String>) {
         let (a, b) = UnixStream::pair().unwrap();
-        let hello =
-            Hello { kind: Kind::Dial, purpose: 7, comm_hash: 1 << 60, from: 3, to: 4, argument: u64::MAX - 1 };
+        let hello = Hello { kind: Kind::Dial, purpose: 7, comm_hash: 1 << 60, from: 3, to: 4, argument: u64::MAX - 1 };
         let deadline = Deadline::after(Duration::from_secs(10));
         let caller = std::thread::spawn(move || {
             let limits = Limits { deadline, abort: &AtomicBool::new(false) };

@@ -76,9 +76,7 @@ impl Inbox {
             if let Some(incoming) = queue.pop_front() {
                 return Ok(incoming);
             }
-            limits
-                .check()
-                .map_err(|e| Error::remote(format!("no peer connected to rank {}: {e}", self.name.1)))?;
+            limits.check().map_err(|e| Error::remote(format!("no peer connected to rank {}: {e}", self.name.1)))?;
             let slice = limits.deadline.slice(Duration::from_millis(20));
             queue = self.waiting.arrived.wait_timeout(queue, slice).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -138,8 +138,7 @@ impl Service {
             .map_err(|e| system(&format!("cannot listen on {} {}", interfaces[0].name, interfaces[0].ip), e))?;
         let local = tcp.local_addr().map_err(|e| system("cannot read the address of the listener", e))?;
         (config.log)(Level::Info, &format!("Bootstrap: using {}:{local}", interfaces[0].name));
-        let me =
-            oxccl_sys::process::pidfd_of_self().map_err(|e| system("cannot open a handle on this process", e))?;
+        let me = oxccl_sys::process::pidfd_of_self().map_err(|e| system("cannot open a handle on this process", e))?;
         let tables = Tables { segments: HashMap::from([(SELF_SEGMENT, Arc::new(me))]), ..Tables::default() };
         let reactor = Reactor::new().map_err(|e| system("cannot make an epoll set", e))?;
         let service =
@@ -189,11 +188,7 @@ impl Service {
     ///
     /// # Errors
     /// `SystemError` when the descriptor cannot be watched.
-    pub fn watch(
-        self: &Arc<Self>,
-        pidfd: OwnedFd,
-        on_death: Box<dyn Fn() + Send + Sync>,
-    ) -> Result<WatchGuard> {
+    pub fn watch(self: &Arc<Self>, pidfd: OwnedFd, on_death: Box<dyn Fn() + Send + Sync>) -> Result<WatchGuard> {
         let once = AtomicBool::new(false);
         self.watch_readable(Arc::new(pidfd), move || {
             if !once.swap(true, oxccl_sys::sync::Ordering::AcqRel) {
