@@ -183,8 +183,8 @@ impl Neighbour {
         Neighbour { fd: Arc::new(fd), rank, name, input: Mutex::default(), said_goodbye: AtomicBool::new(false) }
     }
 
-    /// Whole frames that arrived; an error when the connection ended.
-    fn receive(&self) -> Result<Vec<(u8, Vec<u8>)>, (Vec<(u8, Vec<u8>)>, String)> {
+    /// Whole frames (kind and body) that arrived, and why the connection ended, if it did.
+    fn receive(&self) -> (Vec<(u8, Vec<u8>)>, Option<String>) {
         let mut input = locked(&self.input);
         let mut chunk = [0; 4096];
         let mut end = None;
@@ -210,10 +210,7 @@ impl Neighbour {
             let rest = input.split_off(HEAD + len);
             frames.push((kind, std::mem::replace(&mut *input, rest).split_off(HEAD)));
         }
-        match end {
-            None => Ok(frames),
-            Some(why) => Err((frames, why)),
-        }
+        (frames, end)
     }
 }
 
@@ -221,10 +218,7 @@ impl Shared {
     /// On the service's thread: a neighbour spoke or its connection ended. False ends the watch.
     fn readable(&self, index: usize) -> bool {
         let neighbour = &self.neighbours[index];
-        let (frames, end) = match neighbour.receive() {
-            Ok(frames) => (frames, None),
-            Err((frames, why)) => (frames, Some(why)),
-        };
+        let (frames, end) = neighbour.receive();
         for (kind, body) in frames {
             if kind == GOODBYE {
                 neighbour.said_goodbye.store(true, Ordering::Relaxed);

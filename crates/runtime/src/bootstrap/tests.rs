@@ -97,16 +97,17 @@ type Heard = Arc<Mutex<mpsc::Sender<(usize, News)>>>;
 
 fn rings(all: &[Bootstrapped], heard: &Heard) -> Vec<Option<ControlRing>> {
     std::thread::scope(|s| {
-        let start = |b| {
+        let mut threads = Vec::new();
+        for b in all {
             let heard = heard.clone();
-            s.spawn(move || {
-                let Bootstrapped { rank, .. } = *b;
+            threads.push(s.spawn(move || {
+                let rank = b.rank;
                 let abort = AtomicBool::new(false);
-                let tell = Box::new(move |n| heard.lock().unwrap().send((rank, n)).unwrap());
+                // After the test nobody listens.
+                let tell = Box::new(move |n| drop(heard.lock().unwrap().send((rank, n))));
                 Some(ControlRing::start(b, tell, &bounded(&abort)).unwrap())
-            })
-        };
-        let threads: Vec<_> = all.iter().map(start).collect();
+            }));
+        }
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     })
 }
@@ -238,12 +239,7 @@ fn an_id_whose_root_is_gone_fails_at_once() {
     let id = UniqueId::create(&config).unwrap();
     connect(params(&id, 0, 1, &config)).unwrap();
     let begin = Instant::now();
-    // The root may need a moment to end; then the id is spent.
-    let mut last = connect(params(&id, 0, 1, &config));
-    while last.is_ok() {
-        last = connect(params(&id, 0, 1, &config));
-    }
-    let e = last.unwrap_err();
+    let e = connect(params(&id, 0, 1, &config)).unwrap_err();
     assert!(e.code == ResultCode::RemoteError && e.text.contains("an id serves one communicator"), "{e}");
     assert!(begin.elapsed() < 10 * SECOND);
 }
@@ -279,10 +275,18 @@ fn hex(id: &UniqueId) -> String {
     id.to_bytes().iter().map(|b| format!("{b:02x}")).collect()
 }
 
+fn unhex(text: &str) -> [u8; 128] {
+    std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
+}
+
 fn spawn(rank: usize, ranks: usize, id: &UniqueId, mode: &str) -> Child {
+    spawn_with(rank, ranks, &hex(id), mode)
+}
+
+fn spawn_with(rank: usize, ranks: usize, id: &str, mode: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "bootstrap::tests::child", "--nocapture", "--test-threads=1"])
-        .env(CHILD, format!("{rank} {ranks} {} {mode}", hex(id)))
+        .env(CHILD, format!("{rank} {ranks} {id} {mode}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -308,11 +312,13 @@ fn child() {
     let Ok(task) = std::env::var(CHILD) else { return };
     let words: Vec<_> = task.split(' ').collect();
     let (rank, ranks): (usize, usize) = (words[0].parse().unwrap(), words[1].parse().unwrap());
-    let mut bytes = [0; 128];
-    for (i, b) in bytes.iter_mut().enumerate() {
-        *b = u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).unwrap();
-    }
+    let bytes = unhex(words[2]);
     let config = config(30 * SECOND);
+    if words[3] == "root" {
+        println!("id {}", hex(&UniqueId::create(&config).unwrap()));
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
     let id = UniqueId::from_bytes(bytes).unwrap();
     if words[3] == "half" {
         // Joins, then never contributes.
@@ -393,6 +399,29 @@ fn a_rank_killed_during_init_is_named() {
     assert!(e.text.contains("rank 2 (") && e.text.contains("lost during the initialisation"), "{e}");
     // Also a rank that comes late is told.
     assert!(expect_line(&mut children.0[1], "failed").contains("rank 2 ("));
+}
+
+#[test]
+fn the_death_of_the_root_is_told() {
+    let config = config(30 * SECOND);
+    let mut children = Children(vec![spawn_with(0, 1, &"0".repeat(256), "root")]);
+    let id = UniqueId::from_bytes(unhex(&expect_line(&mut children.0[0], "id"))).unwrap();
+    // Rank 1 contributes nothing: rank 0 waits in the first round when the root dies.
+    let abort = AtomicBool::new(false);
+    let _half = Link::join(&id, 1, 2, &config, bounded(&abort)).unwrap();
+    let (p, (begun, has_begun)) = (params(&id, 0, 2, &config), mpsc::channel());
+    let waiting = std::thread::spawn(move || {
+        begun.send(()).unwrap();
+        connect(p)
+    });
+    has_begun.recv().unwrap();
+    children.0[0].kill().unwrap();
+    let e = waiting.join().unwrap().unwrap_err();
+    assert_eq!(e.code, ResultCode::RemoteError);
+    assert!(
+        e.text.contains("root of the initialisation at") && e.text.contains("ended") | e.text.contains("died"),
+        "{e}"
+    );
 }
 
 #[test]
