@@ -6,7 +6,7 @@
 use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
-use oxccl_runtime::device::Stream;
+use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{Operator, Request, VCounts};
 use oxccl_types::{Collective, DataType, ReduceOp};
 use std::ptr::null;
@@ -87,9 +87,21 @@ impl Call {
             root,
             bias: self.bias.cast(),
             v,
-            stream: Stream::from_raw(self.stream)?,
+            stream: self.stream_of(&communicator)?,
         };
         Ok(communicator.submit(request)?)
+    }
+
+    /// The null stream is the default stream of the communicator's device, whatever the current device is.
+    fn stream_of(&self, communicator: &InUse) -> Outcome<Stream> {
+        let current = device::current();
+        if !self.stream.is_null() || communicator.device() == current {
+            return Ok(Stream::from_raw(self.stream)?);
+        }
+        device::set_current(communicator.device())?;
+        let stream = Stream::default_stream();
+        device::set_current(current)?;
+        Ok(stream)
     }
 
     fn check_root(&self, ranks: usize) -> Outcome<usize> {
@@ -176,6 +188,7 @@ fn too_large(name: &str, count: usize, dtype: DataType, blocks: usize) -> Failur
     ))
 }
 
+#[allow(clippy::too_many_arguments)] // as many as the C function has
 pub unsafe fn reduce(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
