@@ -1,1 +1,245 @@
-//! Placeholder.
+//! Host reduction, scaling and copy loops for every element type and operation, with the instruction set chosen at run
+//! time (AVX-512, AVX2, or the target's baseline).
+//!
+//! Every level gives the same bits for every count and alignment (of a NaN, only that it is one). Memory is raw: it may
+//! be shared with other processes and be of any alignment, so it is never viewed through a reference. Knows nothing of
+//! ranks, schedules or transports; allocates nothing and takes no lock.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fp8;
+mod baseline;
+mod copy;
+mod divide;
+mod float16;
+mod fp8;
+mod lanes;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use lanes::Kernels;
+use oxccl_types::{DataType, Scalar};
+
+/// How two elements become one.
+///
+/// Integer sums and products wrap. Maximum and minimum of floats return the operand that is a number if exactly one is
+/// NaN; of a zero and a negative zero they return the later source's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RedOp {
+    /// Sum.
+    Sum = lanes::SUM,
+    /// Product.
+    Prod = lanes::PROD,
+    /// Greatest.
+    Max = lanes::MAX,
+    /// Least.
+    Min = lanes::MIN,
+}
+
+/// What is done to the combined element before it is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Post {
+    /// Nothing.
+    None,
+    /// Multiply a float before its one rounding: in f64 for f64, else in f32 by the factor rounded to f32. Integers are
+    /// left as they are.
+    MulF64(f64),
+    /// Divide an integer, truncating toward zero, signed for the signed types; 0 counts as 1. Floats are left as they
+    /// are.
+    DivInt(u64),
+}
+
+/// An instruction-set level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    fn table(self) -> &'static Table {
+        match self {
+            Level::Baseline => &baseline::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => &avx2::KERNELS,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => &avx512::KERNELS,
+        }
+    }
+
+    /// The levels that this machine has, the least first.
+    fn available() -> impl Iterator<Item = Level> {
+        [
+            Some(Level::Baseline),
+            #[cfg(target_arch = "x86_64")]
+            avx2::available().then_some(Level::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            avx512::available().then_some(Level::Avx512),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+/// The loops of a level, by `DataType as usize`.
+type Table = [Kernels; 12];
+
+/// The table of the best level, null until the first call.
+static BEST: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+
+#[inline]
+fn best() -> &'static Table {
+    // The tables are constants of the program: there is nothing to acquire.
+    let table = BEST.load(Ordering::Relaxed);
+    // SAFETY: not null means stored by `detect`, which stores the address of a static table.
+    unsafe { table.as_ref() }.unwrap_or_else(|| detect())
+}
+
+#[cold]
+fn detect() -> &'static Table {
+    let table = Level::available().last().unwrap_or(Level::Baseline).table();
+    BEST.store(std::ptr::from_ref(table).cast_mut(), Ordering::Relaxed);
+    table
+}
+
+/// Bytes of stack that hold integers between their sum and their division.
+const DIVIDE_BLOCK: usize = 1024;
+
+/// Stores `post(op over j of srcs[j][i])` to `dsts[k][i]` for every `k` and for `i` in `0..count` elements.
+///
+/// Sources are combined in their order; f16, bf16 and the 8-bit floats accumulate in f32 over all sources and round
+/// once, to nearest even (the 8-bit floats saturate). Every destination gets the same bits. Without sources nothing is
+/// done.
+///
+/// # Safety
+/// Each source is readable and each destination writable for `count` elements of `dtype`, of any alignment. A
+/// destination is equal to a source or does not overlap it; destinations do not overlap each other. No other thread or
+/// process writes the sources or touches the destinations meanwhile.
+#[inline]
+pub unsafe fn reduce(dtype: DataType, op: RedOp, dsts: &[*mut u8], srcs: &[*const u8], count: usize, post: Post) {
+    // SAFETY: the caller's promise; the level's features were detected.
+    unsafe { reduce_at(best(), dtype, op, dsts, srcs, count, post) }
+}
+
+/// # Safety
+/// As [`reduce`]; the machine has the features of `table`'s level.
+#[inline]
+unsafe fn reduce_at(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    post: Post,
+) {
+    let kernel = table[dtype as usize].reduce[op as usize];
+    // SAFETY: the caller's promise.
+    unsafe {
+        match post {
+            Post::MulF64(x) if dtype.is_float() => kernel(dsts, srcs, count, Some(x)),
+            Post::DivInt(d) if d > 1 && !dtype.is_float() && !srcs.is_empty() => {
+                reduce_divide(table, dtype, op, dsts, srcs, count, d);
+            }
+            _ => kernel(dsts, srcs, count, None),
+        }
+    }
+}
+
+/// The integer average: reduces a block to the stack, divides it there and copies it out, so that destinations are
+/// written once.
+///
+/// # Safety
+/// As [`reduce_at`]; `dtype` is an integer type and `srcs` not empty.
+unsafe fn reduce_divide(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    divisor: u64,
+) {
+    let kernels = &table[dtype as usize];
+    let mut block = [0u64; DIVIDE_BLOCK / 8];
+    let block = block.as_mut_ptr().cast::<u8>();
+    let bytes = count * dtype.size();
+    let mut at = 0;
+    while at < bytes {
+        let n = DIVIDE_BLOCK.min(bytes - at);
+        let elements = n / dtype.size();
+        // SAFETY: the caller's promise, and `n` bytes fit the block. Two sources are combined at a time: integers do
+        // not round, so that the order in which they meet the block does not matter.
+        unsafe {
+            std::ptr::copy_nonoverlapping(srcs[0].add(at), block, n);
+            for src in &srcs[1..] {
+                kernels.reduce[op as usize](&[block], &[block, src.add(at)], elements, None);
+            }
+            divide::divide(dtype, block, elements, divisor);
+            for dst in dsts {
+                std::ptr::copy_nonoverlapping(block, dst.add(at), n);
+            }
+        }
+        at += n;
+    }
+}
+
+/// Stores `src[i] * scalar` to `dst[i]`, of the type of the scalar and in the arithmetic of [`reduce`]'s products.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `count` elements, of any alignment; they are equal or do not overlap. No
+/// other thread or process writes `src` or touches `dst` meanwhile.
+#[inline]
+pub unsafe fn scale(dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
+    // SAFETY: the caller's promise; the level's features were detected.
+    unsafe { scale_at(best(), dst, src, count, scalar) }
+}
+
+/// # Safety
+/// As [`scale`]; the machine has the features of `table`'s level.
+#[inline]
+unsafe fn scale_at(table: &Table, dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
+    let kernel = table[scalar.dtype as usize].scale;
+    // SAFETY: the caller's promise; the scalar's bytes hold one element.
+    unsafe { kernel(dst, src, count, scalar.bytes.as_ptr()) }
+}
+
+/// Applies `post` in place: the end of an average whose sum came about in several steps.
+///
+/// # Safety
+/// `buf` is readable and writable for `count` elements of `dtype`, of any alignment, and nobody else touches it
+/// meanwhile.
+#[inline]
+pub unsafe fn apply_post(dtype: DataType, buf: *mut u8, count: usize, post: Post) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match post {
+            Post::MulF64(_) if dtype.is_float() => {
+                reduce(dtype, RedOp::Sum, &[buf], &[buf.cast_const()], count, post);
+            }
+            Post::DivInt(d) if d > 1 && !dtype.is_float() => divide::divide(dtype, buf, count, d),
+            _ => {}
+        }
+    }
+}
+
+/// Copies `bytes` bytes of `src` to every destination, reading the source from memory once.
+///
+/// # Safety
+/// `src` is readable and every destination writable for `bytes` bytes; a destination is equal to the source or does not
+/// overlap it, and destinations do not overlap each other. No other thread or process writes the source or touches the
+/// destinations meanwhile.
+#[inline]
+pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy::copy(dsts, src, bytes) }
+}

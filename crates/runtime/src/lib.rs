@@ -1,1 +1,20 @@
-//! Placeholder.
+//! The runtime: host devices, communicators, groups and the execution of calls.
+//!
+//! The safe Rust interface is crate `oxccl`, the C interface `oxccl-capi`; both are thin over this.
+
+pub mod bootstrap;
+mod communicator;
+pub mod config;
+pub mod device;
+mod exec;
+pub mod group;
+pub mod log;
+mod request;
+pub mod service;
+pub mod transport;
+
+pub use communicator::{CommConfig, Communicator};
+pub use id::UniqueId;
+pub use request::{OpScalar, Operator, Request, VCounts};
+
+mod id;

@@ -1,1 +1,25 @@
-//! Placeholder.
+//! The danger crate: everything that needs the operating system's unsafe calls, in one place.
+//!
+//! Shared memory and atomic words inside it, futexes and doorbells, descriptor passing, process handles,
+//! reading and writing another process' memory, clocks, and what the machine looks like to this process.
+//! It knows no communicator, no rank and no protocol, and it keeps no state of its own.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("oxccl-sys knows Linux only");
+
+pub mod affinity;
+pub mod clock;
+pub mod cma;
+pub mod futex;
+pub mod host;
+mod memory;
+pub mod process;
+pub mod sync;
+pub mod unix;
+mod wait;
+
+pub use clock::Deadline;
+pub use futex::{Doorbell, Parked, Ticket};
+pub use memory::SharedMemory;
+pub use sync::{SharedU32, SharedU64};
+pub use wait::{Backoff, BackoffPolicy, Step};

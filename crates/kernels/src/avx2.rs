@@ -1,0 +1,115 @@
+//! AVX2 with F16C: every x86-64 machine since 2013. The compiler vectorises the baseline's array loops for it well; only
+//! what it cannot find by itself is written out.
+
+use std::arch::x86_64::*;
+
+use crate::baseline::{Array, Bf16, E4m3, E5m2};
+use crate::lanes::{Lanes, level_table};
+
+/// Whether this machine has every feature that the functions here enable.
+pub(crate) fn available() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+}
+
+/// Binary16, through the conversion instructions.
+pub(crate) enum F16 {}
+
+/// The greater, the number if one is NaN, the second if equal.
+///
+/// # Safety
+/// The level's features are there.
+#[inline(always)]
+unsafe fn max_ps(a: __m256, b: __m256) -> __m256 {
+    // SAFETY: the caller's promise. Where `b` is NaN, `a` is taken.
+    unsafe { _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(b, b)) }
+}
+
+/// The less, the number if one is NaN, the second if equal.
+///
+/// # Safety
+/// The level's features are there.
+#[inline(always)]
+unsafe fn min_ps(a: __m256, b: __m256) -> __m256 {
+    // SAFETY: the caller's promise. Where `b` is NaN, `a` is taken.
+    unsafe { _mm256_blendv_ps(_mm256_min_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(b, b)) }
+}
+
+impl Lanes for F16 {
+    type V = __m256;
+    const N: usize = 8;
+    const SIZE: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const u8, n: usize) -> __m256 {
+        let mut raw = [0u16; 8];
+        for (i, r) in raw.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller's promise; `i < n`.
+            *r = unsafe { p.cast::<u16>().add(i).read_unaligned() };
+        }
+        // SAFETY: an array of eight elements.
+        unsafe { Self::load(raw.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut u8, v: __m256) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(p: *mut u8, v: __m256, n: usize) {
+        let mut raw = [0u16; 8];
+        // SAFETY: an array of eight elements.
+        unsafe { Self::store(raw.as_mut_ptr().cast(), v) };
+        for (i, r) in raw.into_iter().enumerate().take(n) {
+            // SAFETY: the caller's promise; `i < n`.
+            unsafe { p.cast::<u16>().add(i).write_unaligned(r) };
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f64) -> __m256 {
+        // SAFETY: the caller promises the level's features.
+        unsafe { _mm256_set1_ps(x as f32) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller promises the level's features.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn prod(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller promises the level's features.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller promises the level's features.
+        unsafe { max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller promises the level's features.
+        unsafe { min_ps(a, b) }
+    }
+}
+
+level_table!(
+    #[target_feature(enable = "avx2,f16c")]
+    [
+        Array<i8, 32>,
+        Array<u8, 32>,
+        Array<i32, 8>,
+        Array<u32, 8>,
+        Array<i64, 4>,
+        Array<u64, 4>,
+        F16,
+        Array<f32, 8>,
+        Array<f64, 4>,
+        Array<Bf16, 16>,
+        Array<E4m3, 16>,
+        Array<E5m2, 16>
+    ]
+);

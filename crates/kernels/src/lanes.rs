@@ -1,0 +1,261 @@
+//! The loops, written once over the [`Lanes`] trait: how many elements go through one step, and how they are loaded,
+//! combined and stored. Each instruction-set level implements the trait per type and instantiates the loops inside
+//! functions that enable its target features; everything here is inlined into those.
+
+/// A type's arithmetic at one instruction-set level.
+///
+/// `V` holds `N` elements in the form in which they are accumulated (f32 for the narrow floats).
+pub(crate) trait Lanes {
+    /// `N` elements, as accumulated.
+    type V: Copy;
+    /// Elements per `V`.
+    const N: usize;
+    /// Bytes per element in memory.
+    const SIZE: usize;
+
+    /// # Safety
+    /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
+    unsafe fn load(p: *const u8) -> Self::V;
+    /// # Safety
+    /// As `load`, but only the first `n < N` elements are touched; what the other lanes hold is of no consequence.
+    unsafe fn load_part(p: *const u8, n: usize) -> Self::V;
+    /// # Safety
+    /// The level's features are there; `p` is writable for `N * SIZE` bytes, of any alignment.
+    unsafe fn store(p: *mut u8, v: Self::V);
+    /// # Safety
+    /// As `store`, but only the first `n < N` elements are touched.
+    unsafe fn store_part(p: *mut u8, v: Self::V, n: usize);
+    /// `x` in every lane, in the type of the accumulator. Not called for integers.
+    /// # Safety
+    /// The level's features are there.
+    unsafe fn splat(x: f64) -> Self::V;
+    /// # Safety
+    /// The level's features are there.
+    unsafe fn sum(a: Self::V, b: Self::V) -> Self::V;
+    /// # Safety
+    /// The level's features are there.
+    unsafe fn prod(a: Self::V, b: Self::V) -> Self::V;
+    /// # Safety
+    /// The level's features are there.
+    unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
+    /// # Safety
+    /// The level's features are there.
+    unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
+}
+
+pub(crate) const SUM: u8 = 0;
+pub(crate) const PROD: u8 = 1;
+pub(crate) const MAX: u8 = 2;
+pub(crate) const MIN: u8 = 3;
+
+/// Steps whose loads all come before their first store: independent chains for the out-of-order core.
+const UNROLL: usize = 4;
+
+/// Reduces `srcs` into `dsts`; the factor multiplies the accumulator before it is rounded.
+pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>);
+/// Multiplies by the element at `scalar`.
+pub(crate) type ScaleFn = unsafe fn(dst: *mut u8, src: *const u8, count: usize, scalar: *const u8);
+
+/// The loops of one type at one level.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernels {
+    /// By `RedOp as usize`.
+    pub reduce: [ReduceFn; 4],
+    pub scale: ScaleFn,
+}
+
+/// # Safety
+/// The level's features are there.
+#[inline(always)]
+unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match OP {
+            SUM => L::sum(a, b),
+            PROD => L::prod(a, b),
+            MAX => L::max(a, b),
+            _ => L::min(a, b),
+        }
+    }
+}
+
+/// One unrolled block at byte offset `at`: every load comes before the first store, which is what makes a destination
+/// equal to a source safe.
+///
+/// # Safety
+/// All pointers are good for `UNROLL * N` elements at `at`; `srcs` is not empty.
+#[inline(always)]
+unsafe fn block<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], at: usize, factor: Option<f64>) {
+    let step = L::N * L::SIZE;
+    // SAFETY: the caller's promise; `u * step` stays inside the block.
+    unsafe {
+        // Four variables rather than an array, which the compiler would leave in memory.
+        let first = srcs.get_unchecked(0).add(at);
+        let mut a0 = L::load(first);
+        let mut a1 = L::load(first.add(step));
+        let mut a2 = L::load(first.add(2 * step));
+        let mut a3 = L::load(first.add(3 * step));
+        for src in srcs.get_unchecked(1..) {
+            let src = src.add(at);
+            a0 = combine::<L, OP>(a0, L::load(src));
+            a1 = combine::<L, OP>(a1, L::load(src.add(step)));
+            a2 = combine::<L, OP>(a2, L::load(src.add(2 * step)));
+            a3 = combine::<L, OP>(a3, L::load(src.add(3 * step)));
+        }
+        if let Some(x) = factor {
+            let x = L::splat(x);
+            (a0, a1, a2, a3) = (L::prod(a0, x), L::prod(a1, x), L::prod(a2, x), L::prod(a3, x));
+        }
+        for dst in dsts {
+            let dst = dst.add(at);
+            L::store(dst, a0);
+            L::store(dst.add(step), a1);
+            L::store(dst.add(2 * step), a2);
+            L::store(dst.add(3 * step), a3);
+        }
+    }
+}
+
+/// What does not fill a block: whole steps, then the elements that remain.
+///
+/// # Safety
+/// All pointers are good for elements `from..count`; `srcs` is not empty.
+#[inline(always)]
+unsafe fn remainder<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    mut from: usize,
+    count: usize,
+    factor: Option<f64>,
+) {
+    while from < count {
+        let n = count - from;
+        let at = from * L::SIZE;
+        // SAFETY: the caller's promise; only `n` elements are touched when fewer than `N` remain.
+        unsafe {
+            let load = |p: *const u8| {
+                if n < L::N { L::load_part(p.add(at), n) } else { L::load(p.add(at)) }
+            };
+            let mut acc = load(*srcs.get_unchecked(0));
+            for src in srcs.get_unchecked(1..) {
+                acc = combine::<L, OP>(acc, load(*src));
+            }
+            if let Some(x) = factor {
+                acc = L::prod(acc, L::splat(x));
+            }
+            for dst in dsts {
+                if n < L::N {
+                    L::store_part(dst.add(at), acc, n);
+                } else {
+                    L::store(dst.add(at), acc);
+                }
+            }
+        }
+        from += L::N;
+    }
+}
+
+/// # Safety
+/// All pointers are good for `count` elements; `srcs` is not empty.
+#[inline(always)]
+unsafe fn run<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>) {
+    let mut from = 0;
+    // SAFETY: the caller's promise; the block ends at or before `count`.
+    unsafe {
+        while from + UNROLL * L::N <= count {
+            block::<L, OP>(dsts, srcs, from * L::SIZE, factor);
+            from += UNROLL * L::N;
+        }
+        remainder::<L, OP>(dsts, srcs, from, count, factor);
+    }
+}
+
+/// The loop of one type and operation, with the usual numbers of sources and destinations unrolled.
+///
+/// # Safety
+/// The level's features are there; all pointers are good for `count` elements; a destination is equal to a source or
+/// does not overlap it.
+#[inline(always)]
+pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    factor: Option<f64>,
+) {
+    // SAFETY: the caller's promise; an empty list of sources does nothing.
+    unsafe {
+        match (dsts, srcs, factor) {
+            (&[d], &[a, b], None) => run::<L, OP>(&[d], &[a, b], count, None),
+            (_, [_, ..], _) => run::<L, OP>(dsts, srcs, count, factor),
+            (_, [], _) => {}
+        }
+    }
+}
+
+/// `dst = src * scalar` for one element `scalar`.
+///
+/// # Safety
+/// As `reduce`; `scalar` is readable for one element.
+#[inline(always)]
+pub(crate) unsafe fn scale<L: Lanes>(dst: *mut u8, src: *const u8, count: usize, scalar: *const u8) {
+    // The widest step is 64 elements of 8 bytes or fewer.
+    let mut repeated = [0u8; 512];
+    // SAFETY: `N * SIZE` fits the array; the rest is the caller's promise.
+    unsafe {
+        for i in 0..L::N {
+            std::ptr::copy_nonoverlapping(scalar, repeated.as_mut_ptr().add(i * L::SIZE), L::SIZE);
+        }
+        let factor = L::load(repeated.as_ptr());
+        let mut from = 0;
+        while from + L::N <= count {
+            let at = from * L::SIZE;
+            L::store(dst.add(at), L::prod(L::load(src.add(at)), factor));
+            from += L::N;
+        }
+        if from < count {
+            let (at, n) = (from * L::SIZE, count - from);
+            L::store_part(dst.add(at), L::prod(L::load_part(src.add(at), n), factor), n);
+        }
+    }
+}
+
+/// The table entries of a level: `$feature` is the list of target features, empty for the baseline.
+macro_rules! level_table {
+    ($(#[$attribute:meta])* [$($lanes:ty),* $(,)?]) => {
+        $(#[$attribute])*
+        unsafe fn reduce_entry<L: crate::lanes::Lanes, const OP: u8>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            count: usize,
+            factor: Option<f64>,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { crate::lanes::reduce::<L, OP>(dsts, srcs, count, factor) }
+        }
+
+        $(#[$attribute])*
+        unsafe fn scale_entry<L: crate::lanes::Lanes>(
+            dst: *mut u8,
+            src: *const u8,
+            count: usize,
+            scalar: *const u8,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { crate::lanes::scale::<L>(dst, src, count, scalar) }
+        }
+
+        /// The loops of this level, by `DataType as usize`.
+        pub(crate) static KERNELS: [crate::lanes::Kernels; 12] = [
+            $(crate::lanes::Kernels {
+                reduce: [
+                    reduce_entry::<$lanes, { crate::lanes::SUM }>,
+                    reduce_entry::<$lanes, { crate::lanes::PROD }>,
+                    reduce_entry::<$lanes, { crate::lanes::MAX }>,
+                    reduce_entry::<$lanes, { crate::lanes::MIN }>,
+                ],
+                scale: scale_entry::<$lanes>,
+            }),*
+        ];
+    };
+}
+pub(crate) use level_table;

@@ -1,0 +1,396 @@
+//! Every level that the machine has against an oracle written with other crates' number types.
+
+use float8::{F8E4M3, F8E5M2};
+use half::{bf16, f16};
+use oxccl_types::{DataType, Scalar};
+
+use crate::{Level, Post, RedOp, apply_post, copy, reduce_at, scale_at};
+
+const OPS: [RedOp; 4] = [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min];
+
+fn rng() -> fastrand::Rng {
+    let seed = fastrand::u64(..);
+    println!("seed {seed:#x}");
+    fastrand::Rng::with_seed(seed)
+}
+
+/// The element `bytes` as f32; only for the floats of at most 32 bits.
+fn decode(dtype: DataType, bytes: &[u8]) -> f32 {
+    match dtype {
+        DataType::Float16 => f16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        DataType::Bfloat16 => bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32(),
+        DataType::Float32 => f32::from_le_bytes(bytes.try_into().unwrap()),
+        DataType::Float8e4m3 => F8E4M3::from_bits(bytes[0]).to_f32(),
+        DataType::Float8e5m2 => F8E5M2::from_bits(bytes[0]).to_f32(),
+        _ => unreachable!("{dtype} is not a float of at most 32 bits"),
+    }
+}
+
+fn encode(dtype: DataType, x: f32) -> Vec<u8> {
+    match dtype {
+        DataType::Float16 => f16::from_f32(x).to_le_bytes().to_vec(),
+        DataType::Bfloat16 => bf16::from_f32(x).to_le_bytes().to_vec(),
+        DataType::Float32 => x.to_le_bytes().to_vec(),
+        DataType::Float8e4m3 => vec![F8E4M3::from_f32(x).to_bits()],
+        DataType::Float8e5m2 => vec![F8E5M2::from_f32(x).to_bits()],
+        _ => unreachable!("{dtype} is not a float of at most 32 bits"),
+    }
+}
+
+macro_rules! float_op {
+    ($op:expr, $a:expr, $b:expr) => {
+        match $op {
+            RedOp::Sum => $a + $b,
+            RedOp::Prod => $a * $b,
+            // Of a zero and a negative zero the later one.
+            RedOp::Max | RedOp::Min if $a == $b => $b,
+            RedOp::Max => $a.max($b),
+            RedOp::Min => $a.min($b),
+        }
+    };
+}
+
+macro_rules! oracle_integer {
+    ($t:ty, $op:expr, $elements:expr, $post:expr) => {{
+        let combined = $elements
+            .iter()
+            .map(|e| <$t>::from_le_bytes((*e).try_into().unwrap()))
+            .reduce(|a, b| match $op {
+                RedOp::Sum => a.wrapping_add(b),
+                RedOp::Prod => a.wrapping_mul(b),
+                RedOp::Max => a.max(b),
+                RedOp::Min => a.min(b),
+            })
+            .unwrap();
+        let divided = match $post {
+            Post::DivInt(d) => (i128::from(combined) / i128::from(d)) as $t,
+            _ => combined,
+        };
+        divided.to_le_bytes().to_vec()
+    }};
+}
+
+/// What one element of the destination must be.
+fn oracle(dtype: DataType, op: RedOp, elements: &[&[u8]], post: Post) -> Vec<u8> {
+    match dtype {
+        DataType::Int8 => oracle_integer!(i8, op, elements, post),
+        DataType::Uint8 => oracle_integer!(u8, op, elements, post),
+        DataType::Int32 => oracle_integer!(i32, op, elements, post),
+        DataType::Uint32 => oracle_integer!(u32, op, elements, post),
+        DataType::Int64 => oracle_integer!(i64, op, elements, post),
+        DataType::Uint64 => oracle_integer!(u64, op, elements, post),
+        DataType::Float64 => {
+            let values = elements.iter().map(|e| f64::from_le_bytes((*e).try_into().unwrap()));
+            let x = values.reduce(|a, b| float_op!(op, a, b)).unwrap();
+            (if let Post::MulF64(f) = post { x * f } else { x }).to_le_bytes().to_vec()
+        }
+        _ => {
+            let x = elements.iter().map(|e| decode(dtype, e)).reduce(|a, b| float_op!(op, a, b)).unwrap();
+            encode(dtype, if let Post::MulF64(f) = post { x * f as f32 } else { x })
+        }
+    }
+}
+
+fn is_nan(dtype: DataType, bytes: &[u8]) -> bool {
+    match dtype {
+        DataType::Float64 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        t if t.is_float() => decode(dtype, bytes).is_nan(),
+        _ => false,
+    }
+}
+
+#[track_caller]
+fn assert_same(dtype: DataType, got: &[u8], want: &[u8], what: impl Fn() -> String) {
+    if got == want {
+        return;
+    }
+    for (i, (g, w)) in got.chunks(dtype.size()).zip(want.chunks(dtype.size())).enumerate() {
+        let same = g == w || (is_nan(dtype, g) && is_nan(dtype, w));
+        assert!(same, "{dtype} {}: element {i} is {g:02x?}, should be {w:02x?}", what());
+    }
+}
+
+/// `count` elements: of floats half are any bits, the others of like size so that sums do not all overflow.
+fn random(rng: &mut fastrand::Rng, dtype: DataType, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        let any = rng.u64(..).to_le_bytes();
+        match dtype {
+            DataType::Float64 if rng.bool() => bytes.extend((rng.f64() * 8.0 - 4.0).to_le_bytes()),
+            t if t.is_float() && t != DataType::Float64 && rng.bool() => {
+                bytes.extend(encode(t, (rng.f32() * 8.0 - 4.0) * if rng.u8(..8) == 0 { 1e-5 } else { 1.0 }));
+            }
+            _ => bytes.extend(&any[..dtype.size()]),
+        }
+    }
+    bytes
+}
+
+/// A buffer that starts at an odd address and whose end is watched.
+struct Guarded {
+    bytes: Vec<u8>,
+    offset: usize,
+    len: usize,
+}
+
+impl Guarded {
+    fn new(content: &[u8], offset: usize) -> Guarded {
+        let mut bytes = vec![0xa5; offset];
+        bytes.extend(content);
+        bytes.extend([0xa5; 80]);
+        Guarded { bytes, offset, len: content.len() }
+    }
+
+    fn ptr(&mut self) -> *mut u8 {
+        self.bytes[self.offset..].as_mut_ptr()
+    }
+
+    fn content(&self) -> &[u8] {
+        &self.bytes[self.offset..][..self.len]
+    }
+
+    #[track_caller]
+    fn check_guards(&self, used: usize) {
+        let (before, after) = (&self.bytes[..self.offset], &self.bytes[self.offset + used..]);
+        assert!(before.iter().chain(after).all(|b| *b == 0xa5), "written outside the destination");
+    }
+}
+
+fn posts(dtype: DataType, rng: &mut fastrand::Rng) -> [Post; 3] {
+    if dtype.is_float() {
+        [Post::None, Post::MulF64(1.0 / 3.0), Post::MulF64(rng.f64() * 2.0)]
+    } else {
+        [Post::None, Post::DivInt(rng.u64(1..10)), Post::DivInt(rng.u64(1..) >> rng.u32(..63) | 1)]
+    }
+}
+
+/// One shape of everything: `counts` of one type at one level.
+fn check_counts(level: Level, dtype: DataType, counts: &[usize], rng: &mut fastrand::Rng) {
+    let size = dtype.size();
+    let longest = counts.iter().copied().max().unwrap();
+    let mut srcs: Vec<Guarded> = (0..9).map(|j| Guarded::new(&random(rng, dtype, longest), 1 + (j * 7) % 64)).collect();
+    let pointers: Vec<*const u8> = srcs.iter_mut().map(|s| s.ptr().cast_const()).collect();
+    for (op, n) in OPS.into_iter().flat_map(|op| (1..=9).map(move |n| (op, n))) {
+        for (p, post) in posts(dtype, rng).into_iter().enumerate() {
+            let want: Vec<u8> = (0..longest)
+                .flat_map(|i| {
+                    let elements: Vec<&[u8]> = srcs[..n].iter().map(|s| &s.content()[i * size..][..size]).collect();
+                    oracle(dtype, op, &elements, post)
+                })
+                .collect();
+            for (c, &count) in counts.iter().enumerate() {
+                let used = count * size;
+                let n_dsts = if p == 0 { 1..=3 } else { 1 + c % 3..=1 + c % 3 };
+                for n_dst in n_dsts {
+                    let mut dsts: Vec<Guarded> = (0..n_dst)
+                        .map(|k| Guarded::new(&vec![0xa5; used], (c + k * 5) % 64 + usize::from(p == 0)))
+                        .collect();
+                    let out: Vec<*mut u8> = dsts.iter_mut().map(Guarded::ptr).collect();
+                    // SAFETY: the buffers are separate and hold `count` elements.
+                    unsafe { reduce_at(level.table(), dtype, op, &out, &pointers[..n], count, post) };
+                    for dst in &dsts {
+                        let what = || format!("{level:?} {op:?} {post:?} {n} sources, count {count}");
+                        assert_same(dtype, dst.content(), &want[..used], what);
+                        dst.check_guards(used);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_type_operation_and_count_matches_the_oracle() {
+    let mut rng = rng();
+    let counts: Vec<usize> = (0..=130).chain([255, 257, 511, 1023, 1027]).collect();
+    for level in Level::available() {
+        for dtype in DataType::ALL {
+            check_counts(level, dtype, &counts, &mut rng);
+        }
+    }
+}
+
+/// Stores to `dst` the combination of `a` and `b` and compares with the oracle.
+fn check_pair(level: Level, dtype: DataType, op: RedOp, a: &[u8], b: &[u8]) {
+    let size = dtype.size();
+    let mut got = vec![0; a.len()];
+    // SAFETY: all three hold as many elements.
+    unsafe {
+        reduce_at(level.table(), dtype, op, &[got.as_mut_ptr()], &[a.as_ptr(), b.as_ptr()], a.len() / size, Post::None);
+    }
+    let want: Vec<u8> =
+        a.chunks(size).zip(b.chunks(size)).flat_map(|(a, b)| oracle(dtype, op, &[a, b], Post::None)).collect();
+    assert_same(dtype, &got, &want, || format!("{level:?} {op:?}"));
+}
+
+#[test]
+fn all_pairs_of_eight_bit_floats() {
+    let a: Vec<u8> = (0..=65535u16).map(|i| (i >> 8) as u8).collect();
+    let b: Vec<u8> = (0..=65535u16).map(|i| i as u8).collect();
+    for level in Level::available() {
+        for dtype in [DataType::Float8e4m3, DataType::Float8e5m2] {
+            for op in OPS {
+                check_pair(level, dtype, op, &a, &b);
+            }
+        }
+    }
+}
+
+#[test]
+fn all_half_values_keep_their_bits_and_combine_exactly() {
+    let mut rng = rng();
+    let all: Vec<u8> = (0..=65535u16).flat_map(u16::to_le_bytes).collect();
+    for level in Level::available() {
+        for dtype in [DataType::Float16, DataType::Bfloat16] {
+            let mut got = vec![0; all.len()];
+            // SAFETY: both hold 65536 elements.
+            unsafe {
+                reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &[all.as_ptr()], 65536, Post::None)
+            };
+            assert_same(dtype, &got, &all, || format!("{level:?} round trip"));
+            for op in OPS {
+                check_pair(level, dtype, op, &all, &random(&mut rng, dtype, 65536));
+            }
+        }
+    }
+}
+
+/// Products with a factor put the accumulator anywhere, ties and their neighbours included.
+#[test]
+fn narrow_floats_round_any_accumulator_to_nearest_even() {
+    let mut rng = rng();
+    for dtype in [DataType::Float8e4m3, DataType::Float8e5m2, DataType::Float16, DataType::Bfloat16] {
+        let count = if dtype.size() == 1 { 256 } else { 65536 };
+        let all: Vec<u8> = (0..count as u32).flat_map(|i| i.to_le_bytes()[..dtype.size()].to_vec()).collect();
+        for _ in 0..if dtype.size() == 1 { 500 } else { 4 } {
+            let factor = f32::from_bits((rng.u32(..) & 0x807f_ffff) | rng.u32(100..150) << 23);
+            // Few mantissa bits make ties, one more bit far below breaks them.
+            let factor = f32::from_bits(factor.to_bits() & !0 << rng.u32(0..24) | rng.u32(0..2));
+            let post = Post::MulF64(f64::from(factor));
+            let want: Vec<u8> = all.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Sum, &[e], post)).collect();
+            for level in Level::available() {
+                let mut got = vec![0; all.len()];
+                // SAFETY: both hold `count` elements.
+                unsafe {
+                    reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &[all.as_ptr()], count, post)
+                };
+                assert_same(dtype, &got, &want, || format!("{level:?} times {factor:e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_destination_may_be_a_source() {
+    let mut rng = rng();
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
+        let average = posts(dtype, &mut rng)[1];
+        for (count, place, post) in [3usize, 64, 1000]
+            .into_iter()
+            .flat_map(|c| [Post::None, average].into_iter().flat_map(move |p| (0..3).map(move |j| (c, j, p))))
+        {
+            let mut srcs: Vec<Guarded> = (0..3).map(|j| Guarded::new(&random(&mut rng, dtype, count), j + 1)).collect();
+            let size = dtype.size();
+            let want: Vec<u8> = (0..count)
+                .flat_map(|i| {
+                    let elements: Vec<&[u8]> = srcs.iter().map(|s| &s.content()[i * size..][..size]).collect();
+                    oracle(dtype, RedOp::Sum, &elements, post)
+                })
+                .collect();
+            let mut other = Guarded::new(&vec![0; count * size], 3);
+            let pointers: Vec<*mut u8> = srcs.iter_mut().map(Guarded::ptr).collect();
+            let dsts = [other.ptr(), pointers[place]];
+            let inputs: Vec<*const u8> = pointers.iter().map(|p| p.cast_const()).collect();
+            // SAFETY: the buffers hold `count` elements; one destination is a source, the other is separate.
+            unsafe { reduce_at(level.table(), dtype, RedOp::Sum, &dsts, &inputs, count, post) };
+            for dst in [&srcs[place], &other] {
+                assert_same(dtype, dst.content(), &want, || format!("{level:?} in place {place} of {count} {post:?}"));
+                dst.check_guards(count * size);
+            }
+        }
+    }
+}
+
+#[test]
+fn scaling_is_the_product_with_the_scalar() {
+    let mut rng = rng();
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
+        for count in (0..70).chain([129, 1001]) {
+            let scalar = random(&mut rng, dtype, 1);
+            let mut bytes = [0; 8];
+            bytes[..scalar.len()].copy_from_slice(&scalar);
+            let src = random(&mut rng, dtype, count);
+            let want: Vec<u8> =
+                src.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Prod, &[e, &scalar], Post::None)).collect();
+            let mut separate = Guarded::new(&vec![0; src.len()], 1);
+            let mut in_place = Guarded::new(&src, 3);
+            // SAFETY: all hold `count` elements.
+            unsafe {
+                scale_at(level.table(), separate.ptr(), src.as_ptr(), count, Scalar { dtype, bytes });
+                scale_at(level.table(), in_place.ptr(), in_place.ptr(), count, Scalar { dtype, bytes });
+            }
+            for dst in [separate, in_place] {
+                assert_same(dtype, dst.content(), &want, || format!("{level:?} scaled by {scalar:02x?}"));
+                dst.check_guards(src.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn post_in_place_matches_the_oracle() {
+    let mut rng = rng();
+    for dtype in DataType::ALL {
+        let posts = posts(dtype, &mut rng);
+        for (count, post) in [0usize, 1, 17, 1000].into_iter().flat_map(|c| posts.map(|p| (c, p))) {
+            let src = random(&mut rng, dtype, count);
+            let mut want: Vec<u8> =
+                src.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Sum, &[e], post)).collect();
+            if post == Post::None {
+                // Not even an infinity is saturated.
+                want.clone_from(&src);
+            }
+            let mut buf = Guarded::new(&src, 1);
+            // SAFETY: the buffer holds `count` elements.
+            unsafe { apply_post(dtype, buf.ptr(), count, post) };
+            assert_same(dtype, buf.content(), &want, || format!("{post:?}"));
+            buf.check_guards(src.len());
+        }
+    }
+}
+
+#[test]
+fn division_truncates_at_the_ends_of_the_range() {
+    let mut ends = Vec::new();
+    for x in [0i64, 1, -1, i64::MIN, i64::MAX, i64::from(i32::MIN), i64::from(i32::MAX), 0x7f80, -0x7f7f] {
+        ends.extend(x.to_le_bytes());
+    }
+    for dtype in DataType::ALL.into_iter().filter(|t| !t.is_float()) {
+        for divisor in [1, 2, 3, 127, 128, 255, 1 << 31, (1 << 31) + 1, u64::from(u32::MAX), 1 << 63, u64::MAX] {
+            let post = Post::DivInt(divisor);
+            let want: Vec<u8> = ends.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Sum, &[e], post)).collect();
+            let mut got = ends.clone();
+            // SAFETY: the buffer holds as many elements.
+            unsafe { apply_post(dtype, got.as_mut_ptr(), ends.len() / dtype.size(), post) };
+            assert_same(dtype, &got, &want, || format!("{post:?}"));
+        }
+    }
+}
+
+#[test]
+fn copies_reach_every_destination() {
+    let mut rng = rng();
+    for bytes in (0..300).chain([16383, 16384, 16385, 100_001]) {
+        let src = random(&mut rng, DataType::Uint8, bytes);
+        for n in 0..=3 {
+            let mut dsts: Vec<Guarded> = (0..n).map(|k| Guarded::new(&vec![0; bytes], k * 3 + 1)).collect();
+            let out: Vec<*mut u8> = dsts.iter_mut().map(Guarded::ptr).collect();
+            // SAFETY: all hold `bytes` bytes.
+            unsafe { copy(&out, src.as_ptr(), bytes) };
+            for dst in &dsts {
+                assert!(dst.content() == src, "{bytes} bytes to {n} destinations");
+                dst.check_guards(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! How the ranks of a communicator find each other: once per communicator, over TCP, authenticated.
+//!
+//! A star: every rank sends to the root (`root.rs`) and gets what all sent, in four rounds: who and where everybody
+//! is; which memory the leaders of would-be cliques made; whether it could be mapped; ready. It hands out addresses
+//! and shared memory, and opens no data connection. After it, [`ControlRing`] carries news of deaths and errors.
+
+mod clique;
+mod id;
+mod ring;
+mod root;
+mod wire;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_sys::{Deadline, SharedMemory};
+use oxccl_types::{Error, Result, ResultCode};
+
+pub use id::UniqueId;
+pub use ring::{ControlRing, News};
+
+use crate::service::auth::{self, Hello, Kind};
+use crate::service::interfaces::Family;
+use crate::service::io::{Limits, connect_any, write_full};
+use crate::service::{
+    ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig,
+};
+use wire::{FAILED, Info, LEAVE, RESULT, ROUND, Reader};
+
+/// Rounds of an initialisation.
+const ROUNDS: u8 = 4;
+/// A rank waits this much longer than the root, whose text says more.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What the environment and the communicator's configuration say.
+#[derive(Clone, Debug)]
+pub struct BootstrapConfig {
+    /// `OXCCL_INIT_TIMEOUT`: limit of the whole initialisation.
+    pub timeout: Duration,
+    /// False (`OXCCL_SHM=0`): every rank is a clique of its own.
+    pub shared_memory: bool,
+    /// `NCCL_SOCKET_IFNAME`
+    pub ifname: Option<String>,
+    /// `NCCL_SOCKET_FAMILY`
+    pub family: Option<Family>,
+    /// `NCCL_COMM_ID`
+    pub comm_id: Option<String>,
+    /// Receives lines for the log.
+    pub log: LogFn,
+}
+
+impl Default for BootstrapConfig {
+    fn default() -> Self {
+        BootstrapConfig {
+            timeout: Duration::from_secs(120),
+            shared_memory: true,
+            ifname: None,
+            family: None,
+            comm_id: None,
+            log: |_, _| {},
+        }
+    }
+}
+
+/// Bytes of the shared segment of a clique with that many ranks.
+pub type SegmentBytes = Box<dyn Fn(usize) -> usize + Send>;
+
+/// What one rank brings.
+pub struct Params {
+    /// The same on all ranks.
+    pub id: UniqueId,
+    /// This rank.
+    pub rank: usize,
+    /// Their number.
+    pub ranks: usize,
+    /// Gathered to all ranks; at most 64 KiB.
+    pub payload: Vec<u8>,
+    /// Must give the same on all ranks of a clique.
+    pub segment_bytes: SegmentBytes,
+    /// Ends the call early when set.
+    pub abort: Arc<AtomicBool>,
+    /// Settings.
+    pub config: BootstrapConfig,
+}
+
+/// What everybody knows about a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Name of its host.
+    pub host: String,
+    /// Its process, as its own pid namespace counts.
+    pub pid: u32,
+    /// Names its process.
+    pub process: ProcessAddress,
+    /// Where its service listens.
+    pub tcp: Vec<SocketAddr>,
+    /// What it brought.
+    pub payload: Vec<u8>,
+}
+
+/// A process with ranks of this clique.
+#[derive(Clone, Debug)]
+pub struct ProcessHandle {
+    /// Its name.
+    pub address: ProcessAddress,
+    /// Its number in *our* pid namespace; 0 when it has none here.
+    pub pid: u32,
+    /// A handle that becomes readable when it ends; `None` for our own process.
+    pub pidfd: Option<Arc<OwnedFd>>,
+}
+
+/// What an initialisation yields.
+#[derive(Debug)]
+pub struct Bootstrapped {
+    /// This rank.
+    pub rank: usize,
+    /// Their number.
+    pub ranks: usize,
+    /// Names the communicator; the same on all ranks.
+    pub comm_hash: u64,
+    /// Its secret.
+    pub key: CommKey,
+    /// By rank.
+    pub peers: Vec<PeerInfo>,
+    /// The ranks that share [`segment`](Self::segment) with this one, itself included, ascending.
+    pub clique: Vec<usize>,
+    /// By rank: the lowest rank of its clique.
+    pub clique_of: Vec<usize>,
+    /// Memory shared by exactly the clique, zeroed; at least the size asked for.
+    pub segment: Arc<SharedMemory>,
+    /// The processes of the clique.
+    pub processes: Vec<ProcessHandle>,
+    /// By position in the clique: index into [`processes`](Self::processes).
+    pub process_of: Vec<usize>,
+    /// Where data connections to this rank arrive; serves fetches and dials until dropped.
+    pub inbox: Inbox,
+    /// The service of this process.
+    pub service: Arc<Service>,
+    control: Inbox,
+    log: LogFn,
+}
+
+/// Brings the ranks of a communicator together. Every rank calls it, once, at about the same time.
+///
+/// # Errors
+/// `InvalidArgument` for a rank out of range; `InvalidUsage` when ranks disagree on their number or one came twice;
+/// `RemoteError` when a rank or the root died, ranks are missing at the time limit, or after an abort; all ranks
+/// get the text of the first failure. `SystemError` when sockets or memory cannot be made.
+pub fn connect(params: Params) -> Result<Bootstrapped> {
+    let Params { id, rank, ranks, payload, segment_bytes, abort, config } = params;
+    if rank >= ranks || u32::try_from(ranks).is_err() {
+        return Err(Error::argument(format!("rank {rank} is not below the number of ranks, {ranks}")));
+    }
+    if payload.len() > 64 << 10 {
+        return Err(Error::internal(format!("bootstrap payload of {} bytes", payload.len())));
+    }
+    let service_config =
+        ServiceConfig { ifname: config.ifname.clone(), family: config.family, log: config.log };
+    let service = Service::get(&service_config)?;
+    let limits = Limits { deadline: Deadline::after(config.timeout + GRACE), abort: &abort };
+    if id.is_derived() && rank == 0 {
+        id.start_derived_root(&config, &limits)?;
+    }
+    let mut link = Link::join(&id, rank, ranks, &config, limits)?;
+    let info = Info { peer: describe(&service, payload), hint: clique::hint(config.shared_memory, rank) };
+    let result = gather(&mut link, &id, service, info, segment_bytes, &config);
+    if let Err(e) = &result {
+        link.leave(&e.text);
+    }
+    result
+}
+
+/// As [`connect`] for several ranks of this process at once; the results in the order of `all`.
+pub fn connect_many(all: Vec<Params>) -> Vec<Result<Bootstrapped>> {
+    std::thread::scope(|s| {
+        let threads: Vec<_> = all.into_iter().map(|p| s.spawn(|| connect(p))).collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(Error::internal("the initialisation panicked"))))
+            .collect()
+    })
+}
+
+fn describe(service: &Service, payload: Vec<u8>) -> PeerInfo {
+    PeerInfo {
+        host: oxccl_sys::host::host_name(),
+        pid: std::process::id(),
+        process: service.address().clone(),
+        tcp: service.tcp().to_vec(),
+        payload,
+    }
+}
+
+fn gather(
+    link: &mut Link<'_>,
+    id: &UniqueId,
+    service: Arc<Service>,
+    info: Info,
+    segment_bytes: SegmentBytes,
+    config: &BootstrapConfig,
+) -> Result<Bootstrapped> {
+    let (rank, ranks, limits) = (link.rank, link.ranks, link.limits);
+    let infos = link.exchange(0, &info.encode())?;
+    let infos = infos.iter().map(|b| Info::decode(b)).collect::<Option<Vec<_>>>();
+    let infos = infos.ok_or_else(|| link.protocol("information of a rank that cannot be read"))?;
+    let (comm_hash, key) = id.communicator(&link.nonce);
+    // From here on peers may fetch and dial.
+    let inbox = service.expect(comm_hash, &key, rank as u32);
+    let control = service.expect_class(comm_hash, rank as u32, true);
+
+    let group = clique::group(&infos, rank);
+    let mut maker = clique::Maker::new(&service, comm_hash, &key, limits, group);
+    let made = link.exchange(1, &maker.make(rank, &segment_bytes))?;
+    let proofs = link.exchange(2, &maker.prove(rank, &made, &infos))?;
+    let sharing = maker.conclude(rank, &infos, &made, &proofs, &segment_bytes, config.log)?;
+    let (processes, process_of) = maker.processes(&sharing.clique, &infos)?;
+    drop(maker);
+    link.exchange(3, &[])?;
+
+    let peers = infos.into_iter().map(|i| i.peer).collect();
+    let clique::Sharing { clique, clique_of, segment } = sharing;
+    let log = config.log;
+    Ok(Bootstrapped {
+        rank,
+        ranks,
+        comm_hash,
+        key,
+        peers,
+        clique,
+        clique_of,
+        segment,
+        processes,
+        process_of,
+        inbox,
+        service,
+        control,
+        log,
+    })
+}
+
+/// A rank's connection to the root.
+struct Link<'a> {
+    stream: TcpStream,
+    rank: usize,
+    ranks: usize,
+    at: String,
+    nonce: [u8; 16],
+    limits: Limits<'a>,
+}
+
+impl<'a> Link<'a> {
+    fn join(
+        id: &UniqueId,
+        rank: usize,
+        ranks: usize,
+        config: &BootstrapConfig,
+        limits: Limits<'a>,
+    ) -> Result<Link<'a>> {
+        let candidates = id.candidates();
+        let limit_ms = u64::try_from(config.timeout.as_millis()).unwrap_or(u64::MAX).min(u64::from(u32::MAX));
+        let argument = ranks as u64 | limit_ms << 32;
+        let hello =
+            Hello { kind: Kind::Root, purpose: 0, comm_hash: id.hash(), from: rank as u32, to: 0, argument };
+        let key = id.root_key();
+        let mut pause = Duration::from_millis(2);
+        loop {
+            let attempt = connect_any(&candidates, ADDRESS_SLICE, &limits)
+                .and_then(|s| auth::call(&s, &key, &hello, &limits).map(|()| s));
+            let error = match attempt {
+                Ok(stream) => {
+                    let at = stream.peer_addr().map_or_else(|e| e.to_string(), |a| a.to_string());
+                    return Ok(Link { stream, rank, ranks, at, nonce: [0; 16], limits });
+                }
+                Err(e) => e,
+            };
+            // The root of a derived id may not be up yet; one of a random id was up before the id existed.
+            let refused = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied);
+            if let Some(why) = limits.check().err().or((refused && !id.is_derived()).then_some(error)) {
+                return Err(Error::remote(format!(
+                    "rank {rank} of {ranks} cannot connect to the root of the initialisation at {candidates:?}: \
+                     {why}. The process that made the unique id may have ended, its initialisation may be over \
+                     (an id serves one communicator; OXCCL_INIT_TIMEOUT), or a firewall or a wrong interface \
+                     (NCCL_SOCKET_IFNAME) is in between"
+                )));
+            }
+            limits.pause(pause);
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// One round: what all ranks sent, by rank.
+    fn exchange(&mut self, round: u8, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let sent = write_full(&self.stream, &wire::frame(ROUND, &[&[round], bytes]), &self.limits);
+        // A root that failed tells why before it closes: read even when the write failed.
+        let (kind, body) = wire::read_frame(&self.stream, &self.limits)
+            .map_err(|e| self.lost_root(round, sent.as_ref().err().unwrap_or(&e)))?;
+        match kind {
+            FAILED => {
+                let code = body.first().and_then(|c| ResultCode::from_c(i32::from(*c)));
+                let text = String::from_utf8_lossy(body.get(1..).unwrap_or_default()).into_owned();
+                Err(Error::new(code.unwrap_or(ResultCode::RemoteError), text))
+            }
+            RESULT if body.first() == Some(&round) => {
+                let mut reader = Reader(&body[1..]);
+                let nonce = reader.array();
+                let all = (0..self.ranks).map(|_| reader.bytes().map(<[u8]>::to_vec)).collect::<Option<Vec<_>>>();
+                self.nonce = nonce.ok_or_else(|| self.protocol("a short message of the root"))?;
+                all.ok_or_else(|| self.protocol("a short message of the root"))
+            }
+            _ => Err(self.protocol("a message of the root out of turn")),
+        }
+    }
+
+    fn lost_root(&self, round: u8, e: &std::io::Error) -> Error {
+        let (rank, at) = (self.rank, &self.at);
+        match e.kind() {
+            ErrorKind::ConnectionAborted => {
+                Error::remote(format!("rank {rank}: initialisation aborted by the application"))
+            }
+            ErrorKind::TimedOut => Error::remote(format!(
+                "timeout: rank {rank} waited for the root of the initialisation at {at} in round {round} for longer \
+                 than OXCCL_INIT_TIMEOUT; its host or the network to it is down, or its process is stopped"
+            )),
+            _ => Error::remote(format!(
+                "rank {rank} lost the root of the initialisation at {at} in round {round}: {e}. The process that made \
+                 the unique id (or rank 0 with NCCL_COMM_ID) died; look at its output"
+            )),
+        }
+    }
+
+    fn protocol(&self, what: &str) -> Error {
+        Error::internal(format!("rank {}: bootstrap got {what} from the root at {}", self.rank, self.at))
+    }
+
+    /// Tells the root why this rank gives up; it may have gone already.
+    fn leave(&self, text: &str) {
+        let abort = AtomicBool::new(false);
+        let limits = Limits { deadline: Deadline::after(Duration::from_millis(200)), abort: &abort };
+        let why = if self.limits.abort.load(Ordering::Relaxed) { "aborted by the application" } else { text };
+        let _ = write_full(&self.stream, &wire::frame(LEAVE, &[b" ", why.as_bytes()]), &limits);
+    }
+}
+
+/// `3, 5..9 and 12 more` of ascending ranks.
+fn rank_list(ranks: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &r in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == r => *last = r,
+            _ => runs.push((r, r)),
+        }
+    }
+    let shown: Vec<String> = runs
+        .iter()
+        .take(16)
+        .map(|(a, b)| if a == b { a.to_string() } else { format!("{a}..={b}") })
+        .collect();
+    let more: u32 = runs.iter().skip(16).map(|(a, b)| b - a + 1).sum();
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}
+
+/// Writes a line for the log.
+fn say(log: LogFn, level: Level, text: &str) {
+    log(level, text);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! The control ring: news of deaths and errors between ranks that do not share memory.
+//!
+//! Each rank holds one TCP connection to the next rank, watched by the service thread. A connection that ends without
+//! a goodbye means that the neighbour died; news goes around both ways. It carries nothing else.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_types::Result;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+
+use super::wire::{self, HEAD, Reader};
+use super::{Bootstrapped, say};
+use crate::service::io::Limits;
+use crate::service::{CONTROL, Level, LogFn, Route, WatchGuard, dial, locked};
+
+/// A text longer than this is cut.
+const MOST_TEXT: usize = 4096;
+/// A host that fell silent is noticed after about this time.
+const SILENCE: Duration = Duration::from_secs(15);
+
+const GOODBYE: u8 = 1;
+const DEAD: u8 = 2;
+const ERROR: u8 = 3;
+
+/// What goes around.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A rank died.
+    Dead {
+        /// Which.
+        rank: usize,
+        /// How that was noticed.
+        text: String,
+    },
+    /// A rank failed the communicator.
+    Error {
+        /// Which.
+        rank: usize,
+        /// Why.
+        text: String,
+    },
+}
+
+impl News {
+    fn parts(&self) -> (u8, usize, &str) {
+        match self {
+            News::Dead { rank, text } => (DEAD, *rank, text),
+            News::Error { rank, text } => (ERROR, *rank, text),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let (kind, rank, text) = self.parts();
+        let text = &text.as_bytes()[..text.len().min(MOST_TEXT)];
+        wire::frame(kind, &[&(rank as u32).to_le_bytes(), text])
+    }
+
+    fn decode(kind: u8, body: &[u8]) -> Option<News> {
+        let mut reader = Reader(body);
+        let rank = reader.u32()? as usize;
+        let text = String::from_utf8_lossy(reader.0).into_owned();
+        match kind {
+            DEAD => Some(News::Dead { rank, text }),
+            ERROR => Some(News::Error { rank, text }),
+            _ => None,
+        }
+    }
+}
+
+struct Neighbour {
+    fd: Arc<OwnedFd>,
+    rank: usize,
+    /// `rank 3 (host node7, process 99)`
+    name: String,
+    input: Mutex<Vec<u8>>,
+    said_goodbye: AtomicBool,
+}
+
+struct Shared {
+    rank: usize,
+    neighbours: Vec<Neighbour>,
+    watches: OnceLock<Vec<WatchGuard>>,
+    seen: Mutex<HashSet<(u8, usize)>>,
+    on_news: Box<dyn Fn(News) + Send + Sync>,
+    left: AtomicBool,
+    log: LogFn,
+}
+
+/// One rank's part of the ring. Dropped without [`ControlRing::leave`] it tells the others that this rank died.
+pub struct ControlRing {
+    shared: Arc<Shared>,
+}
+
+impl ControlRing {
+    /// Opens the ring, when the communicator has ranks that share no memory; otherwise it stays silent. All ranks
+    /// call it. `on_news` runs on the service's thread, once per rank and kind of news, and must not block.
+    ///
+    /// # Errors
+    /// `RemoteError` when a neighbour cannot be reached in time or after an abort.
+    pub fn start(
+        boot: &Bootstrapped,
+        on_news: Box<dyn Fn(News) + Send + Sync>,
+        limits: &Limits<'_>,
+    ) -> Result<ControlRing> {
+        let mut neighbours = Vec::new();
+        if boot.clique.len() < boot.ranks {
+            let next = (boot.rank + 1) % boot.ranks;
+            let (from, to) = (boot.rank as u32, next as u32);
+            let route = Route { comm_hash: boot.comm_hash, from, to, purpose: CONTROL };
+            let stream = dial(&boot.peers[next].tcp, &boot.key, route, limits)?;
+            neighbours.push(Neighbour::new(boot, next, stream.into()));
+            // Only the rank before this one dials for control.
+            let incoming = boot.control.wait(limits)?;
+            neighbours.push(Neighbour::new(boot, incoming.from as usize, incoming.stream.into()));
+        }
+        let shared = Arc::new(Shared {
+            rank: boot.rank,
+            neighbours,
+            watches: OnceLock::new(),
+            seen: Mutex::default(),
+            on_news,
+            left: AtomicBool::new(false),
+            log: boot.log,
+        });
+        let watch = |(i, n): (usize, &Neighbour)| {
+            let weak: Weak<Shared> = Arc::downgrade(&shared);
+            boot.service.watch_readable(n.fd.clone(), move || weak.upgrade().is_some_and(|s| s.readable(i)))
+        };
+        let watches = shared.neighbours.iter().enumerate().map(watch).collect::<Result<Vec<_>>>()?;
+        let _ = shared.watches.set(watches);
+        Ok(ControlRing { shared })
+    }
+
+    /// Tells all other ranks; `on_news` of this rank does not hear it.
+    pub fn announce(&self, news: &News) {
+        let (kind, rank, _) = news.parts();
+        if locked(&self.shared.seen).insert((kind, rank)) {
+            self.shared.send(&news.encode());
+        }
+    }
+
+    /// Leaves in good order: the neighbours will not take the end of the connections for a death.
+    pub fn leave(self) {
+        self.shared.left.store(true, Ordering::Relaxed);
+        self.shared.send(&wire::frame(GOODBYE, &[]));
+        for neighbour in &self.shared.neighbours {
+            let _ = rustix::net::shutdown(&neighbour.fd, Shutdown::Write);
+            // Unread input would turn the close into a reset that destroys the goodbye.
+            let mut chunk = [0; 4096];
+            while matches!(rustix::net::recv(&neighbour.fd, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0)
+            {
+            }
+        }
+    }
+}
+
+impl Drop for ControlRing {
+    fn drop(&mut self) {
+        self.shared.left.store(true, Ordering::Relaxed);
+        for neighbour in &self.shared.neighbours {
+            // The service may hold the descriptor for another moment.
+            let _ = rustix::net::shutdown(&neighbour.fd, Shutdown::Both);
+        }
+    }
+}
+
+impl Neighbour {
+    fn new(boot: &Bootstrapped, rank: usize, fd: OwnedFd) -> Neighbour {
+        // Wishes: without them a silent host is noticed later.
+        let _ = sockopt::set_socket_keepalive(&fd, true);
+        let _ = sockopt::set_tcp_keepidle(&fd, SILENCE / 3);
+        let _ = sockopt::set_tcp_keepintvl(&fd, SILENCE / 6);
+        let _ = sockopt::set_tcp_keepcnt(&fd, 4);
+        let _ = sockopt::set_tcp_user_timeout(&fd, SILENCE.as_millis() as u32);
+        let name = match boot.peers.get(rank) {
+            Some(p) => format!("rank {rank} (host {}, process {})", p.host, p.pid),
+            None => format!("rank {rank}"),
+        };
+        Neighbour { fd: Arc::new(fd), rank, name, input: Mutex::default(), said_goodbye: AtomicBool::new(false) }
+    }
+
+    /// Whole frames that arrived; an error when the connection ended.
+    fn receive(&self) -> Result<Vec<(u8, Vec<u8>)>, (Vec<(u8, Vec<u8>)>, String)> {
+        let mut input = locked(&self.input);
+        let mut chunk = [0; 4096];
+        let mut end = None;
+        while end.is_none() {
+            match rustix::net::recv(&self.fd, &mut chunk[..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => end = Some("its connection was closed without a goodbye".to_owned()),
+                Ok((n, _)) => input.extend_from_slice(&chunk[..n]),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(e) => end = Some(format!("its connection failed: {e}")),
+            }
+        }
+        let mut frames = Vec::new();
+        while let Some(first) = input.first_chunk::<HEAD>() {
+            let (len, kind) = wire::head(first);
+            if len > 2 * MOST_TEXT {
+                end = Some("it sent garbage".into());
+                break;
+            }
+            if input.len() < HEAD + len {
+                break;
+            }
+            let rest = input.split_off(HEAD + len);
+            frames.push((kind, std::mem::replace(&mut *input, rest).split_off(HEAD)));
+        }
+        match end {
+            None => Ok(frames),
+            Some(why) => Err((frames, why)),
+        }
+    }
+}
+
+impl Shared {
+    /// On the service's thread: a neighbour spoke or its connection ended. False ends the watch.
+    fn readable(&self, index: usize) -> bool {
+        let neighbour = &self.neighbours[index];
+        let (frames, end) = match neighbour.receive() {
+            Ok(frames) => (frames, None),
+            Err((frames, why)) => (frames, Some(why)),
+        };
+        for (kind, body) in frames {
+            if kind == GOODBYE {
+                neighbour.said_goodbye.store(true, Ordering::Relaxed);
+            } else if let Some(news) = News::decode(kind, &body) {
+                self.heard(news);
+            }
+        }
+        let Some(why) = end else { return true };
+        if !neighbour.said_goodbye.load(Ordering::Relaxed) && !self.left.load(Ordering::Relaxed) {
+            let text = format!("{} died or was aborted: {why}", neighbour.name);
+            self.heard(News::Dead { rank: neighbour.rank, text });
+        }
+        false
+    }
+
+    fn heard(&self, news: News) {
+        let (kind, rank, _) = news.parts();
+        if rank != self.rank && locked(&self.seen).insert((kind, rank)) {
+            self.send(&news.encode());
+            (self.on_news)(news);
+        }
+    }
+
+    /// To both neighbours. Never blocks: a neighbour whose buffer is full of unread news has stopped for good.
+    fn send(&self, bytes: &[u8]) {
+        for neighbour in &self.neighbours {
+            match rustix::net::send(&neighbour.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(n) if n == bytes.len() => {}
+                Ok(_) | Err(Errno::AGAIN) => {
+                    say(self.log, Level::Warn, &format!("{} takes no control messages", neighbour.name));
+                }
+                // The watch hears of it.
+                Err(_) => {}
+            }
+        }
+    }
+}

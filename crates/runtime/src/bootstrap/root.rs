@@ -1,0 +1,400 @@
+//! The root of an initialisation: gathers what the ranks send, round by round, and sends all of it to all of them.
+//!
+//! One thread, one epoll set, no retries. It is the judge of an initialisation that fails: missing, dead, duplicate
+//! and disagreeing ranks. It knows nothing of what the rounds mean.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oxccl_sys::Deadline;
+use oxccl_types::{Error, Result, ResultCode};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::id::UniqueId;
+use super::wire::{self, FAILED, HEAD, Info, LEAVE, MOST_FROM_RANK, RESULT, ROUND};
+use super::{BootstrapConfig, ROUNDS, rank_list};
+use crate::service::auth::{self, CommKey, Greeter, Greeting, Kind};
+use crate::service::{Level, LogFn};
+
+/// A caller's time for its handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// Callers in their handshake at one time; the oldest gives way.
+const MOST_CALLERS: usize = 1024;
+/// How long the root of a failed initialisation stays to tell ranks that come late.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Starts the thread.
+pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &BootstrapConfig) -> Result<()> {
+    let system = |e: std::io::Error| Error::system(format!("bootstrap root: cannot start: {e}"));
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?;
+    for (i, listener) in listeners.iter().enumerate() {
+        epoll::add(&epoll, listener, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)
+            .map_err(|e| system(e.into()))?;
+    }
+    let mut root = Root {
+        epoll,
+        next: listeners.len() as u64,
+        listeners,
+        hash: id.hash(),
+        key: id.root_key(),
+        nonce: auth::random().map_err(system)?,
+        log: config.log,
+        deadline: Deadline::after(config.timeout),
+        callers: BTreeMap::new(),
+        members: HashMap::new(),
+        by_rank: HashMap::new(),
+        ranks: 0,
+        round: 0,
+        arrived: 0,
+        served: 0,
+        failure: None,
+        limit: Duration::ZERO,
+    };
+    oxccl_sys::process::with_signals_blocked(|| {
+        std::thread::Builder::new().name("oxccl-root".into()).spawn(move || root.run())
+    })
+    .map_err(system)?;
+    Ok(())
+}
+
+/// A rank that proved itself.
+struct Member {
+    stream: TcpStream,
+    rank: u32,
+    /// `rank 3 (host node7, process 99)` once known.
+    name: String,
+    input: Vec<u8>,
+    /// Its contribution to the present round.
+    given: Option<Vec<u8>>,
+    output: Vec<(Arc<[u8]>, usize)>,
+    waits_for_room: bool,
+}
+
+struct Root {
+    epoll: OwnedFd,
+    listeners: Vec<TcpListener>,
+    next: u64,
+    hash: u64,
+    key: CommKey,
+    nonce: [u8; 16],
+    log: LogFn,
+    deadline: Deadline,
+    callers: BTreeMap<u64, Greeter>,
+    members: HashMap<u64, Member>,
+    by_rank: HashMap<u32, u64>,
+    /// 0 until the first rank came.
+    ranks: u32,
+    round: u8,
+    /// Contributions to the present round.
+    arrived: u32,
+    /// Members that have everything.
+    served: u32,
+    failure: Option<Arc<[u8]>>,
+    /// The time limit of the first rank, for texts.
+    limit: Duration,
+}
+
+impl Root {
+    fn run(&mut self) {
+        let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [empty; 64];
+        while !self.finished() {
+            let next = self.callers.values().map(|g| g.deadline).min().map_or(self.deadline, |d| d.min(self.deadline));
+            let wait = Timespec::try_from(next.left() + Duration::from_millis(1)).ok();
+            let n = match epoll::wait(&self.epoll, &mut events[..], wait.as_ref()) {
+                Ok(n) => n,
+                Err(Errno::INTR) => 0,
+                Err(e) => return (self.log)(Level::Warn, &format!("bootstrap root: epoll failed: {e}")),
+            };
+            for event in &events[..n] {
+                let token = { event.data }.u64();
+                if token < self.listeners.len() as u64 {
+                    self.accept(token as usize);
+                } else if self.callers.contains_key(&token) {
+                    self.greet(token);
+                } else {
+                    self.serve(token);
+                }
+            }
+            self.expire();
+        }
+    }
+
+    fn finished(&self) -> bool {
+        let all_told = self.ranks > 0 && self.served >= self.ranks;
+        all_told || (self.failure.is_some() && self.deadline.passed())
+    }
+
+    fn accept(&mut self, listener: usize) {
+        let (stream, from) = match self.listeners[listener].accept() {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(e) => {
+                // Out of descriptors: nobody else can come either.
+                let text = format!("the root of the initialisation cannot accept a connection: {e}");
+                return self.fail(ResultCode::SystemError, &text);
+            }
+        };
+        if self.callers.len() >= MOST_CALLERS
+            && let Some((_, oldest)) = self.callers.pop_first()
+        {
+            self.refused(&oldest, "too many connections wait for their handshake");
+        }
+        let token = self.next;
+        self.next += 1;
+        let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).and_then(|()| {
+            let data = epoll::EventData::new_u64(token);
+            Ok(epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?)
+        });
+        if ready.is_ok() {
+            let deadline = Deadline::after(HANDSHAKE_TIME);
+            self.callers.insert(token, Greeter::new(stream.into(), from.to_string(), deadline));
+        }
+    }
+
+    fn refused(&self, greeter: &Greeter, why: &str) {
+        (self.log)(Level::Warn, &format!("bootstrap root: refused a connection from {}: {why}", greeter.from()));
+    }
+
+    fn greet(&mut self, token: u64) {
+        let Some(mut greeter) = self.callers.remove(&token) else { return };
+        let (hash, key) = (self.hash, &self.key);
+        match greeter.advance(&|h| (h.kind == Kind::Root && h.comm_hash == hash).then(|| key.clone())) {
+            Greeting::Waiting => {
+                self.callers.insert(token, greeter);
+            }
+            Greeting::Refused(why) => self.refused(&greeter, &why),
+            Greeting::Welcome(hello) => {
+                let (fd, from) = greeter.into_fd();
+                let limit = Duration::from_millis(hello.argument >> 32);
+                self.join(token, fd.into(), &from, hello.from, hello.argument as u32, limit);
+            }
+        }
+    }
+
+    fn join(&mut self, token: u64, stream: TcpStream, from: &str, rank: u32, ranks: u32, limit: Duration) {
+        let mut member = Member {
+            stream,
+            rank,
+            name: format!("rank {rank} (at {from})"),
+            input: Vec::new(),
+            given: None,
+            output: Vec::new(),
+            waits_for_room: false,
+        };
+        if self.ranks == 0 {
+            self.ranks = ranks;
+            self.limit = limit;
+            self.deadline = Deadline::after(limit);
+        }
+        if let Some(text) = &self.failure {
+            member.output.push((text.clone(), 0));
+        }
+        let earlier = self.by_rank.insert(rank, token);
+        let name = member.name.clone();
+        self.members.insert(token, member);
+        if self.failure.is_some() {
+            return self.flush(token);
+        }
+        if ranks != self.ranks {
+            let text = format!(
+                "the ranks of a communicator disagree on their number: {name} was initialised with {ranks} ranks, \
+                 others with {}. Give every rank the same number and its own unique id per communicator",
+                self.ranks
+            );
+            self.fail(ResultCode::InvalidUsage, &text);
+        } else if let Some(other) = earlier.and_then(|t| self.members.get(&t)) {
+            let text =
+                format!("two processes or threads were initialised as the same rank: {} and {name}", other.name);
+            self.fail(ResultCode::InvalidUsage, &text);
+        } else {
+            // What came with the handshake was not read yet.
+            self.serve(token);
+        }
+    }
+
+    fn serve(&mut self, token: u64) {
+        if self.members.get(&token).is_some_and(|m| !m.output.is_empty()) {
+            self.flush(token);
+        }
+        let mut chunk = [0; 16 << 10];
+        loop {
+            let Some(member) = self.members.get_mut(&token) else { return };
+            match rustix::net::recv(&member.stream, &mut chunk[..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return self.lost(token, "closed its connection (its process probably died)"),
+                Ok((n, _)) => {
+                    member.input.extend_from_slice(&chunk[..n]);
+                    if let Err(why) = self.frames(token) {
+                        return self.lost(token, &why);
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
+                Err(e) => return self.lost(token, &e.to_string()),
+            }
+        }
+    }
+
+    /// Takes whole frames out of what a member sent; an error ends the membership.
+    fn frames(&mut self, token: u64) -> Result<(), String> {
+        loop {
+            let Some(member) = self.members.get_mut(&token) else { return Ok(()) };
+            let Some(first) = member.input.first_chunk::<HEAD>() else { return Ok(()) };
+            let (len, kind) = wire::head(first);
+            if len == 0 || len > MOST_FROM_RANK {
+                return Err(format!("sent a message of {len} bytes"));
+            }
+            if member.input.len() < HEAD + len {
+                return Ok(());
+            }
+            let rest = member.input.split_off(HEAD + len);
+            let body = std::mem::replace(&mut member.input, rest).split_off(HEAD);
+            match kind {
+                LEAVE => return Err(format!("gave up: {}", String::from_utf8_lossy(&body))),
+                ROUND if body[0] == self.round && member.given.is_none() => {
+                    if self.round == 0
+                        && let Some(info) = Info::decode(&body[1..])
+                    {
+                        member.name =
+                            format!("rank {} (host {}, process {})", member.rank, info.peer.host, info.peer.pid);
+                    }
+                    member.given = Some(body);
+                    self.arrived += 1;
+                    if self.arrived == self.ranks {
+                        self.answer();
+                    }
+                }
+                _ => return Err("sent a message out of turn".into()),
+            }
+        }
+    }
+
+    /// All have contributed: everybody gets everything.
+    fn answer(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        let mut order: Vec<(u32, u64)> = self.by_rank.iter().map(|(r, t)| (*r, *t)).collect();
+        order.sort_unstable();
+        let mut all = Vec::new();
+        for (_, token) in &order {
+            let given = self.members.get_mut(token).and_then(|m| m.given.take()).unwrap_or_default();
+            let bytes = given.get(1..).unwrap_or_default();
+            all.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            all.extend_from_slice(bytes);
+        }
+        let message: Arc<[u8]> = wire::frame(RESULT, &[&[self.round], &self.nonce, &all]).into();
+        self.round += 1;
+        self.arrived = 0;
+        for (_, token) in order {
+            if let Some(member) = self.members.get_mut(&token) {
+                member.output.push((message.clone(), 0));
+            }
+            self.flush(token);
+        }
+    }
+
+    /// Sends what the socket takes; the rest when there is room.
+    fn flush(&mut self, token: u64) {
+        let Some(member) = self.members.get_mut(&token) else { return };
+        while let Some((bytes, done)) = member.output.first_mut() {
+            match rustix::net::send(&member.stream, &bytes[*done..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(n) => *done += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(e) => return self.lost(token, &e.to_string()),
+            }
+            if *done == bytes.len() {
+                member.output.remove(0);
+            }
+        }
+        let full = !member.output.is_empty();
+        if full != member.waits_for_room {
+            member.waits_for_room = full;
+            let flags = if full { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+            let _ = epoll::modify(&self.epoll, &member.stream, epoll::EventData::new_u64(token), flags);
+        }
+        if !full && (self.round == ROUNDS || self.failure.is_some()) {
+            self.done(token);
+        }
+    }
+
+    /// A member has all it will get.
+    fn done(&mut self, token: u64) {
+        if let Some(member) = self.members.remove(&token) {
+            self.served += 1;
+            // Unread input would turn our close into a reset that destroys what we sent.
+            let mut chunk = [0; 4096];
+            while matches!(rustix::net::recv(&member.stream, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0)
+            {
+            }
+        }
+    }
+
+    fn lost(&mut self, token: u64, why: &str) {
+        let Some(member) = self.members.remove(&token) else { return };
+        self.served += 1;
+        if self.failure.is_none() {
+            let text = format!(
+                "{} was lost during the initialisation of the communicator: it {why}. Look for the first error in \
+                 that rank's output",
+                member.name
+            );
+            self.fail(ResultCode::RemoteError, &text);
+        }
+    }
+
+    /// Tells everybody, now and later.
+    fn fail(&mut self, code: ResultCode, text: &str) {
+        if self.failure.is_some() {
+            return;
+        }
+        let message: Arc<[u8]> = wire::frame(FAILED, &[&[code as u8], text.as_bytes()]).into();
+        self.failure = Some(message.clone());
+        self.deadline = self.deadline.min(Deadline::after(LINGER)).max(Deadline::after(Duration::from_secs(1)));
+        let tokens: Vec<u64> = self.members.keys().copied().collect();
+        for token in tokens {
+            if let Some(member) = self.members.get_mut(&token) {
+                member.output.push((message.clone(), 0));
+            }
+            self.flush(token);
+        }
+    }
+
+    fn expire(&mut self) {
+        let late: Vec<u64> = self.callers.iter().filter(|(_, g)| g.deadline.passed()).map(|(t, _)| *t).collect();
+        for token in late {
+            if let Some(greeter) = self.callers.remove(&token) {
+                self.refused(&greeter, "it did not prove itself in time");
+            }
+        }
+        if self.failure.is_some() || !self.deadline.passed() {
+            return;
+        }
+        if self.ranks == 0 {
+            let text = "no rank connected before the time limit (OXCCL_INIT_TIMEOUT)";
+            (self.log)(Level::Warn, &format!("bootstrap root: {text}"));
+            return self.fail(ResultCode::RemoteError, text);
+        }
+        let silent = |rank: &u32| {
+            let member = self.by_rank.get(rank).and_then(|t| self.members.get(t));
+            member.is_none_or(|m| m.given.is_none())
+        };
+        let missing: Vec<u32> = (0..self.ranks).filter(silent).collect();
+        let did = if self.round == 0 { "did not connect" } else { "did not answer" };
+        let text = format!(
+            "timeout: {} of {} ranks {did} within {:.1} s (OXCCL_INIT_TIMEOUT): rank {}. They may not have been \
+             started, have another unique id, or cannot reach the root (firewall, NCCL_SOCKET_IFNAME)",
+            missing.len(),
+            self.ranks,
+            self.limit.as_secs_f64(),
+            rank_list(&missing),
+        );
+        self.fail(ResultCode::RemoteError, &text);
+    }
+}

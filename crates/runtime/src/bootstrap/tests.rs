@@ -1,0 +1,404 @@
+//! Initialisations by threads and by real processes, with deaths, strangers, missing and disagreeing ranks.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use super::*;
+use crate::service::{Route, dial};
+
+/// Environment of the processes that the tests start from their own binary: `rank ranks id mode`.
+const CHILD: &str = "OXCCL_TEST_BOOTSTRAP_CHILD";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn config(timeout: Duration) -> BootstrapConfig {
+    BootstrapConfig { timeout, ..BootstrapConfig::default() }
+}
+
+fn params(id: &UniqueId, rank: usize, ranks: usize, config: &BootstrapConfig) -> Params {
+    Params {
+        id: id.clone(),
+        rank,
+        ranks,
+        payload: format!("payload {rank}").into_bytes(),
+        segment_bytes: Box::new(|n| 4096 * n),
+        abort: Arc::default(),
+        config: config.clone(),
+    }
+}
+
+fn all_threads(ranks: usize, config: &BootstrapConfig) -> Vec<Bootstrapped> {
+    let id = UniqueId::create(config).unwrap();
+    let all = (0..ranks).map(|r| params(&id, r, ranks, config)).collect();
+    connect_many(all).into_iter().map(Result::unwrap).collect()
+}
+
+fn bounded(abort: &AtomicBool) -> Limits<'_> {
+    Limits { deadline: Deadline::after(20 * SECOND), abort }
+}
+
+fn check(b: &Bootstrapped, ranks: usize) {
+    assert_eq!(b.peers.len(), ranks);
+    for (r, peer) in b.peers.iter().enumerate() {
+        assert_eq!(peer.payload, format!("payload {r}").into_bytes());
+    }
+    assert!(b.clique.contains(&b.rank) && b.clique.is_sorted());
+    assert_eq!(b.process_of.len(), b.clique.len());
+    assert!(b.segment.len() >= 4096 * b.clique.len());
+}
+
+#[test]
+fn threads_share_one_mapping() {
+    for ranks in [1, 2, 64] {
+        let begin = Instant::now();
+        let all = all_threads(ranks, &config(60 * SECOND));
+        println!("{ranks} threads: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < 5 * SECOND);
+        for b in &all {
+            check(b, ranks);
+            assert_eq!(b.clique.len(), ranks);
+            assert_eq!(b.comm_hash, all[0].comm_hash);
+            assert!(b.key == all[0].key && Arc::ptr_eq(&b.segment, &all[0].segment));
+            assert_eq!(b.processes.len(), 1);
+            let mut zeros = [1; 64];
+            b.segment.read(0, &mut zeros);
+            assert_eq!(zeros, [0; 64]);
+        }
+        let other = all_threads(1, &config(60 * SECOND));
+        assert_ne!(other[0].comm_hash, all[0].comm_hash);
+    }
+}
+
+#[test]
+fn without_shared_memory_everyone_is_alone() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let all = all_threads(3, &config);
+    for b in &all {
+        check(b, 3);
+        assert_eq!(b.clique, [b.rank]);
+        assert_eq!(b.clique_of, [0, 1, 2]);
+    }
+    assert!(!Arc::ptr_eq(&all[0].segment, &all[1].segment));
+    // A data connection with a purpose arrives.
+    let abort = AtomicBool::new(false);
+    let route = Route { comm_hash: all[0].comm_hash, from: 0, to: 2, purpose: 9 };
+    let mut stream = dial(&all[0].peers[2].tcp, &all[0].key, route, &bounded(&abort)).unwrap();
+    let incoming = all[2].inbox.wait(&bounded(&abort)).unwrap();
+    assert_eq!((incoming.from, incoming.purpose), (0, 9));
+    stream.write_all(b"x").unwrap();
+    let mut byte = [0];
+    crate::service::io::read_full(&incoming.stream, &mut byte, &bounded(&abort)).unwrap();
+    assert_eq!(&byte, b"x");
+}
+
+
+type Heard = Arc<Mutex<mpsc::Sender<(usize, News)>>>;
+
+fn rings(all: &[Bootstrapped], heard: &Heard) -> Vec<Option<ControlRing>> {
+    std::thread::scope(|s| {
+        let start = |b| {
+            let heard = heard.clone();
+            s.spawn(move || {
+                let Bootstrapped { rank, .. } = *b;
+                let abort = AtomicBool::new(false);
+                let tell = Box::new(move |n| heard.lock().unwrap().send((rank, n)).unwrap());
+                Some(ControlRing::start(b, tell, &bounded(&abort)).unwrap())
+            })
+        };
+        let threads: Vec<_> = all.iter().map(start).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn news_goes_around_the_ring() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let all = all_threads(5, &config);
+    let (tell, hear) = mpsc::channel();
+    let mut rings = rings(&all, &Arc::new(Mutex::new(tell)));
+    let error = News::Error { rank: 1, text: "mismatch".into() };
+    rings[1].as_ref().unwrap().announce(&error);
+    let mut who: Vec<_> = (0..4).map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();
+    who.sort_by_key(|w| w.0);
+    assert_eq!(who, [0, 2, 3, 4].map(|r| (r, error.clone())));
+    // Rank 3 ends without a goodbye: the others hear of its death, from both sides.
+    drop(rings[3].take());
+    let mut who: Vec<_> = (0..4).map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();
+    who.sort_by_key(|w| w.0);
+    for (w, expected) in who.iter().zip([0, 1, 2, 4]) {
+        assert_eq!(w.0, expected);
+        assert!(matches!(&w.1, News::Dead { rank: 3, text } if text.contains("rank 3 (host")), "{w:?}");
+    }
+    for ring in rings.into_iter().flatten() {
+        ring.leave();
+    }
+    assert!(hear.try_recv().is_err());
+}
+
+#[test]
+fn leaving_is_no_death() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    for _ in 0..20 {
+        let all = all_threads(3, &config);
+        let (tell, hear) = mpsc::channel();
+        let rings = rings(&all, &Arc::new(Mutex::new(tell)));
+        for ring in rings.into_iter().flatten() {
+            ring.leave();
+        }
+        drop(all);
+        assert_eq!(hear.recv_timeout(Duration::from_millis(5)).ok(), None);
+    }
+}
+
+fn failures(results: Vec<Result<Bootstrapped>>) -> Vec<Error> {
+    results.into_iter().map(Result::unwrap_err).collect()
+}
+
+#[test]
+fn disagreeing_and_duplicate_ranks_are_named() {
+    let config = config(30 * SECOND);
+    let id = UniqueId::create(&config).unwrap();
+    for e in failures(connect_many(vec![params(&id, 0, 2, &config), params(&id, 1, 3, &config)])) {
+        assert_eq!(e.code, ResultCode::InvalidUsage, "{e}");
+        assert!(e.text.contains("disagree") && e.text.contains('2') && e.text.contains('3'), "{e}");
+    }
+    let id = UniqueId::create(&config).unwrap();
+    let begin = Instant::now();
+    for e in failures(connect_many(vec![params(&id, 1, 3, &config), params(&id, 1, 3, &config)])) {
+        assert_eq!(e.code, ResultCode::InvalidUsage, "{e}");
+        assert!(e.text.contains("same rank: rank 1"), "{e}");
+    }
+    assert!(begin.elapsed() < 5 * SECOND);
+    assert_eq!(connect(params(&id, 3, 3, &config)).unwrap_err().code, ResultCode::InvalidArgument);
+}
+
+#[test]
+fn missing_ranks_are_named() {
+    let config = config(Duration::from_millis(300));
+    let id = UniqueId::create(&config).unwrap();
+    let some = [0, 2, 3].map(|r| params(&id, r, 8, &config));
+    for e in failures(connect_many(some.into())) {
+        assert_eq!(e.code, ResultCode::RemoteError);
+        assert!(e.text.contains("timeout: 5 of 8 ranks") && e.text.contains("rank 1, 4..=7"), "{e}");
+    }
+}
+
+#[test]
+fn an_abort_ends_it_for_all() {
+    let config = config(30 * SECOND);
+    let id = UniqueId::create(&config).unwrap();
+    let (first, second) = (params(&id, 0, 3, &config), params(&id, 1, 3, &config));
+    let abort = first.abort.clone();
+    let waiting = std::thread::spawn(|| failures(connect_many(vec![first, second])));
+    std::thread::sleep(Duration::from_millis(50));
+    abort.store(true, Ordering::Relaxed);
+    let errors = waiting.join().unwrap();
+    assert!(errors[0].text.contains("aborted by the application"), "{}", errors[0]);
+    assert!(errors[1].text.contains("rank 0 (") && errors[1].text.contains("aborted"), "{}", errors[1]);
+}
+
+static REFUSALS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[test]
+fn strangers_do_not_disturb() {
+    let config = BootstrapConfig { log: |_, text| REFUSALS.lock().unwrap().push(text.into()), ..config(30 * SECOND) };
+    let id = UniqueId::create(&config).unwrap();
+    let first = std::thread::spawn({
+        let p = params(&id, 0, 2, &config);
+        move || connect(p)
+    });
+    let address = id.candidates()[0];
+    // Garbage, silence, and the right words with a wrong secret.
+    let mut garbage = TcpStream::connect(address).unwrap();
+    garbage.write_all(&[b'G'; 300]).unwrap();
+    garbage.set_read_timeout(Some(20 * SECOND)).unwrap();
+    assert!(!matches!(garbage.read(&mut [0]), Ok(n) if n > 0), "a stranger gets no answer");
+    let silent = TcpStream::connect(address).unwrap();
+    let stranger = TcpStream::connect(address).unwrap();
+    let abort = AtomicBool::new(false);
+    let hello =
+        Hello { kind: Kind::Root, purpose: 0, comm_hash: id.hash(), from: 1, to: 0, argument: 2 | 30_000 << 32 };
+    let e = auth::call(&stranger, &CommKey::new([1; 32]), &hello, &bounded(&abort)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+    drop(stranger);
+    let b = connect(params(&id, 1, 2, &config)).unwrap();
+    let a = first.join().unwrap().unwrap();
+    check(&a, 2);
+    check(&b, 2);
+    drop(silent);
+    let said = REFUSALS.lock().unwrap().join("\n");
+    assert!(said.contains("does not speak this protocol"), "{said}");
+    assert!(said.contains("refused a connection from"), "{said}");
+}
+
+#[test]
+fn an_id_whose_root_is_gone_fails_at_once() {
+    let config = config(30 * SECOND);
+    let id = UniqueId::create(&config).unwrap();
+    connect(params(&id, 0, 1, &config)).unwrap();
+    let begin = Instant::now();
+    // The root may need a moment to end; then the id is spent.
+    let mut last = connect(params(&id, 0, 1, &config));
+    while last.is_ok() {
+        last = connect(params(&id, 0, 1, &config));
+    }
+    let e = last.unwrap_err();
+    assert!(e.code == ResultCode::RemoteError && e.text.contains("an id serves one communicator"), "{e}");
+    assert!(begin.elapsed() < 10 * SECOND);
+}
+
+#[test]
+fn comm_id_names_the_root() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = BootstrapConfig { comm_id: Some(format!("127.0.0.1:{port}")), ..config(30 * SECOND) };
+    let mut hashes = Vec::new();
+    for _ in 0..5 {
+        let ids: Vec<_> = (0..3).map(|_| UniqueId::create(&config).unwrap()).collect();
+        let all = (0..3).rev().map(|r| params(&ids[r], r, 3, &config)).collect();
+        let all: Vec<_> = connect_many(all).into_iter().map(Result::unwrap).collect();
+        check(&all[0], 3);
+        assert!(!hashes.contains(&all[0].comm_hash), "each communicator has its own name");
+        hashes.push(all[0].comm_hash);
+    }
+}
+
+/// Ends its processes with it.
+struct Children(Vec<Child>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn hex(id: &UniqueId) -> String {
+    id.to_bytes().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn spawn(rank: usize, ranks: usize, id: &UniqueId, mode: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bootstrap::tests::child", "--nocapture", "--test-threads=1"])
+        .env(CHILD, format!("{rank} {ranks} {} {mode}", hex(id)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Reads a child's lines up to the one that begins with `word`; the rest of that line.
+fn expect_line(child: &mut Child, word: &str) -> String {
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap());
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended without {word:?}");
+        if let Some(at) = line.find(word) {
+            return line[at + word.len()..].trim().to_owned();
+        }
+    }
+}
+
+/// Not a test: what a child process does.
+#[test]
+fn child() {
+    let Ok(task) = std::env::var(CHILD) else { return };
+    let words: Vec<_> = task.split(' ').collect();
+    let (rank, ranks): (usize, usize) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let mut bytes = [0; 128];
+    for (i, b) in bytes.iter_mut().enumerate() {
+        *b = u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).unwrap();
+    }
+    let config = config(30 * SECOND);
+    let id = UniqueId::from_bytes(bytes).unwrap();
+    if words[3] == "half" {
+        // Joins, then never contributes.
+        let abort = AtomicBool::new(false);
+        let _link = Link::join(&id, rank, ranks, &config, bounded(&abort)).unwrap();
+        println!("joined");
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
+    match connect(params(&id, rank, ranks, &config)) {
+        Ok(b) => {
+            check(&b, ranks);
+            // Each rank marks its word; all see all marks.
+            for (i, handle) in b.processes.iter().enumerate() {
+                assert_eq!(handle.pidfd.is_none(), i == b.process_of[b.clique.binary_search(&rank).unwrap()]);
+                assert!(handle.pid > 0);
+            }
+            b.segment.u64_at(64 * rank).store(rank as u64 + 1, Ordering::Release);
+            for &other in &b.clique {
+                let deadline = Deadline::after(20 * SECOND);
+                while b.segment.u64_at(64 * other).load(Ordering::Acquire) != other as u64 + 1 {
+                    assert!(!deadline.passed());
+                    std::thread::yield_now();
+                }
+            }
+            println!("ready {} {}", b.clique.len(), b.processes.len());
+            // Until the parent says so.
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        Err(e) => println!("failed {e}"),
+    }
+}
+
+#[test]
+fn processes_share_memory_and_hear_of_deaths() {
+    let ranks = 16;
+    let config = config(30 * SECOND);
+    let id = UniqueId::create(&config).unwrap();
+    let begin = Instant::now();
+    let mut children = Children((1..ranks).map(|r| spawn(r, ranks, &id, "full")).collect());
+    let started = begin.elapsed();
+    let mine = connect(params(&id, 0, ranks, &config)).unwrap();
+    println!("{ranks} processes: started after {started:?}, initialised after {:?}", begin.elapsed());
+    check(&mine, ranks);
+    mine.segment.u64_at(0).store(1, Ordering::Release);
+    for child in &mut children.0 {
+        assert_eq!(expect_line(child, "ready"), format!("{ranks} {ranks}"));
+    }
+    assert!(begin.elapsed() < 5 * SECOND, "{:?}", begin.elapsed());
+
+    // The service tells of a death.
+    let (tell, hear) = mpsc::channel();
+    let victim = 7;
+    let handle = &mine.processes[mine.process_of[victim]];
+    assert_eq!(handle.pid, children.0[victim - 1].id());
+    let pidfd = handle.pidfd.as_ref().unwrap().try_clone().unwrap();
+    let tell = Mutex::new(tell);
+    let _watch = mine.service.watch(pidfd, Box::new(move || tell.lock().unwrap().send(Instant::now()).unwrap()));
+    let killed = Instant::now();
+    children.0[victim - 1].kill().unwrap();
+    let told = hear.recv_timeout(20 * SECOND).unwrap();
+    println!("death heard after {:?}", told - killed);
+}
+
+#[test]
+fn a_rank_killed_during_init_is_named() {
+    let config = config(30 * SECOND);
+    let id = UniqueId::create(&config).unwrap();
+    let mut children = Children(vec![spawn(2, 3, &id, "half"), spawn(1, 3, &id, "full")]);
+    let mine = std::thread::spawn({
+        let p = params(&id, 0, 3, &config);
+        move || connect(p)
+    });
+    expect_line(&mut children.0[0], "joined");
+    children.0[0].kill().unwrap();
+    let e = mine.join().unwrap().unwrap_err();
+    assert_eq!(e.code, ResultCode::RemoteError);
+    assert!(e.text.contains("rank 2 (") && e.text.contains("lost during the initialisation"), "{e}");
+    // Also a rank that comes late is told.
+    assert!(expect_line(&mut children.0[1], "failed").contains("rank 2 ("));
+}
+
+#[test]
+fn rank_lists_are_short() {
+    assert_eq!(rank_list(&[1, 2, 3, 7]), "1..=3, 7");
+    let odd: Vec<u32> = (0..40).map(|i| 2 * i).collect();
+    assert!(rank_list(&odd).ends_with("30 and 24 more"));
+}

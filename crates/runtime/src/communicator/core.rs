@@ -1,0 +1,500 @@
+//! The heart of a live communicator on one rank: who the peers are, the hub, whose turn it is, and what ended it.
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use oxccl_sys::{Deadline, Doorbell, clock};
+use oxccl_types::{Collective, Error, Result};
+
+use super::hub::{Hub, Presence};
+use crate::bootstrap::{ControlRing, News, PeerInfo};
+use crate::config::Config;
+use crate::device::{Settle, assist_any};
+use crate::exec::call::Call;
+use crate::exec::collective::{CollectiveTask, Engine};
+use crate::exec::links::{DeviceMapper, Links, SharedMapper};
+use crate::exec::plan::{Choice, named};
+use crate::exec::wait::{Turn, Waiter};
+use crate::log;
+use crate::service::io::Limits;
+use crate::service::{CommKey, Inbox, WatchGuard};
+
+/// Operations of one lane run in the order in which they were issued; the lanes are independent of each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lane {
+    Collectives = 0,
+    P2p = 1,
+}
+
+#[derive(Default)]
+struct Turns {
+    issued: AtomicU64,
+    current: AtomicU64,
+}
+
+const ABORTED: u32 = 1;
+const FAILED: u32 = 2;
+const DEATH: u32 = 4;
+const NEWS: u32 = 8;
+
+/// A rank whose process ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Death {
+    pub rank: usize,
+    pub text: String,
+}
+
+pub(crate) struct Core {
+    pub rank: usize,
+    pub ranks: usize,
+    pub hash: u64,
+    pub key: CommKey,
+    pub config: Config,
+    pub peers: Vec<PeerInfo>,
+    /// Ranks of the clique, ascending; `me` is my position in it.
+    pub members: Vec<usize>,
+    pub me: usize,
+    /// By rank: position in `members`, `usize::MAX` for ranks elsewhere.
+    pub member_of: Vec<usize>,
+    /// The clique is the whole communicator.
+    pub whole: bool,
+    /// All ranks of the clique live in this process.
+    pub one_process: bool,
+    pub hub: Arc<Hub>,
+    /// By rank: whether this process and the rank's can read each other by process_vm_readv.
+    pub cma: Vec<bool>,
+    /// The ranks of this machine outnumber its cores.
+    pub crowded: bool,
+    /// Polls of a flag before a task says that it is blocked.
+    pub polls: u32,
+    pub engine: Mutex<Engine>,
+    pub pool: Mutex<Vec<Box<CollectiveTask>>>,
+    pub abort: Arc<AtomicBool>,
+    pub(super) links: Mutex<Links>,
+    pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
+    pub(super) inbox: Inbox,
+    pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
+    pub(super) control: OnceLock<ControlRing>,
+    pub(super) watches: Mutex<Vec<WatchGuard>>,
+    turns: [Turns; 2],
+    status: AtomicU32,
+    trouble_ns: AtomicU64,
+    deaths: Mutex<Vec<Death>>,
+    news: Mutex<Option<Error>>,
+    failure: OnceLock<Error>,
+}
+
+/// What `Core::new` is given by the initialisation.
+pub(super) struct Parts {
+    pub rank: usize,
+    pub ranks: usize,
+    pub hash: u64,
+    pub key: CommKey,
+    pub config: Config,
+    pub peers: Vec<PeerInfo>,
+    pub members: Vec<usize>,
+    pub one_process: bool,
+    pub hub: Arc<Hub>,
+    pub cma: Vec<bool>,
+    pub abort: Arc<AtomicBool>,
+    pub inbox: Inbox,
+}
+
+/// Tasks kept for reuse.
+const POOL: usize = 64;
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is valid between statements, also after a panic elsewhere.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A bound for blocking set-up calls: the initialisation timeout, and the abort flag.
+pub(crate) struct Bound<'a> {
+    deadline: Deadline,
+    abort: &'a AtomicBool,
+}
+
+impl Bound<'_> {
+    pub(crate) fn as_limits(&self) -> Limits<'_> {
+        Limits { deadline: self.deadline, abort: self.abort }
+    }
+}
+
+impl Core {
+    pub(super) fn new(parts: Parts) -> Arc<Core> {
+        let mut member_of = vec![usize::MAX; parts.ranks];
+        for (i, rank) in parts.members.iter().enumerate() {
+            member_of[*rank] = i;
+        }
+        let crowded = parts.members.len() > oxccl_sys::affinity::available_cores();
+        let core = Arc::new(Core {
+            me: member_of[parts.rank],
+            member_of,
+            whole: parts.members.len() == parts.ranks,
+            crowded,
+            polls: crate::exec::collective::polls(crowded),
+            engine: Mutex::new(Engine::new(parts.ranks, parts.members.len())),
+            pool: Mutex::new(Vec::with_capacity(POOL)),
+            links: Mutex::default(),
+            mapper: OnceLock::new(),
+            strays: Mutex::default(),
+            control: OnceLock::new(),
+            watches: Mutex::default(),
+            turns: Default::default(),
+            status: AtomicU32::new(0),
+            trouble_ns: AtomicU64::new(0),
+            deaths: Mutex::default(),
+            news: Mutex::default(),
+            failure: OnceLock::new(),
+            rank: parts.rank,
+            ranks: parts.ranks,
+            hash: parts.hash,
+            key: parts.key,
+            config: parts.config,
+            peers: parts.peers,
+            members: parts.members,
+            one_process: parts.one_process,
+            hub: parts.hub,
+            cma: parts.cma,
+            abort: parts.abort,
+            inbox: parts.inbox,
+        });
+        let mapper = Arc::new(DeviceMapper::new(Arc::downgrade(&core), core.ranks));
+        // Set once, here.
+        let _ = core.mapper.set(mapper);
+        core
+    }
+
+    // ---- turns
+
+    /// A ticket for an operation of `lane`.
+    pub(crate) fn issue(&self, lane: Lane) -> u64 {
+        self.turns[lane as usize].issued.fetch_add(1, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_turn(&self, lane: Lane, ticket: u64) -> bool {
+        // SYNC: turn
+        self.turns[lane as usize].current.load(Ordering::Acquire) == ticket
+    }
+
+    pub(crate) fn pass_turn(&self, lane: Lane, ticket: u64) {
+        let turns = &self.turns[lane as usize];
+        // SYNC: turn
+        turns.current.store(ticket + 1, Ordering::Release);
+        if turns.issued.load(Ordering::Relaxed) > ticket + 1 {
+            self.bell().ring();
+        }
+    }
+
+    /// Whether every operation that was issued is over.
+    pub(super) fn is_idle(&self) -> bool {
+        self.turns.iter().all(|t| t.current.load(Ordering::Acquire) >= t.issued.load(Ordering::Acquire))
+    }
+
+    /// Works on the streams of the process until this communicator has nothing under way, at most until `deadline`.
+    pub(super) fn drain(&self, deadline: Option<Deadline>) -> bool {
+        let mut waiter = Waiter::new(self.crowded);
+        while !self.is_idle() {
+            if deadline.is_some_and(Deadline::passed) {
+                return false;
+            }
+            if assist_any() {
+                waiter = Waiter::new(self.crowded);
+            } else if let Turn::Park(timeout) = waiter.turn() {
+                let bell = self.bell();
+                let ticket = bell.prepare();
+                if !self.is_idle() {
+                    bell.park(ticket, timeout);
+                }
+            }
+        }
+        true
+    }
+
+    // ---- shared parts
+
+    pub(crate) fn lock_engine(&self) -> MutexGuard<'_, Engine> {
+        lock(&self.engine)
+    }
+
+    pub(crate) fn lock_links(&self) -> MutexGuard<'_, Links> {
+        lock(&self.links)
+    }
+
+    pub(crate) fn mapper(&self) -> SharedMapper {
+        // Set in `new`.
+        match self.mapper.get() {
+            Some(m) => m.clone(),
+            None => Arc::new(DeviceMapper::new(std::sync::Weak::new(), self.ranks)),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Bound<'_> {
+        Bound { deadline: Deadline::after(self.config.init_timeout), abort: &self.abort }
+    }
+
+    pub(crate) fn same_process(&self, rank: usize) -> bool {
+        self.peers[rank].process == self.peers[self.rank].process
+    }
+
+    /// The stream that rank `from` opened for `purpose`, if it has arrived.
+    pub(crate) fn take_stream(&self, from: u32, purpose: u8) -> Option<TcpStream> {
+        let mut strays = lock(&self.strays);
+        while let Some(incoming) = self.inbox.poll() {
+            strays.push((incoming.from, incoming.purpose, incoming.stream));
+        }
+        let at = strays.iter().position(|(f, p, _)| (*f, *p) == (from, purpose))?;
+        Some(strays.swap_remove(at).2)
+    }
+
+    // ---- waking
+
+    pub(crate) fn bell(&self) -> Doorbell {
+        self.hub.doorbell(self.me)
+    }
+
+    /// Wakes `rank` if it shares the hub; elsewhere the bytes themselves wake it.
+    pub(crate) fn ring(&self, rank: usize) {
+        let member = self.member_of[rank];
+        if member != usize::MAX {
+            self.hub.doorbell(member).ring();
+        }
+    }
+
+    // ---- selection
+
+    /// Whether the user's list of algorithms allows `name`.
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        let list = self.config.algo.trim();
+        if list.is_empty() {
+            return true;
+        }
+        let (inverted, names) = list.strip_prefix('^').map_or((false, list), |l| (true, l));
+        names.split(',').any(|n| n.trim().eq_ignore_ascii_case(name)) != inverted
+    }
+
+    /// Which algorithm serves `call`. The same answer on every rank.
+    pub(crate) fn choose(&self, call: &Call, direct: bool) -> Result<Choice> {
+        crate::exec::plan::choose(self, call, direct, named)
+    }
+
+    // ---- ends
+
+    /// The error that ends every operation, if there is one.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.status.load(Ordering::Relaxed) == 0 && !self.hub.is_poisoned() {
+            return Ok(());
+        }
+        self.check_slow()
+    }
+
+    #[cold]
+    fn check_slow(&self) -> Result<()> {
+        if let Some(e) = self.failure.get() {
+            return Err(e.clone());
+        }
+        let status = self.status.load(Ordering::Acquire);
+        if status & ABORTED != 0 {
+            return Err(self.aborted());
+        }
+        if let Some(e) = self.hub.poison_error() {
+            return Err(e);
+        }
+        if status & NEWS != 0
+            && let Some(e) = lock(&self.news).clone()
+        {
+            return Err(e);
+        }
+        match self.first_death(true) {
+            Some(d) => Err(self.dead(&d, "before this operation started")),
+            None => Ok(()),
+        }
+    }
+
+    fn aborted(&self) -> Error {
+        Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
+    }
+
+    fn first_death(&self, unannounced: bool) -> Option<Death> {
+        let left = |d: &Death| {
+            let member = self.member_of[d.rank];
+            member != usize::MAX && self.hub.presence(member) == Presence::Left
+        };
+        lock(&self.deaths).iter().find(|d| !(unannounced && left(d))).cloned()
+    }
+
+    fn dead(&self, death: &Death, when: &str) -> Error {
+        let info = &self.peers[death.rank];
+        Error::remote(format!(
+            "rank {} (host {}, process {}) died {when}: {}; look at the output and exit status of that process; this \
+             communicator cannot go on: abort or destroy it",
+            death.rank, info.host, info.pid, death.text
+        ))
+    }
+
+    /// To be called by an operation that cannot go on now: the error if it never will.
+    ///
+    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns.
+    #[inline]
+    pub(crate) fn check_blocked(&self, since: &mut u64, waiting: impl FnOnce() -> String) -> Result<()> {
+        let status = self.status.load(Ordering::Relaxed);
+        if status == 0 && !self.hub.is_poisoned() && *since == 0 {
+            *since = clock::now_ns();
+            return Ok(());
+        }
+        self.check_long_wait(since, waiting)
+    }
+
+    fn check_long_wait(&self, since: &mut u64, waiting: impl FnOnce() -> String) -> Result<()> {
+        let status = self.status.load(Ordering::Acquire);
+        if status & (ABORTED | FAILED) != 0 || self.hub.is_poisoned() {
+            return self.check_slow();
+        }
+        let now = clock::now_ns();
+        if *since == 0 {
+            *since = now;
+        }
+        let waited = now - *since;
+        let grace = self.config.death_grace.as_nanos() as u64;
+        if status & (DEATH | NEWS) != 0 && waited > grace {
+            // Something ended and nothing moved since: a peer that had done its part would have let this end too.
+            let trouble = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
+            if trouble > grace {
+                if let Some(e) = lock(&self.news).clone() {
+                    return Err(e);
+                }
+                if let Some(d) = self.first_death(false) {
+                    return Err(self.dead(&d, &format!("while {}", waiting())));
+                }
+            }
+        } else if waited > grace {
+            self.look_for_absent(waited)?;
+            if let Some(limit) = self.config.op_timeout
+                && u128::from(waited) > limit.as_nanos()
+            {
+                return Err(Error::remote(format!(
+                    "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
+                    limit.as_secs(),
+                    waiting()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// An error when a peer that this rank may wait for has left for good.
+    fn look_for_absent(&self, waited: u64) -> Result<()> {
+        for (member, rank) in self.members.iter().enumerate().filter(|(m, _)| *m != self.me) {
+            let what = match self.hub.presence(member) {
+                Presence::Here => continue,
+                Presence::Left => "destroyed",
+                Presence::Aborted => "aborted",
+            };
+            return Err(Error::remote(format!(
+                "rank {rank} (host {}, process {}) {what} its communicator while rank {} was waiting in an operation \
+                 (no progress for {} ms); all ranks must make the same calls before one of them leaves",
+                self.peers[*rank].host,
+                self.peers[*rank].pid,
+                self.rank,
+                waited / 1_000_000
+            )));
+        }
+        Ok(())
+    }
+
+    /// Tells every rank of the communicator that it has failed.
+    pub(crate) fn spread(&self, error: &Error) {
+        self.hub.poison(error);
+        if let Some(ring) = self.control.get() {
+            ring.announce(&News::Error { rank: self.rank, text: error.text.clone() });
+        }
+    }
+
+    /// The communicator has failed on this rank. The first error stays and is logged.
+    pub(crate) fn fail(&self, error: &Error) {
+        if self.failure.set(error.clone()).is_ok() {
+            log::warn(&error.text);
+        }
+        self.status.fetch_or(FAILED, Ordering::AcqRel);
+    }
+
+    /// The sticky error.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure.get().cloned().or_else(|| self.check().err())
+    }
+
+    /// A peer's process ended. Runs on the service thread.
+    pub(super) fn on_death(&self, ranks: &[usize], text: &str) {
+        let mut deaths = lock(&self.deaths);
+        for rank in ranks {
+            if !deaths.iter().any(|d| d.rank == *rank) {
+                deaths.push(Death { rank: *rank, text: text.to_string() });
+            }
+        }
+        drop(deaths);
+        self.trouble(DEATH);
+    }
+
+    /// News from ranks of other machines. Runs on the service thread.
+    pub(super) fn on_news(&self, news: News) {
+        match news {
+            News::Dead { rank, text } => self.on_death(&[rank], &text),
+            News::Error { text, .. } => {
+                lock(&self.news).get_or_insert(Error::usage(text));
+                self.trouble(NEWS);
+            }
+        }
+    }
+
+    fn trouble(&self, bit: u32) {
+        self.trouble_ns.store(clock::now_ns(), Ordering::Release);
+        self.status.fetch_or(bit, Ordering::AcqRel);
+        self.bell().ring();
+    }
+
+    /// Ends what is under way on this rank and tells the others.
+    pub(super) fn raise_abort(&self) {
+        self.abort.store(true, Ordering::Release);
+        self.status.fetch_or(ABORTED, Ordering::AcqRel);
+        self.hub.set_presence(self.me, Presence::Aborted);
+        if let Some(ring) = self.control.get() {
+            ring.announce(&News::Error { rank: self.rank, text: format!("rank {} aborted its communicator", self.rank) });
+        }
+        for member in 0..self.members.len() {
+            self.hub.doorbell(member).ring();
+        }
+    }
+
+    /// Says goodbye: from here on nobody needs this rank.
+    pub(super) fn leave(&self) {
+        if self.status.load(Ordering::Acquire) & ABORTED == 0 {
+            self.hub.set_presence(self.me, Presence::Left);
+        }
+        if let Some(ring) = self.control.get() {
+            ring.leave();
+        }
+        lock(&self.watches).clear();
+    }
+
+    /// Whether the collective needs the whole clique at once.
+    pub(crate) fn direct_capable(&self, collective: Collective) -> bool {
+        self.whole && collective != Collective::AllToAllV
+    }
+}
+
+impl Settle for Core {
+    fn poll(&self) -> Option<Result<()>> {
+        if let Err(e) = self.check() {
+            return Some(Err(e));
+        }
+        match lock(&self.engine).settle(self) {
+            Some(Err(e)) => {
+                self.fail(&e);
+                Some(Err(e))
+            }
+            other => other,
+        }
+    }
+}

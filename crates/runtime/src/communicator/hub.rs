@@ -1,0 +1,315 @@
+//! The hub: the one shared segment of a communicator on a machine, and its layout.
+//!
+//! Every clique (the ranks of a communicator that share memory) has one hub. It holds, for each member: the *entry
+//! lines* that start every collective, the *payload slots* of the eager protocol, the *flag lines* of direct programs,
+//! the *status line* (doorbell, progress), the *scratch*, and for each ordered pair of members the areas of the local
+//! connections. All of it is zero at the start and numbered by sequence, so nothing is ever reset.
+//!
+//! It knows addresses and words; it does not know collectives.
+
+use std::sync::Arc;
+
+use oxccl_sys::sync::{Ordering, SharedU32, SharedU64};
+use oxccl_sys::{Doorbell, SharedMemory};
+use oxccl_types::{Error, Result, ResultCode};
+
+/// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for.
+pub const DEPTH: u64 = 8;
+/// Bytes that fit into an entry line beside sequence and signature.
+pub const INLINE_BYTES: usize = 40;
+/// Greatest number of channels of a program.
+pub const MAX_CHANNELS: usize = 4;
+/// Two lines apart, so that the adjacent-line prefetcher does not drag a neighbour's line along.
+const LINE: usize = 128;
+const POISON_TEXT: usize = 2048;
+const HEADER: usize = 4096;
+
+/// Sizes that every member of the clique must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Members of the clique.
+    pub ranks: usize,
+    /// Bytes of one eager payload slot.
+    pub eager_bytes: usize,
+    /// Bytes of one half of a rank's scratch.
+    pub scratch_half: usize,
+    /// Lanes of local connections per ordered pair: lane 0 carries Send and Recv, lane `1 + c` channel `c`.
+    pub lanes: usize,
+    /// Bytes of one local connection.
+    pub lane_bytes: usize,
+}
+
+const fn page(n: usize) -> usize {
+    (n + 4095) & !4095
+}
+
+impl Geometry {
+    fn lines_bytes(&self) -> usize {
+        page(self.probes_offset() + 4 * self.ranks)
+    }
+    /// Where the results of a rank's probes lie in its part: behind its lines.
+    fn probes_offset(&self) -> usize {
+        LINE * (DEPTH as usize + MAX_CHANNELS + 2)
+    }
+    fn payload_bytes(&self) -> usize {
+        page(self.eager_bytes * DEPTH as usize)
+    }
+    fn rank_bytes(&self) -> usize {
+        self.lines_bytes() + self.payload_bytes() + page(2 * self.scratch_half)
+    }
+    /// Bytes of the whole segment. Pages that nobody touches cost nothing.
+    pub fn total(&self) -> usize {
+        HEADER + self.ranks * self.rank_bytes() + self.ranks * self.ranks * self.lanes * page(self.lane_bytes)
+    }
+}
+
+/// A rank's state as its peers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Takes part.
+    Here,
+    /// Destroyed its communicator in good order.
+    Left,
+    /// Aborted its communicator.
+    Aborted,
+}
+
+/// The mapped hub of one communicator.
+pub struct Hub {
+    geometry: Geometry,
+    base: *mut u8,
+    _segment: Arc<SharedMemory>,
+}
+
+// SAFETY: the hub is shared memory reached through atomics and raw pointers only; the protocol of the entry lines and
+// flags orders the plain accesses. The mapping lives as long as `_segment`.
+unsafe impl Send for Hub {}
+// SAFETY: as above.
+unsafe impl Sync for Hub {}
+
+/// The words of an entry line.
+#[derive(Clone)]
+pub struct EntryLine {
+    /// Sequence of the collective this line belongs to; stored last.
+    pub seq: SharedU64,
+    /// The signature, two words.
+    pub signature: *mut u64,
+    /// `INLINE_BYTES` bytes of payload or the descriptor.
+    pub body: *mut u8,
+}
+
+impl Hub {
+    /// A hub on `segment`, which must have `geometry.total()` bytes.
+    pub fn new(geometry: Geometry, segment: Arc<SharedMemory>) -> Result<Hub> {
+        if segment.len() < geometry.total() {
+            return Err(Error::internal(format!(
+                "hub of {} bytes mapped with {} bytes: the members disagree on its geometry",
+                geometry.total(),
+                segment.len()
+            )));
+        }
+        Ok(Hub { geometry, base: segment.as_ptr(), _segment: segment })
+    }
+
+    /// The agreed sizes.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.geometry.total());
+        // SAFETY: every offset below is inside `total()` bytes, which the constructor checked against the mapping.
+        unsafe { self.base.add(offset) }
+    }
+
+    fn rank_base(&self, member: usize) -> usize {
+        HEADER + member * self.geometry.rank_bytes()
+    }
+
+    fn u64_at(&self, offset: usize) -> SharedU64 {
+        // SAFETY: in bounds (see `at`), 8-byte aligned since all offsets here are multiples of 64, and the mapping
+        // outlives the handle because every user of a hub holds it in an Arc.
+        unsafe { SharedU64::from_ptr(self.at(offset)) }
+    }
+
+    fn u32_at(&self, offset: usize) -> SharedU32 {
+        // SAFETY: as `u64_at`.
+        unsafe { SharedU32::from_ptr(self.at(offset)) }
+    }
+
+    /// The entry line of `member` for collective `seq`.
+    pub fn entry(&self, member: usize, seq: u64) -> EntryLine {
+        let offset = self.rank_base(member) + (seq % DEPTH) as usize * LINE;
+        let line = self.at(offset);
+        // SAFETY: the line has 64 bytes: sequence, two words of signature, 40 bytes of body.
+        unsafe { EntryLine { seq: self.u64_at(offset), signature: line.add(8).cast(), body: line.add(24) } }
+    }
+
+    /// The payload slot of `member` for collective `seq`: `geometry.eager_bytes` bytes.
+    pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
+        let slots = self.rank_base(member) + self.geometry.lines_bytes();
+        self.at(slots + (seq % DEPTH) as usize * self.geometry.eager_bytes)
+    }
+
+    /// The flag line of `member` for `channel`: `sequence << 24 | epoch`.
+    pub fn flag(&self, member: usize, channel: usize) -> SharedU64 {
+        self.u64_at(self.rank_base(member) + (DEPTH as usize + channel) * LINE)
+    }
+
+    /// The bell on which `member` parks.
+    pub fn doorbell(&self, member: usize) -> Doorbell {
+        Doorbell::new(self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE))
+    }
+
+    fn presence_word(&self, member: usize) -> SharedU32 {
+        self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS + 1) * LINE)
+    }
+
+    fn probe_word(&self, reader: usize, owner: usize) -> SharedU32 {
+        // One word per ordered pair, in the lines area behind the lines of the reader.
+        self.u32_at(self.rank_base(reader) + self.geometry.probes_offset() + owner * 4)
+    }
+
+    /// Says whether `reader` (the caller) can read the memory of `owner`'s process.
+    pub fn set_probe(&self, reader: usize, owner: usize, can: bool) {
+        // SYNC: probe
+        self.probe_word(reader, owner).store(1 + u32::from(can), Ordering::Release);
+    }
+
+    /// What `reader` said; `None` before it has.
+    pub fn probe(&self, reader: usize, owner: usize) -> Option<bool> {
+        // SYNC: probe
+        match self.probe_word(reader, owner).load(Ordering::Acquire) {
+            0 => None,
+            said => Some(said == 2),
+        }
+    }
+
+    /// What `member` last said of itself.
+    pub fn presence(&self, member: usize) -> Presence {
+        // SYNC: presence
+        match self.presence_word(member).load(Ordering::Acquire) {
+            0 => Presence::Here,
+            1 => Presence::Left,
+            _ => Presence::Aborted,
+        }
+    }
+
+    /// Says what `member` (the caller) is from now on.
+    pub fn set_presence(&self, member: usize, presence: Presence) {
+        // SYNC: presence
+        self.presence_word(member).store(presence as u32, Ordering::Release);
+    }
+
+    /// Half `half` of the scratch of `member`: `geometry.scratch_half` bytes.
+    pub fn scratch(&self, member: usize, half: usize) -> *mut u8 {
+        let g = &self.geometry;
+        self.at(self.rank_base(member) + g.lines_bytes() + g.payload_bytes() + half * g.scratch_half)
+    }
+
+    /// The area of the local connection `from` -> `to` on `lane`: `geometry.lane_bytes` bytes.
+    pub fn lane(&self, from: usize, to: usize, lane: usize) -> *mut u8 {
+        let g = &self.geometry;
+        let lanes = HEADER + g.ranks * g.rank_bytes();
+        self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
+    }
+
+    /// Wakes every member but `me` that is parked. Call after stores that they may wait for.
+    #[inline]
+    pub fn ring_all(&self, me: usize) {
+        for member in 0..self.geometry.ranks {
+            if member != me {
+                self.doorbell(member).ring();
+            }
+        }
+    }
+
+    /// Ends the communicator for every member with `error`; the first caller wins.
+    pub fn poison(&self, error: &Error) {
+        let state = self.u64_at(0);
+        if state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return;
+        }
+        let text = error.text.as_bytes();
+        let len = text.len().min(POISON_TEXT);
+        // SAFETY: the text area of POISON_TEXT bytes lies behind the two words of the header; only the winner of the
+        // exchange writes it, readers wait for state 2.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), self.at(64), len);
+        }
+        self.u64_at(8).store(len as u64 | (error.code as u64) << 32, Ordering::Relaxed);
+        // SYNC: poison
+        state.store(2, Ordering::Release);
+        for member in 0..self.geometry.ranks {
+            self.doorbell(member).ring();
+        }
+    }
+
+    /// Whether a member poisoned the hub. One load of a line that normally nobody writes.
+    #[inline]
+    pub fn is_poisoned(&self) -> bool {
+        self.u64_at(0).load(Ordering::Relaxed) >= 2
+    }
+
+    /// The error of the member that poisoned the hub.
+    pub fn poison_error(&self) -> Option<Error> {
+        // SYNC: poison
+        if self.u64_at(0).load(Ordering::Acquire) < 2 {
+            return None;
+        }
+        let word = self.u64_at(8).load(Ordering::Relaxed);
+        let len = (word as u32 as usize).min(POISON_TEXT);
+        let mut text = vec![0u8; len];
+        // SAFETY: state 2 says that the text was written and is never written again.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(64), text.as_mut_ptr(), len) };
+        let code = ResultCode::from_c((word >> 32) as i32).unwrap_or(ResultCode::InternalError);
+        Some(Error::new(code, String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hub(ranks: usize) -> Hub {
+        let geometry = Geometry { ranks, eager_bytes: 8192, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
+        Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn areas_do_not_overlap() {
+        let hub = hub(3);
+        let g = *hub.geometry();
+        let mut areas: Vec<(usize, usize)> = vec![(hub.base as usize, HEADER)];
+        for m in 0..3 {
+            for seq in 0..DEPTH {
+                areas.push((hub.entry(m, seq).signature as usize - 8, 64));
+                areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
+            }
+            for half in 0..2 {
+                areas.push((hub.scratch(m, half) as usize, g.scratch_half));
+            }
+            for to in 0..3 {
+                for lane in 0..g.lanes {
+                    areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes));
+                }
+            }
+        }
+        areas.sort_unstable();
+        for w in areas.windows(2) {
+            assert!(w[0].0 + w[0].1 <= w[1].0, "{w:?}");
+        }
+        let last = areas[areas.len() - 1];
+        assert!(last.0 + last.1 <= hub.base as usize + g.total());
+    }
+
+    #[test]
+    fn first_poison_wins_and_is_read_whole() {
+        let hub = hub(2);
+        assert!(!hub.is_poisoned() && hub.poison_error().is_none());
+        hub.poison(&Error::usage("first"));
+        hub.poison(&Error::remote("second"));
+        assert!(hub.is_poisoned());
+        assert_eq!(hub.poison_error(), Some(Error::usage("first")));
+    }
+}

@@ -1,0 +1,261 @@
+//! How a communicator comes to life: bootstrap, hub, probes, watches.
+
+use std::sync::{Arc, OnceLock};
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::{Deadline, clock};
+use oxccl_types::{Collective, Error, Result};
+
+use super::core::{Core, Parts};
+use super::hub::{Geometry, Hub, MAX_CHANNELS};
+use super::{Communicator, READY};
+use crate::bootstrap::{BootstrapConfig, Bootstrapped, ControlRing, Params, connect};
+use crate::config::{self, Config};
+use crate::exec::links::lane_bytes;
+use crate::log::{self, Subsys};
+use crate::request::Request;
+use crate::service::io::Limits;
+use crate::transport::local::probe_cma;
+use crate::{UniqueId, service};
+
+/// An initialisation that a group has queued.
+pub(crate) struct Job {
+    pub comm: Arc<Communicator>,
+    pub id: UniqueId,
+    pub api: &'static str,
+    pub config: Config,
+}
+
+/// A word that peers read to learn whether they can read this process' memory.
+fn probe_word() -> (u64, u64) {
+    static WORD: OnceLock<AtomicU64> = OnceLock::new();
+    let word = WORD.get_or_init(|| AtomicU64::new(clock::now_ns() ^ u64::from(std::process::id()) << 40));
+    (word.as_ptr() as u64, word.load(Ordering::Relaxed))
+}
+
+/// How the bootstrap is set up from the environment.
+pub(crate) fn bootstrap_config(config: &Config) -> BootstrapConfig {
+    BootstrapConfig {
+        timeout: config.init_timeout,
+        shared_memory: config.shm,
+        ifname: config::text("NCCL_SOCKET_IFNAME"),
+        family: match config::text("NCCL_SOCKET_FAMILY").as_deref() {
+            Some("AF_INET") => Some(service::interfaces::Family::V4),
+            Some("AF_INET6") => Some(service::interfaces::Family::V6),
+            _ => None,
+        },
+        comm_id: config::text("NCCL_COMM_ID"),
+        log: |level, text| match level {
+            service::Level::Warn => log::warn(text),
+            service::Level::Info => log::info(Subsys::BOOTSTRAP, text),
+        },
+    }
+}
+
+impl Job {
+    /// Runs the initialisation on the calling thread.
+    pub(crate) fn run(self) -> Result<()> {
+        let comm = self.comm.clone();
+        let result = self.connect();
+        match &result {
+            Ok(()) => {}
+            Err(e) => {
+                log::warn(&e.text);
+                // The first error stays.
+                let _ = comm.init_error.set(e.clone());
+            }
+        }
+        result
+    }
+
+    fn connect(self) -> Result<()> {
+        let comm = &self.comm;
+        let start = clock::now_ns();
+        let for_segment = self.config.clone();
+        let (address, value) = probe_word();
+        let mut payload = Vec::with_capacity(16);
+        payload.extend(address.to_le_bytes());
+        payload.extend(value.to_le_bytes());
+        let boot = connect(Params {
+            id: self.id,
+            rank: comm.rank,
+            ranks: comm.ranks,
+            payload,
+            segment_bytes: Box::new(move |ranks| geometry_of(&for_segment, ranks).total()),
+            abort: comm.abort.clone(),
+            config: bootstrap_config(&self.config),
+        })?;
+        let core = build(comm, self.config, boot)?;
+        let _ = comm.core.set(core.clone());
+        comm.state.store(READY, Ordering::Release);
+        log::banner("NCCL version 2.29.7+oxccl", comm.rank);
+        if log::info_enabled(Subsys::INIT) {
+            log::info(
+                Subsys::INIT,
+                &format!(
+                    "[Rank {}] {} comm {:p} rank {} nranks {} cudaDev {} nvmlDev {} busId {:x} commId {:#x} - Init COMPLETE \
+                     ({} rank(s) share memory, {:.1} ms)",
+                    comm.rank,
+                    self.api,
+                    Arc::as_ptr(comm),
+                    comm.rank,
+                    comm.ranks,
+                    comm.device,
+                    comm.device,
+                    comm.device << 12,
+                    core.hash,
+                    core.members.len(),
+                    (clock::now_ns() - start) as f64 / 1e6
+                ),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn geometry_of(c: &Config, ranks: usize) -> Geometry {
+    Geometry {
+        ranks,
+        eager_bytes: c.eager_limit.max(64).next_multiple_of(64),
+        scratch_half: c.scratch / 2,
+        lanes: 1 + MAX_CHANNELS,
+        lane_bytes: lane_bytes(c.slot_bytes),
+    }
+}
+
+fn build(comm: &Communicator, config: Config, boot: Bootstrapped) -> Result<Arc<Core>> {
+    let geometry = geometry_of(&config, boot.clique.len());
+    let hub = Arc::new(Hub::new(geometry, boot.segment.clone())?);
+    let cma = probe(&boot, &hub, comm)?;
+    let one_process = boot.processes.len() == 1;
+    let limits = Limits { deadline: Deadline::after(config.init_timeout), abort: &comm.abort };
+    // The ring hears news before the core exists; it is told where the core is afterwards.
+    let late: Arc<OnceLock<std::sync::Weak<Core>>> = Arc::default();
+    let for_ring = late.clone();
+    let control = ControlRing::start(
+        &boot,
+        Box::new(move |news| {
+            if let Some(core) = for_ring.get().and_then(std::sync::Weak::upgrade) {
+                core.on_news(news);
+            }
+        }),
+        &limits,
+    )?;
+    let processes = boot.processes.clone();
+    let process_of = boot.process_of.clone();
+    let service = boot.service.clone();
+    let core = Core::new(Parts {
+        rank: boot.rank,
+        ranks: boot.ranks,
+        hash: boot.comm_hash,
+        key: boot.key,
+        config,
+        peers: boot.peers,
+        members: boot.clique,
+        one_process,
+        hub,
+        cma,
+        abort: comm.abort.clone(),
+        inbox: boot.inbox,
+    });
+    let _ = late.set(Arc::downgrade(&core));
+    let _ = core.control.set(control);
+    for (i, process) in processes.iter().enumerate() {
+        let Some(pidfd) = &process.pidfd else { continue };
+        let ranks: Vec<usize> =
+            process_of.iter().enumerate().filter(|(_, p)| **p == i).map(|(m, _)| core.members[m]).collect();
+        let weak = Arc::downgrade(&core);
+        let fd = pidfd.try_clone().map_err(|e| Error::system(format!("cannot watch the processes of ranks {ranks:?}: {e}")))?;
+        let guard = service.watch(
+            fd,
+            Box::new(move || {
+                if let Some(core) = weak.upgrade() {
+                    core.on_death(&ranks, "its process ended");
+                }
+            }),
+        )?;
+        core.watches.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(guard);
+    }
+    Ok(core)
+}
+
+/// Learns which peers can read this process and can be read, both ways, so that both ends of a connection agree.
+fn probe(boot: &Bootstrapped, hub: &Hub, comm: &Communicator) -> Result<Vec<bool>> {
+    let mut cma = vec![false; boot.ranks];
+    let me = boot.clique.iter().position(|r| *r == boot.rank).unwrap_or(0);
+    for (member, rank) in boot.clique.iter().enumerate() {
+        let process = &boot.processes[boot.process_of[member]];
+        let p = &boot.peers[*rank].payload;
+        let word = |at: usize| p.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let can = process.pidfd.is_some() && process.pid != 0 && probe_cma(process.pid, word(0), word(8));
+        hub.set_probe(me, member, can);
+    }
+    let deadline = Deadline::after(std::time::Duration::from_secs(30));
+    for (member, rank) in boot.clique.iter().enumerate() {
+        loop {
+            if let (Some(there), Some(back)) = (hub.probe(me, member), hub.probe(member, me)) {
+                cma[*rank] = there && back;
+                break;
+            }
+            if comm.abort.load(Ordering::Relaxed) || deadline.passed() {
+                return Err(Error::remote(format!(
+                    "rank {rank} (host {}, process {}) did not finish the initialisation; it may have ended",
+                    boot.peers[*rank].host, boot.peers[*rank].pid
+                )));
+            }
+            let process = &boot.processes[boot.process_of[member]];
+            if process.pidfd.as_ref().is_some_and(|fd| !oxccl_sys::process::alive(fd)) && hub.probe(member, me).is_none() {
+                return Err(Error::remote(format!(
+                    "rank {rank} (host {}, process {}) died during the initialisation",
+                    boot.peers[*rank].host, boot.peers[*rank].pid
+                )));
+            }
+            oxccl_sys::yield_now();
+        }
+    }
+    Ok(cma)
+}
+
+/// Range checks of a request beyond what the C interface has checked.
+pub(super) fn check_request(comm: &Communicator, r: &Request) -> Result<()> {
+    let c = r.collective;
+    let ranked = c.rooted() || matches!(c, Collective::Send | Collective::Recv);
+    if ranked && r.root >= comm.ranks {
+        let name = if c.rooted() { "root" } else { "peer" };
+        return Err(Error::argument(format!("{c} : invalid {name} {} ({name} should be in the 0..{} range)", r.root, comm.ranks)));
+    }
+    let root = r.root == comm.rank;
+    let sends = match c {
+        Collective::Broadcast | Collective::Scatter => root,
+        Collective::Recv => false,
+        _ => true,
+    };
+    let receives = match c {
+        Collective::Reduce | Collective::Gather => root,
+        Collective::Send => false,
+        _ => true,
+    };
+    if let Some(v) = &r.v {
+        let lengths = [v.send_counts.len(), v.send_displs.len(), v.recv_counts.len(), v.recv_displs.len()];
+        if lengths.iter().any(|l| *l != comm.ranks) {
+            return Err(Error::argument(format!("{c} : counts and displacements have {lengths:?} entries, not {}", comm.ranks)));
+        }
+    } else if c == Collective::AllToAllV {
+        return Err(Error::argument("AlltoAllv : counts and displacements are missing"));
+    }
+    let empty = match &r.v {
+        Some(v) => (v.send_counts.iter().all(|n| *n == 0), v.recv_counts.iter().all(|n| *n == 0)),
+        None => (r.count == 0, r.count == 0),
+    };
+    if sends && r.send.is_null() && !empty.0 {
+        return Err(Error::argument(format!("{c} : sendbuff argument is NULL but rank {} sends {} element(s) per block", comm.rank, r.count)));
+    }
+    if receives && r.recv.is_null() && !empty.1 {
+        return Err(Error::argument(format!("{c} : recvbuff argument is NULL but rank {} receives {} element(s) per block", comm.rank, r.count)));
+    }
+    let blocks = c.input_blocks(comm.ranks).max(c.output_blocks(comm.ranks));
+    if r.count.checked_mul(r.dtype.size()).and_then(|b| b.checked_mul(blocks)).is_none_or(|b| b > isize::MAX as usize) {
+        return Err(Error::argument(format!("{c} : count {} of {} is more than memory can hold", r.count, r.dtype)));
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! The helper thread: takes over stream work that nobody waits for.
+//!
+//! It is started by the first enqueue and sleeps for good when nothing was enqueued for a while; the next enqueue wakes
+//! it. In between it looks at the streams once per period and works only on those that nobody touched since its last
+//! look, so that call-then-synchronise programs never meet it. Threads that wait for one stream also use [`assist`] to
+//! move the others.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+
+use super::stream::{Inner, Waited};
+use crate::exec::wait::{Turn, Waiter};
+
+static STREAMS: RwLock<Vec<Weak<Inner>>> = RwLock::new(Vec::new());
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+static ENQUEUES: AtomicU64 = AtomicU64::new(0);
+static BED: Mutex<()> = Mutex::new(());
+static ALARM: Condvar = Condvar::new();
+/// Idle periods after which the helper sleeps without a timeout.
+const IDLE_PERIODS: u32 = 200;
+
+pub(super) fn register(stream: &Arc<Inner>) {
+    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    streams.retain(|s| s.strong_count() > 0);
+    streams.push(Arc::downgrade(stream));
+}
+
+pub(super) fn unregister(stream: &Arc<Inner>) {
+    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
+    streams.retain(|s| s.strong_count() > 0 && !std::ptr::eq(s.as_ptr(), Arc::as_ptr(stream)));
+}
+
+fn snapshot() -> Vec<Arc<Inner>> {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    streams.iter().filter_map(Weak::upgrade).filter(|s| s.pending()).collect()
+}
+
+/// Work was enqueued: make sure that the helper is awake.
+pub(super) fn notify() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        // Without the thread, work still runs when somebody synchronises; the log says why it is missing.
+        if let Err(e) = std::thread::Builder::new().name("oxccl helper".into()).spawn(run) {
+            crate::log::warn(&format!("cannot start the helper thread ({e}); streams move only when synchronised"));
+        }
+    });
+    // SYNC: helper-asleep
+    ENQUEUES.fetch_add(1, Ordering::SeqCst);
+    if ASLEEP.load(Ordering::SeqCst) {
+        drop(bed());
+        ALARM.notify_one();
+    }
+}
+
+fn bed() -> MutexGuard<'static, ()> {
+    BED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run() {
+    let period = crate::config::helper_delay();
+    let mut seen: Vec<(usize, u64)> = Vec::new();
+    let mut idle = 0;
+    let mut last = 0;
+    loop {
+        let now = ENQUEUES.load(Ordering::SeqCst);
+        idle = if now == last { idle + 1 } else { 0 };
+        last = now;
+        rest(idle, period, last);
+        let pending = snapshot();
+        let orphan = |s: &Arc<Inner>| seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
+        if pending.iter().any(orphan) {
+            take_over();
+            idle = 0;
+        }
+        seen.clear();
+        seen.extend(pending.iter().map(|s| (Arc::as_ptr(s) as usize, s.finished())));
+        if !seen.is_empty() {
+            idle = 0;
+        }
+    }
+}
+
+/// Sleeps one period, or until the next enqueue when nothing happened for long.
+fn rest(idle: u32, period: Duration, last: u64) {
+    let guard = bed();
+    if idle < IDLE_PERIODS {
+        drop(ALARM.wait_timeout(guard, period));
+        return;
+    }
+    // SYNC: helper-asleep
+    ASLEEP.store(true, Ordering::SeqCst);
+    let mut guard = guard;
+    while ENQUEUES.load(Ordering::SeqCst) == last {
+        guard = ALARM.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    }
+    ASLEEP.store(false, Ordering::SeqCst);
+}
+
+/// Works on all streams that nobody runs until none has work, or others took them.
+fn take_over() {
+    let mut waiter = Waiter::new(true);
+    loop {
+        let pending = snapshot();
+        let mut progress = false;
+        let mut mine = None;
+        for s in &pending {
+            match s.advance() {
+                Waited::Progress => progress = true,
+                Waited::Blocked => mine = Some(s),
+                Waited::Idle | Waited::Elsewhere => {}
+            }
+        }
+        if progress {
+            waiter = Waiter::new(true);
+            continue;
+        }
+        let Some(blocked) = mine else { return };
+        if let Turn::Park(timeout) = waiter.turn() {
+            blocked.park(timeout.min(Duration::from_millis(1)));
+        }
+    }
+}
+
+/// Steps the streams of the process that have work and no runner, except `mine`. Whether anything moved.
+pub(super) fn assist(mine: &Inner) -> bool {
+    let mut progress = false;
+    for s in snapshot() {
+        if !std::ptr::eq(Arc::as_ptr(&s), mine) {
+            progress |= s.advance() == Waited::Progress;
+        }
+    }
+    progress
+}
+
+/// Steps any stream of the process that has work and no runner. Whether anything moved.
+pub(super) fn assist_any() -> bool {
+    let mut progress = false;
+    for s in snapshot() {
+        progress |= s.advance() == Waited::Progress;
+    }
+    progress
+}

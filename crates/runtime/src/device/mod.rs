@@ -1,0 +1,47 @@
+//! Host devices: how many there are, which one a thread uses, their memory, streams and events.
+//!
+//! A host device is a share of this machine's CPUs and memory under the vocabulary of accelerators. All devices of a
+//! process have the same memory; the number only says who is who.
+
+mod event;
+mod helper;
+mod memory;
+mod stream;
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use oxccl_types::{Error, Result};
+
+pub use event::Event;
+pub(crate) use memory::{Exported, Exporter};
+pub use memory::{alloc, free};
+pub use stream::Stream;
+pub(crate) use stream::{Step, Task, Waited};
+
+thread_local! {
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Number of host devices of this process.
+pub fn count() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(crate::config::host_devices)
+}
+
+/// The calling thread's device.
+pub fn current() -> usize {
+    CURRENT.get()
+}
+
+/// Makes `device` the calling thread's device. `InvalidArgument` when there is no such device.
+pub fn set_current(device: usize) -> Result<()> {
+    if device >= count() {
+        return Err(Error::argument(format!(
+            "device {device} does not exist (valid: 0..={}); set OXCCL_HOST_DEVICES for more",
+            count() - 1
+        )));
+    }
+    CURRENT.set(device);
+    Ok(())
+}

@@ -1,0 +1,437 @@
+//! Streams of the host devices: queues that keep CUDA's order.
+//!
+//! *Whoever waits, works*: the thread that synchronises a stream steps its tasks itself. Tasks are resumable; one that
+//! must wait for a peer returns [`Step::Blocked`] and the thread may step other streams meanwhile. A helper thread takes
+//! over work that nobody waits for (see `helper`).
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_types::{Error, Result};
+
+use super::{Event, helper};
+use crate::exec::wait::{Turn, Waiter};
+
+/// What one step of a task came to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The task is finished.
+    Done,
+    /// Finished here, but not yet known to have been met by every peer: `synchronize` settles it.
+    DoneUnsettled,
+    /// Something was moved; step again.
+    Progress,
+    /// Nothing to do until a peer, an event or another task moves.
+    Blocked,
+    /// The task is finished and failed.
+    Failed(Error),
+}
+
+/// A unit of work on a stream.
+pub(crate) trait Task: Send {
+    /// Does a bounded piece of work.
+    fn step(&mut self) -> Step;
+    /// Blocks for at most `timeout` until something that this task waits for may have changed.
+    fn park(&self, timeout: Duration);
+    /// Neighbours on a stream with the same non-zero batch run concurrently.
+    fn batch(&self) -> u64 {
+        0
+    }
+    /// Whether waiting ranks outnumber cores, so that spinning would only keep others from working.
+    fn crowded(&self) -> bool {
+        false
+    }
+    /// What remains to be checked after [`Step::DoneUnsettled`].
+    fn unsettled(&self) -> Option<Arc<dyn Settle>> {
+        None
+    }
+    /// Gives the box back to whoever keeps it for the next call.
+    fn recycle(self: Box<Self>) {}
+}
+
+/// A check that is put off until somebody synchronises.
+pub(crate) trait Settle: Send + Sync {
+    /// `Some` when the check is over. Never blocks.
+    fn poll(&self) -> Option<Result<()>>;
+}
+
+/// Marker for the state of a wait in `synchronize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    Progress,
+    Blocked,
+    Idle,
+    Elsewhere,
+}
+
+/// How long `synchronize` waits for peers to arrive at a call whose result is already here.
+const SETTLE_GRACE: Duration = Duration::from_millis(200);
+/// Turns of waiting after which a thread looks at other streams of the process.
+const ASSIST_AFTER: u32 = 48;
+
+#[derive(Default)]
+struct Running {
+    tasks: VecDeque<Box<dyn Task>>,
+    unsettled: Vec<Arc<dyn Settle>>,
+}
+
+pub(super) struct Inner {
+    device: usize,
+    queue: Mutex<VecDeque<Box<dyn Task>>>,
+    running: Mutex<Running>,
+    enqueued: AtomicU64,
+    finished: AtomicU64,
+    error: Mutex<Option<Error>>,
+}
+
+/// A stream of a host device. Cloning gives another handle to the same stream.
+#[derive(Clone)]
+pub struct Stream(pub(super) Arc<Inner>);
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A task that panicked left its stream consistent: every structure below is valid between statements.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
+    pub(super) fn pending(&self) -> bool {
+        self.finished.load(Ordering::Acquire) < self.enqueued.load(Ordering::Acquire)
+    }
+
+    pub(super) fn finished(&self) -> u64 {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Steps the tasks at the head once, unless another thread is at it.
+    pub(super) fn advance(&self) -> Waited {
+        match self.running.try_lock() {
+            Ok(mut running) => self.advance_locked(&mut running),
+            Err(TryLockError::Poisoned(p)) => self.advance_locked(&mut p.into_inner()),
+            Err(TryLockError::WouldBlock) => Waited::Elsewhere,
+        }
+    }
+
+    fn advance_locked(&self, running: &mut Running) -> Waited {
+        if running.tasks.is_empty() && !self.pull(running) {
+            return Waited::Idle;
+        }
+        let mut progress = false;
+        let mut i = 0;
+        while i < running.tasks.len() {
+            match running.tasks[i].step() {
+                Step::Progress => {
+                    progress = true;
+                    i += 1;
+                }
+                Step::Blocked => i += 1,
+                Step::Done => {
+                    progress = true;
+                    self.finish(running, i);
+                }
+                Step::DoneUnsettled => {
+                    progress = true;
+                    if let Some(check) = running.tasks[i].unsettled()
+                        && !running.unsettled.iter().any(|u| Arc::ptr_eq(u, &check))
+                    {
+                        running.unsettled.push(check);
+                    }
+                    self.finish(running, i);
+                }
+                Step::Failed(error) => {
+                    progress = true;
+                    lock(&self.error).get_or_insert(error);
+                    self.finish(running, i);
+                }
+            }
+        }
+        if progress { Waited::Progress } else { Waited::Blocked }
+    }
+
+    fn finish(&self, running: &mut Running, i: usize) {
+        if let Some(task) = running.tasks.remove(i) {
+            task.recycle();
+        }
+        // SYNC: stream-finished
+        self.finished.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the next task, and its batch, from the queue.
+    fn pull(&self, running: &mut Running) -> bool {
+        let mut queue = lock(&self.queue);
+        let Some(first) = queue.pop_front() else { return false };
+        let batch = first.batch();
+        running.tasks.push_back(first);
+        while batch != 0 && queue.front().is_some_and(|t| t.batch() == batch) {
+            running.tasks.extend(queue.pop_front());
+        }
+        true
+    }
+
+    pub(super) fn park(&self, timeout: Duration) {
+        let running = lock(&self.running);
+        match running.tasks.front() {
+            Some(task) => task.park(timeout),
+            None => {
+                drop(running);
+                oxccl_sys::yield_now();
+            }
+        }
+    }
+
+    fn crowded(&self) -> bool {
+        self.running.try_lock().is_ok_and(|r| r.tasks.front().is_some_and(|t| t.crowded()))
+    }
+}
+
+impl Stream {
+    fn on(device: usize) -> Stream {
+        let inner = Arc::new(Inner {
+            device,
+            queue: Mutex::default(),
+            running: Mutex::default(),
+            enqueued: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            error: Mutex::default(),
+        });
+        helper::register(&inner);
+        Stream(inner)
+    }
+
+    /// A new stream on the calling thread's device.
+    pub fn new() -> Result<Stream> {
+        Ok(Stream::on(super::current()))
+    }
+
+    /// The default stream of the calling thread's device (the NULL stream of C).
+    pub fn default_stream() -> Stream {
+        Stream::default_of(super::current())
+    }
+
+    /// The default stream of `device`, which must exist.
+    pub(crate) fn default_of(device: usize) -> Stream {
+        static DEFAULTS: OnceLock<Vec<Stream>> = OnceLock::new();
+        DEFAULTS.get_or_init(|| (0..super::count()).map(Stream::on).collect())[device].clone()
+    }
+
+    /// The device of the stream.
+    pub fn device(&self) -> usize {
+        self.0.device
+    }
+
+    pub(crate) fn push(&self, task: Box<dyn Task>) {
+        let mut queue = lock(&self.0.queue);
+        queue.push_back(task);
+        // SYNC: stream-enqueued
+        self.0.enqueued.fetch_add(1, Ordering::Release);
+        drop(queue);
+        helper::notify();
+    }
+
+    /// Runs the stream's work on the calling thread until everything enqueued before the call is done.
+    ///
+    /// Returns the first error of its tasks since the last `synchronize`.
+    pub fn synchronize(&self) -> Result<()> {
+        let inner = &*self.0;
+        let target = inner.enqueued.load(Ordering::Acquire);
+        let mut waiter: Option<Waiter> = None;
+        while inner.finished() < target {
+            match inner.advance() {
+                Waited::Progress => waiter = None,
+                Waited::Idle => {}
+                Waited::Blocked | Waited::Elsewhere => {
+                    let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
+                    if w.turns() >= ASSIST_AFTER && helper::assist(inner) {
+                        continue;
+                    }
+                    if let Turn::Park(timeout) = w.turn() {
+                        inner.park(timeout);
+                    }
+                }
+            }
+        }
+        self.settle()?;
+        lock(&inner.error).take().map_or(Ok(()), Err)
+    }
+
+    /// Waits, for a bounded time, until the peers of finished calls are known to have made the same call.
+    fn settle(&self) -> Result<()> {
+        let mut running = lock(&self.0.running);
+        if running.unsettled.is_empty() {
+            return Ok(());
+        }
+        let checks = std::mem::take(&mut running.unsettled);
+        drop(running);
+        for check in checks {
+            let mut waiter = Waiter::new(true);
+            let limit = std::time::Instant::now() + SETTLE_GRACE;
+            loop {
+                if let Some(result) = check.poll() {
+                    result?;
+                    break;
+                }
+                if let Turn::Park(_) = waiter.turn() {
+                    if std::time::Instant::now() > limit {
+                        break; // The late peer's own call will find a mismatch.
+                    }
+                    oxccl_sys::yield_now();
+                }
+                helper::assist(&self.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stream is idle. Moves its work a little.
+    pub fn query(&self) -> Result<bool> {
+        if self.0.pending() {
+            self.0.advance();
+        }
+        if self.0.pending() {
+            return Ok(false);
+        }
+        lock(&self.0.error).take().map_or(Ok(true), Err)
+    }
+
+    /// Runs `f` when all work enqueued before is done. `f` must not wait for this stream.
+    pub fn launch_host(&self, f: Box<dyn FnOnce() + Send>) -> Result<()> {
+        self.push(Box::new(HostCall(Some(f))));
+        Ok(())
+    }
+
+    /// Copies `bytes` bytes in stream order.
+    ///
+    /// # Safety
+    /// Both ranges stay valid until the copy ran; nothing else writes `dst` or `src` meanwhile; they do not overlap.
+    pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, bytes: usize) -> Result<()> {
+        self.push(Box::new(CopyTask { dst, src, left: bytes }));
+        Ok(())
+    }
+
+    /// Records `event`: it is complete once all work enqueued before is done.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        let ticket = event.next_record();
+        self.push(Box::new(RecordTask(event.clone(), ticket)));
+        Ok(())
+    }
+
+    /// Work enqueued after this starts when the last record of `event` before this call is complete.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        let ticket = event.last_record();
+        self.push(Box::new(WaitTask(event.clone(), ticket)));
+        Ok(())
+    }
+
+    /// Registers a handle for C. Never null.
+    pub fn into_raw(self) -> *mut c_void {
+        let raw = Arc::as_ptr(&self.0) as *mut c_void;
+        lock(handles()).push(self);
+        raw
+    }
+
+    /// The stream behind a C handle; null is the default stream of the current device.
+    /// `InvalidArgument` for a handle that is not one of ours.
+    pub fn from_raw(handle: *mut c_void) -> Result<Stream> {
+        if handle.is_null() {
+            return Ok(Stream::default_stream());
+        }
+        thread_local! {
+            static LAST: std::cell::RefCell<Option<Stream>> = const { std::cell::RefCell::new(None) };
+        }
+        // The stream a thread used last needs no lock; destroyed streams are recognised by their closed mark.
+        LAST.with_borrow_mut(|last| {
+            if let Some(s) = last
+                && Arc::as_ptr(&s.0) as *mut c_void == handle
+                && Arc::strong_count(&s.0) > 1
+            {
+                return Ok(s.clone());
+            }
+            let found = lock(handles()).iter().find(|s| Arc::as_ptr(&s.0) as *mut c_void == handle).cloned();
+            match found {
+                Some(s) => {
+                    *last = Some(s.clone());
+                    Ok(s)
+                }
+                None => Err(Error::argument(format!(
+                    "stream {handle:p} is no stream of this library: it was destroyed, or belongs to another runtime"
+                ))),
+            }
+        })
+    }
+
+    /// Finishes the queued work, then forgets the C handle.
+    pub fn destroy_raw(handle: *mut c_void) -> Result<()> {
+        let stream = Stream::from_raw(handle)?;
+        let result = stream.synchronize();
+        lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &stream.0));
+        helper::unregister(&stream.0);
+        result
+    }
+}
+
+fn handles() -> &'static Mutex<Vec<Stream>> {
+    static HANDLES: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+    &HANDLES
+}
+
+struct HostCall(Option<Box<dyn FnOnce() + Send>>);
+
+impl Task for HostCall {
+    fn step(&mut self) -> Step {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+        Step::Done
+    }
+    fn park(&self, _timeout: Duration) {}
+}
+
+struct CopyTask {
+    dst: *mut u8,
+    src: *const u8,
+    left: usize,
+}
+
+// SAFETY: the pointers are the caller's, who promised that nobody else touches the ranges until the copy ran.
+unsafe impl Send for CopyTask {}
+
+/// Bytes one step moves at most, so that a thread that serves several streams starves none.
+pub(crate) const STEP_BYTES: usize = 1 << 20;
+
+impl Task for CopyTask {
+    fn step(&mut self) -> Step {
+        let n = self.left.min(STEP_BYTES);
+        // SAFETY: see the Send implementation; `n` never exceeds what is left of the ranges.
+        unsafe {
+            oxccl_kernels::copy(&[self.dst], self.src, n);
+            self.dst = self.dst.add(n);
+            self.src = self.src.add(n);
+        }
+        self.left -= n;
+        if self.left == 0 { Step::Done } else { Step::Progress }
+    }
+    fn park(&self, _timeout: Duration) {}
+}
+
+struct RecordTask(Event, u64);
+
+impl Task for RecordTask {
+    fn step(&mut self) -> Step {
+        self.0.complete(self.1);
+        Step::Done
+    }
+    fn park(&self, _timeout: Duration) {}
+}
+
+struct WaitTask(Event, u64);
+
+impl Task for WaitTask {
+    fn step(&mut self) -> Step {
+        if self.0.is_complete(self.1) { Step::Done } else { Step::Blocked }
+    }
+    fn park(&self, timeout: Duration) {
+        self.0.park(self.1, timeout);
+    }
+}

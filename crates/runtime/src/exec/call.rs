@@ -1,0 +1,135 @@
+//! A checked collective call, in the form that executors need.
+
+use oxccl_kernels::{Post, RedOp};
+use oxccl_types::{Collective, DataType, ReduceOp, Scalar, Signature};
+
+use crate::request::{Operator, Request};
+
+/// A collective call of one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub collective: Collective,
+    pub send: *const u8,
+    pub recv: *mut u8,
+    /// Elements per block.
+    pub count: u64,
+    pub dtype: DataType,
+    pub op: RedOp,
+    /// Applied once, when all contributions are combined.
+    pub post: Post,
+    /// Factor on the own input, read when the call starts.
+    pub scale: Option<Factor>,
+    pub root: u32,
+    /// Combined into the result at last; null if there is none.
+    pub bias: *const u8,
+    pub signature: [u64; 2],
+}
+
+/// Where the factor of a `PreMulSum` lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Factor {
+    Here(Scalar),
+    Memory(*const u8),
+}
+
+impl Factor {
+    pub(crate) fn read(self, dtype: DataType) -> Scalar {
+        match self {
+            Factor::Here(s) => s,
+            Factor::Memory(p) => {
+                let mut bytes = [0u8; 8];
+                // SAFETY: the caller of create_op promised one readable element of the operator's type, and the type
+                // was compared with the call's when the operator was looked up.
+                unsafe { std::ptr::copy_nonoverlapping(p, bytes.as_mut_ptr(), dtype.size()) };
+                Scalar { dtype, bytes }
+            }
+        }
+    }
+}
+
+impl Call {
+    pub(crate) fn new(request: &Request, ranks: usize) -> Call {
+        let mut scale = None;
+        let (op, post, code) = match request.op {
+            Operator::PreMulDevice(p) => {
+                scale = Some(Factor::Memory(p));
+                (RedOp::Sum, Post::None, 5)
+            }
+            Operator::Builtin(op) => {
+                let (red, post) = match op {
+                    ReduceOp::Sum => (RedOp::Sum, Post::None),
+                    ReduceOp::Prod => (RedOp::Prod, Post::None),
+                    ReduceOp::Max => (RedOp::Max, Post::None),
+                    ReduceOp::Min => (RedOp::Min, Post::None),
+                    ReduceOp::Avg if request.dtype.is_float() => (RedOp::Sum, Post::MulF64(1.0 / ranks as f64)),
+                    ReduceOp::Avg => (RedOp::Sum, Post::DivInt(ranks as u64)),
+                    ReduceOp::PreMulSum(s) => {
+                        scale = Some(Factor::Here(s));
+                        (RedOp::Sum, Post::None)
+                    }
+                };
+                (red, post, op.code())
+            }
+        };
+        let reduces = request.collective.reduces();
+        let signature = Signature {
+            collective: request.collective,
+            dtype: request.dtype,
+            op: if reduces { code } else { 0 },
+            root: if request.collective.rooted() { request.root as u32 } else { 0 },
+            count: if request.collective == Collective::AllToAllV { 0 } else { request.count as u64 },
+        };
+        Call {
+            collective: request.collective,
+            send: request.send,
+            recv: request.recv,
+            count: request.count as u64,
+            dtype: request.dtype,
+            op,
+            post: if reduces { post } else { Post::None },
+            scale: scale.filter(|_| reduces),
+            root: request.root as u32,
+            bias: request.bias,
+            signature: signature.pack(),
+        }
+    }
+
+    /// Bytes of one block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.count * self.dtype.size() as u64
+    }
+
+    /// The size by which nccl-tests names the call: the larger of a rank's whole send and receive buffer.
+    pub(crate) fn total_bytes(&self, ranks: usize) -> u64 {
+        let c = self.collective;
+        self.block_bytes() * c.input_blocks(ranks).max(c.output_blocks(ranks)) as u64
+    }
+
+    /// Bytes of the input of `rank`; 0 where the rank sends nothing.
+    pub(crate) fn input_bytes(&self, rank: u32, ranks: usize) -> u64 {
+        match self.collective {
+            Collective::Broadcast | Collective::Scatter if rank != self.root => 0,
+            c => self.block_bytes() * c.input_blocks(ranks) as u64,
+        }
+    }
+
+    /// Bytes of the output of `rank`; 0 where the rank receives nothing.
+    pub(crate) fn output_bytes(&self, rank: u32, ranks: usize) -> u64 {
+        match self.collective {
+            Collective::Reduce | Collective::Gather if rank != self.root => 0,
+            c => self.block_bytes() * c.output_blocks(ranks) as u64,
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        describe(self.signature)
+    }
+}
+
+/// A packed signature in words.
+pub(crate) fn describe(signature: [u64; 2]) -> String {
+    match Signature::unpack(signature) {
+        Some(s) => s.to_string(),
+        None => format!("an unreadable call ({:#x}, {:#x})", signature[0], signature[1]),
+    }
+}

@@ -1,0 +1,285 @@
+//! Direct programs: ranks of one machine that read and write each other's mapped memory.
+//!
+//! The entry lines of the call are the rendezvous of all ranks and carry where each rank's buffers lie. Flags then
+//! carry `sequence << 28 | epoch`, so that nothing is ever reset.
+
+use oxccl_kernels as kernels;
+use oxccl_kernels::Post;
+use oxccl_schedule::ir::{Buffer, Chunk, Op, Place, part_range};
+use oxccl_sys::sync::Ordering;
+use oxccl_types::{Error, Result};
+
+use super::call::Call;
+use super::collective::Engine;
+use super::entry::publish;
+use super::plan::{DirectPlan, alignment, longest_part};
+use crate::communicator::core::Core;
+use crate::device::{Step, withdrawn};
+
+/// Bits of a flag that count epochs within a call.
+const EPOCH_BITS: u32 = 28;
+/// Bytes that one step moves at most.
+const STEP: u64 = 1 << 20;
+
+/// Where the buffers of a member lie in this process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    input: *mut u8,
+    output: *mut u8,
+}
+
+impl Spot {
+    pub(super) const NONE: Spot = Spot { input: std::ptr::null_mut(), output: std::ptr::null_mut() };
+}
+
+/// Progress of a direct program.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    channel: usize,
+    piece: u64,
+    pieces: u64,
+    /// Elements of a piece.
+    length: u64,
+    pc: usize,
+    /// Elements of the current op that are done.
+    done: u64,
+}
+
+const INPUT: u64 = 1;
+const OUTPUT: u64 = 2;
+
+/// Announces the call with the places of my buffers, `send` and `recv`.
+pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8) {
+    let rank = core.rank as u32;
+    let input_bytes = call.input_bytes(rank, core.ranks) as usize;
+    let output_bytes = call.output_bytes(rank, core.ranks) as usize;
+    let mut words = [0u64; 4];
+    if core.one_process {
+        words = [INPUT | OUTPUT, send as u64, call.recv as u64, 0];
+    } else {
+        if input_bytes > 0
+            && let Some(at) = engine.exporter.export(send, input_bytes)
+        {
+            words[0] |= INPUT | u64::from(at.segment) << 8;
+            words[1] = at.offset;
+        }
+        if output_bytes > 0
+            && let Some(at) = engine.exporter.export(call.recv, output_bytes)
+        {
+            words[0] |= OUTPUT | u64::from(at.segment) << 36;
+            words[2] = at.offset;
+        }
+        words[3] = withdrawn();
+    }
+    publish(core, call, seq, |body| {
+        for (i, word) in words.iter().enumerate() {
+            // SAFETY: the body has 40 bytes and is 8-byte aligned.
+            unsafe { body.cast::<u64>().add(i).write(*word) };
+        }
+    });
+}
+
+fn words(core: &Core, member: usize, seq: u64) -> [u64; 4] {
+    let body = core.hub.entry(member, seq).body.cast::<u64>();
+    // SAFETY: the line has arrived (the caller saw its sequence) and stays until this rank starts the next call.
+    unsafe { [body.read(), body.add(1).read(), body.add(2).read(), body.add(3).read()] }
+}
+
+/// All lines have arrived: may the program over user memory be used? The same answer on every rank.
+pub(super) fn all_mapped(core: &Core, plan: &DirectPlan, seq: u64) -> bool {
+    (0..core.members.len()).all(|m| {
+        let have = words(core, m, seq)[0];
+        (!plan.reads_input[m] || have & INPUT != 0) && (!plan.writes_output[m] || have & OUTPUT != 0)
+    })
+}
+
+/// Finds where the members' buffers lie here, as far as the program touches them.
+pub(super) fn locate(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    seq: u64,
+    send: *const u8,
+    plan: Option<&DirectPlan>,
+) -> Result<()> {
+    for m in 0..core.members.len() {
+        if m == core.me {
+            engine.spots[m] = Spot { input: send.cast_mut(), output: call.recv };
+            continue;
+        }
+        engine.spots[m] = Spot::NONE;
+        let Some(plan) = plan else { continue };
+        let w = words(core, m, seq);
+        let rank = core.members[m];
+        if core.one_process {
+            engine.spots[m] = Spot { input: w[1] as *mut u8, output: w[2] as *mut u8 };
+            continue;
+        }
+        engine.imports.refresh(rank, w[3]);
+        if plan.reads_input[m] {
+            let len = call.input_bytes(rank as u32, core.ranks);
+            let segment = (w[0] >> 8) as u32 & 0xfff_ffff;
+            engine.spots[m].input = engine.imports.address(core, rank, segment, w[1], len)?;
+        }
+        if plan.writes_output[m] {
+            let len = call.output_bytes(rank as u32, core.ranks);
+            engine.spots[m].output = engine.imports.address(core, rank, (w[0] >> 36) as u32, w[2], len)?;
+        }
+    }
+    Ok(())
+}
+
+/// The first state of a program.
+pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
+    let element = call.dtype.size() as u64;
+    let align = alignment(call.dtype.size());
+    let longest = longest_part(call.count, plan.least_parts, align).max(1);
+    let length = match plan.program.scratch_slots {
+        0 => longest,
+        _ => (slot_bytes(core, plan) / element).max(1).min(longest.next_multiple_of(align)),
+    };
+    Cursor { pieces: longest.div_ceil(length), length, ..Cursor::default() }
+}
+
+/// Bytes of a scratch slot of a program: a multiple of a cache line.
+fn slot_bytes(core: &Core, plan: &DirectPlan) -> u64 {
+    let slots = u64::from(plan.program.scratch_slots) * plan.program.channels.len() as u64;
+    (core.hub.geometry().scratch_half as u64 / slots) & !63
+}
+
+struct Bound<'a> {
+    core: &'a Core,
+    call: &'a Call,
+    plan: &'a DirectPlan,
+    cursor: Cursor,
+    slot_bytes: u64,
+}
+
+impl Bound<'_> {
+    /// Elements of the current piece of `chunk`, from the start of its block.
+    fn range(&self, chunk: &Chunk) -> std::ops::Range<u64> {
+        let part = part_range(self.call.count, chunk.part, chunk.parts, alignment(self.call.dtype.size()));
+        let start = part.start.saturating_add(self.cursor.piece * self.cursor.length).min(part.end);
+        start..(start + self.cursor.length).min(part.end)
+    }
+
+    /// Where element `done` of the current piece of `place` lies here.
+    fn address(&self, spots: &[Spot], place: &Place) -> *mut u8 {
+        let element = self.call.dtype.size() as u64;
+        let member = self.core.member_of[place.rank as usize];
+        let chunk = &place.chunk;
+        let base = match chunk.buffer {
+            Buffer::Input => spots[member].input,
+            Buffer::Output => spots[member].output,
+            Buffer::Scratch => {
+                let slot = self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(chunk.block);
+                let half = self.core.hub.scratch(member, (self.cursor.piece % 2) as usize);
+                // SAFETY: `slot` is below the slots that `slot_bytes` divides the half by; a piece fits a slot.
+                return unsafe { half.add((slot * self.slot_bytes + self.cursor.done * element) as usize) };
+            }
+        };
+        let at = u64::from(chunk.block) * self.call.count + self.range(chunk).start + self.cursor.done;
+        // `wrapping_add`: an empty piece of a null buffer has an address that nobody uses.
+        base.wrapping_add((at * element) as usize)
+    }
+}
+
+/// Runs the program until it is done, blocks, or has moved `STEP` bytes.
+pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectPlan, seq: u64, cursor: &mut Cursor) -> Result<Step> {
+    let mut moved = 0u64;
+    let mut progress = false;
+    loop {
+        if cursor.channel == plan.program.channels.len() {
+            return Ok(Step::Done);
+        }
+        let ops = &plan.program.channels[cursor.channel];
+        let Some(op) = ops.get(cursor.pc) else {
+            cursor.pc = 0;
+            cursor.piece += 1;
+            if cursor.piece == cursor.pieces {
+                cursor.piece = 0;
+                cursor.channel += 1;
+            }
+            continue;
+        };
+        let epoch = |e: u32| cursor.piece * u64::from(plan.program.epochs) + u64::from(e);
+        match op {
+            Op::Signal => {
+                let before = ops[..cursor.pc].iter().filter(|o| matches!(o, Op::Signal)).count() as u32;
+                // SYNC: epoch-flag
+                core.hub.flag(core.me, cursor.channel).store(seq << EPOCH_BITS | epoch(before + 1), Ordering::Release);
+                core.hub.ring_all(core.me);
+            }
+            Op::Wait { rank, epoch: e } => {
+                let flag = core.hub.flag(core.member_of[*rank as usize], cursor.channel);
+                let want = seq << EPOCH_BITS | epoch(*e);
+                let mut polls = 0;
+                // SYNC: epoch-flag
+                while flag.load(Ordering::Acquire) < want {
+                    polls += 1;
+                    if polls >= core.polls {
+                        return Ok(if progress { Step::Progress } else { Step::Blocked });
+                    }
+                    oxccl_sys::pause();
+                }
+            }
+            Op::Copy { src, dst } => {
+                let place = |chunk: &Chunk| Place { rank: core.rank as u32, chunk: *chunk };
+                moved += run_move(core, engine, call, plan, cursor, &[place(src)], &[place(dst)], STEP - moved);
+            }
+            Op::Move { srcs, dsts } => {
+                moved += run_move(core, engine, call, plan, cursor, srcs, dsts, STEP - moved);
+            }
+            other => return Err(Error::internal(format!("{} has a message op {other:?} in a direct program", plan.algorithm))),
+        }
+        progress = true;
+        if cursor.done == 0 {
+            cursor.pc += 1;
+        }
+        if moved >= STEP {
+            return Ok(Step::Progress);
+        }
+    }
+}
+
+/// Moves at most about `budget` bytes of the current piece; `cursor.done` is 0 again when the piece is complete.
+#[allow(clippy::too_many_arguments, reason = "the op's operands and the executor's state, no more")]
+fn run_move(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: &DirectPlan,
+    cursor: &mut Cursor,
+    srcs: &[Place],
+    dsts: &[Place],
+    budget: u64,
+) -> u64 {
+    let element = call.dtype.size() as u64;
+    let bound = Bound { core, call, plan, cursor: *cursor, slot_bytes: if plan.program.scratch_slots == 0 { 0 } else { slot_bytes(core, plan) } };
+    let Some(first) = dsts.first() else { return 0 };
+    let range = bound.range(&first.chunk);
+    let left = range.end - range.start - cursor.done;
+    if left == 0 {
+        cursor.done = 0;
+        return 0;
+    }
+    let lanes = (srcs.len() + dsts.len()) as u64;
+    let most = (budget / lanes / element).max(4096).next_multiple_of(64);
+    let n = left.min(most);
+    engine.srcs.clear();
+    engine.srcs.extend(srcs.iter().map(|p| bound.address(&engine.spots, p).cast_const()));
+    engine.dsts.clear();
+    engine.dsts.extend(dsts.iter().map(|p| bound.address(&engine.spots, p)));
+    let post = if srcs.len() == core.ranks { call.post } else { Post::None };
+    // SAFETY: the addresses lie in user buffers of the sizes that the signature (equal on all ranks) says, mapped by
+    // `locate`, or in scratch slots; the verified schedule orders conflicting accesses by signals and waits.
+    unsafe {
+        match (engine.srcs.as_slice(), engine.dsts.as_slice()) {
+            ([src], [dst]) if *src == dst.cast_const() => {}
+            ([src], dsts) => kernels::copy(dsts, *src, (n * element) as usize),
+            (srcs, dsts) => kernels::reduce(call.dtype, call.op, dsts, srcs, n as usize, post),
+        }
+    }
+    cursor.done = if n == left { 0 } else { cursor.done + n };
+    n * element * lanes
+}

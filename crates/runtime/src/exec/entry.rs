@@ -1,0 +1,135 @@
+//! The entry line: how a rank says which collective it has started, and how it learns of the others'.
+//!
+//! Every collective of a clique starts with it, so mismatched calls are found before any data is believed.
+
+use oxccl_sys::sync::Ordering;
+use oxccl_types::{Error, Result};
+
+use super::call::{Call, describe};
+use crate::communicator::core::Core;
+use crate::communicator::hub::DEPTH;
+
+/// Which lines of the peers this rank has seen: per member the highest sequence.
+pub(super) struct Seen(Vec<u64>);
+
+/// Polls of one line before the task says that it is blocked.
+const POLLS: u32 = 64;
+
+impl Seen {
+    pub(super) fn new(members: usize) -> Seen {
+        Seen(vec![0; members])
+    }
+
+    /// Whether my line and slot of `seq` may be written: every peer is done with what they held, `DEPTH` calls ago.
+    pub(super) fn may_publish(&mut self, core: &Core, seq: u64) -> bool {
+        if seq <= DEPTH {
+            return true;
+        }
+        // Who has started call `seq - DEPTH + 1` has finished call `seq - DEPTH`.
+        let need = seq - DEPTH + 1;
+        for (member, seen) in self.0.iter_mut().enumerate() {
+            if *seen < need && member != core.me {
+                // SYNC: entry-line
+                *seen = core.hub.entry(member, need).seq.load(Ordering::Acquire).max(*seen);
+                if *seen < need {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether `member` has started call `seq`. The line then holds its signature and body.
+    ///
+    /// `InvalidUsage` when it is another call than mine: both calls are named, and every member hears of it.
+    #[inline]
+    pub(super) fn arrived(&mut self, core: &Core, call: &Call, member: usize, seq: u64) -> Result<bool> {
+        let line = core.hub.entry(member, seq);
+        let mut polls = 0;
+        // SYNC: entry-line
+        while line.seq.load(Ordering::Acquire) < seq {
+            polls += 1;
+            if polls == core.polls {
+                return Ok(false);
+            }
+            oxccl_sys::pause();
+        }
+        if self.0[member] < seq {
+            self.0[member] = seq;
+            // SAFETY: the acquire load above orders these reads after the peer's writes; the peer does not write the
+            // line again before this rank has started call `seq + 1`.
+            let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
+            if theirs != call.signature {
+                return Err(mismatch(core, call, member, theirs, seq));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The peers among `members` that have not started call `seq`.
+    pub(super) fn missing(&self, core: &Core, seq: u64) -> Vec<usize> {
+        (0..self.0.len()).filter(|m| *m != core.me && self.0[*m] < seq).map(|m| core.members[m]).collect()
+    }
+
+    /// Whether all peers have started call `seq`; a look without waiting, for deferred checks.
+    pub(super) fn all_started(&mut self, core: &Core, call_signature: [u64; 2], seq: u64) -> Result<bool> {
+        for member in 0..self.0.len() {
+            if member == core.me || self.0[member] >= seq {
+                continue;
+            }
+            let line = core.hub.entry(member, seq);
+            // SYNC: entry-line
+            if line.seq.load(Ordering::Acquire) < seq {
+                return Ok(false);
+            }
+            self.0[member] = seq;
+            // SAFETY: as in `arrived`.
+            let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
+            if theirs != call_signature {
+                return Err(mismatch_words(core, call_signature, member, theirs, seq));
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Polls of one line by a rank with a core of its own, and by one that shares.
+pub(crate) const fn polls(crowded: bool) -> u32 {
+    if crowded { 2 } else { POLLS }
+}
+
+#[cold]
+fn mismatch(core: &Core, call: &Call, member: usize, theirs: [u64; 2], seq: u64) -> Error {
+    mismatch_words(core, call.signature, member, theirs, seq)
+}
+
+#[cold]
+fn mismatch_words(core: &Core, mine: [u64; 2], member: usize, theirs: [u64; 2], seq: u64) -> Error {
+    let error = Error::usage(format!(
+        "ranks called different operations: rank {} called {}, rank {} called {} (collective number {seq} of \
+         communicator {:#x}); all ranks must make the same calls with the same count, type, operator and root in the \
+         same order",
+        core.rank,
+        describe(mine),
+        core.members[member],
+        describe(theirs),
+        core.hash
+    ));
+    core.spread(&error);
+    error
+}
+
+/// Writes my line of `seq`: `fill` writes the body, then the sequence is stored and sleepers are woken.
+#[inline]
+pub(super) fn publish(core: &Core, call: &Call, seq: u64, fill: impl FnOnce(*mut u8)) {
+    let line = core.hub.entry(core.me, seq);
+    // SAFETY: `may_publish` said that no peer reads this line any more; only this rank writes it.
+    unsafe {
+        line.signature.write(call.signature[0]);
+        line.signature.add(1).write(call.signature[1]);
+    }
+    fill(line.body);
+    // SYNC: entry-line
+    line.seq.store(seq, Ordering::Release);
+    core.hub.ring_all(core.me);
+}

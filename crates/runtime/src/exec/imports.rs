@@ -1,0 +1,71 @@
+//! Memory of peers that this rank has mapped.
+//!
+//! Entries are made on first use, by asking the owner's service for the segment, and dropped when the owner says that
+//! it has given segments back. Between threads of one process nothing is mapped: the address itself is used.
+
+use std::sync::Arc;
+
+use oxccl_sys::SharedMemory;
+use oxccl_types::{Error, Result};
+
+use crate::communicator::core::Core;
+
+struct Import {
+    segment: u32,
+    memory: Arc<SharedMemory>,
+}
+
+/// The mapped segments of each rank of the communicator.
+pub(crate) struct Imports {
+    by_rank: Vec<(u64, Vec<Import>)>,
+}
+
+impl Imports {
+    pub(crate) fn new(ranks: usize) -> Imports {
+        Imports { by_rank: (0..ranks).map(|_| (0, Vec::new())).collect() }
+    }
+
+    /// The owner `rank` says that it has given back `withdrawn` segments so far: forget what may be among them.
+    pub(crate) fn refresh(&mut self, rank: usize, withdrawn: u64) {
+        let (seen, list) = &mut self.by_rank[rank];
+        if *seen != withdrawn {
+            list.clear();
+            *seen = withdrawn;
+        }
+    }
+
+    /// The address here of byte `offset` of segment `segment` of `rank`, of which `len` bytes will be used.
+    ///
+    /// `RemoteError` when the owner does not hand the segment out; `InternalError` when it is shorter than it said.
+    pub(crate) fn address(&mut self, core: &Core, rank: usize, segment: u32, offset: u64, len: u64) -> Result<*mut u8> {
+        let list = &mut self.by_rank[rank].1;
+        let memory = match list.iter().find(|i| i.segment == segment) {
+            Some(import) => &import.memory,
+            None => {
+                let memory = Arc::new(fetch(core, rank, segment)?);
+                list.push(Import { segment, memory });
+                // Just pushed.
+                &list[list.len() - 1].memory
+            }
+        };
+        match offset.checked_add(len) {
+            Some(end) if end <= memory.len() as u64 => {
+                // SAFETY: inside the mapping, as just checked.
+                Ok(unsafe { memory.as_ptr().add(offset as usize) })
+            }
+            _ => Err(Error::internal(format!(
+                "rank {rank} announced bytes {offset}+{len} of its segment {segment}, which has {} bytes",
+                memory.len()
+            ))),
+        }
+    }
+}
+
+#[cold]
+fn fetch(core: &Core, rank: usize, segment: u32) -> Result<SharedMemory> {
+    let peer = &core.peers[rank];
+    let fd = crate::service::fetch(&peer.process, &core.key, core.hash, u64::from(segment))?;
+    SharedMemory::from_fd(fd).map_err(|e| {
+        Error::system(format!("cannot map segment {segment} of rank {rank} (host {}, process {}): {e}", peer.host, peer.pid))
+    })
+}

@@ -1,0 +1,163 @@
+//! The connections of one communicator: opened on first use, one per peer, lane and direction.
+//!
+//! Peers that share the hub talk through its areas, others over TCP: the sender dials, the receiver finds the stream in
+//! its inbox. Opening blocks for a bounded time; everything after that is polled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use oxccl_types::{Error, Result};
+
+use super::imports::Imports;
+use crate::communicator::core::Core;
+use crate::device::{Exporter, withdrawn};
+use crate::service;
+use crate::transport::local::{
+    Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route,
+};
+use crate::transport::tcp::{TcpOptions, TcpReceiver, TcpSender};
+use crate::transport::{Peer, RecvEnd, SendEnd};
+
+/// Slots of a connection.
+pub(crate) const SLOTS: usize = 8;
+
+/// Bytes of one local connection.
+pub(crate) fn lane_bytes(slot_bytes: usize) -> usize {
+    LocalArea::bytes(SLOTS, slot_bytes)
+}
+
+/// Open connections by (peer, lane).
+#[derive(Default)]
+pub(crate) struct Links {
+    send: HashMap<(u32, usize), Box<dyn SendEnd>>,
+    recv: HashMap<(u32, usize), Box<dyn RecvEnd>>,
+}
+
+/// Lane of sends and receives; channel `c` of collectives has lane `1 + c`.
+pub(crate) const P2P_LANE: usize = 0;
+
+impl Links {
+    /// The sending end towards `to`, opened if need be.
+    pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<&mut Box<dyn SendEnd>> {
+        if !self.send.contains_key(&(to, lane)) {
+            let end = open_sender(core, to, lane)?;
+            self.send.insert((to, lane), end);
+        }
+        self.send.get_mut(&(to, lane)).ok_or_else(|| Error::internal("a sender that was just made is missing"))
+    }
+
+    /// The receiving end from `from`; `None` while the peer has not connected yet.
+    pub(crate) fn receiver(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Box<dyn RecvEnd>>> {
+        if !self.recv.contains_key(&(from, lane)) {
+            match open_receiver(core, from, lane)? {
+                Some(end) => {
+                    self.recv.insert((from, lane), end);
+                }
+                None => return Ok(None),
+            }
+        }
+        Ok(self.recv.get_mut(&(from, lane)))
+    }
+
+    /// Sends acknowledgements that were held back.
+    pub(crate) fn flush(&mut self) -> Result<bool> {
+        let mut done = true;
+        for end in self.recv.values_mut() {
+            done &= end.flush()?;
+        }
+        Ok(done)
+    }
+}
+
+fn peer(core: &Core, rank: u32) -> Peer {
+    let info = &core.peers[rank as usize];
+    Peer { rank, place: format!("host {}, process {}", info.host, info.pid) }
+}
+
+/// Device memory of this process and of the peers, as the local transport asks for it.
+pub(crate) struct DeviceMapper {
+    core: std::sync::Weak<Core>,
+    inner: Mutex<(Exporter, Imports)>,
+}
+
+impl DeviceMapper {
+    pub(crate) fn new(core: std::sync::Weak<Core>, ranks: usize) -> DeviceMapper {
+        DeviceMapper { core, inner: Mutex::new((Exporter::new(), Imports::new(ranks))) }
+    }
+}
+
+/// Bits of `Exported::segment` that number the segment; the rest counts the segments its owner has given back.
+const SEGMENT_BITS: u32 = 28;
+
+impl Mapper for DeviceMapper {
+    fn export(&self, ptr: *const u8, len: usize) -> Option<Exported> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = inner.0.export(ptr, len)?;
+        Some(Exported { segment: u64::from(at.segment) | withdrawn() << SEGMENT_BITS, offset: at.offset })
+    }
+
+    fn import(&self, peer: u32, at: Exported, len: usize) -> Result<*const u8> {
+        let core = self.core.upgrade().ok_or_else(|| Error::internal("a connection outlived its communicator"))?;
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.1.refresh(peer as usize, at.segment >> SEGMENT_BITS);
+        let segment = (at.segment & ((1 << SEGMENT_BITS) - 1)) as u32;
+        inner.1.address(&core, peer as usize, segment, at.offset, len as u64).map(|p| p.cast_const())
+    }
+}
+
+fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
+    let bytes = core.hub.geometry().lane_bytes;
+    let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
+    // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
+    // at the start, and only the two ends of this pair and lane use it.
+    unsafe { LocalArea::new(base, bytes, SLOTS, core.config.slot_bytes) }
+}
+
+fn is_local(core: &Core, rank: u32) -> bool {
+    core.member_of[rank as usize] != usize::MAX
+}
+
+fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Box<dyn SendEnd>> {
+    let me = core.rank as u32;
+    if is_local(core, to) {
+        let same = core.same_process(to as usize);
+        let cma = core.cma.get(to as usize).copied().unwrap_or(false);
+        let policy = match (core.config.p2p.as_str(), lane) {
+            // Channels of collectives rely on their sources being free at once: slots only.
+            (_, 1..) | ("shm", _) => Policy::only(Route::Slots),
+            ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
+            ("cma", _) if cma => Policy { direct_from: None, ..Policy::new(false, true) },
+            _ => Policy::new(same, cma),
+        };
+        return Ok(Box::new(LocalSender::new(area(core, me, to, lane)?, policy, Some(core.mapper()), peer(core, to))));
+    }
+    let route = service::Route { comm_hash: core.hash, from: me, to, purpose: lane as u8 };
+    let limits = core.limits();
+    let stream = service::dial(&core.peers[to as usize].tcp, &core.key, route, &limits.as_limits())?;
+    Ok(Box::new(TcpSender::new(stream, tcp_options(core, to))?))
+}
+
+fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn RecvEnd>>> {
+    if is_local(core, from) {
+        let same_process = core.same_process(from as usize);
+        let cma = core.cma.get(from as usize).copied().unwrap_or(false);
+        let options = LocalReceiverOptions {
+            peer: peer(core, from),
+            mapper: Some(core.mapper()),
+            pid: (cma && !same_process).then_some(core.peers[from as usize].pid),
+            same_process,
+        };
+        return Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))));
+    }
+    match core.take_stream(from, lane as u8) {
+        Some(stream) => Ok(Some(Box::new(TcpReceiver::new(stream, tcp_options(core, from))?))),
+        None => Ok(None),
+    }
+}
+
+fn tcp_options(core: &Core, rank: u32) -> TcpOptions {
+    TcpOptions { peer: peer(core, rank), slots: SLOTS, slot_bytes: core.config.slot_bytes, buffer_bytes: None }
+}
+
+/// A shared reference to a mapper.
+pub(crate) type SharedMapper = Arc<dyn Mapper>;

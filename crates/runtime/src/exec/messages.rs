@@ -1,0 +1,278 @@
+//! Message programs: the interpreter of send, receive and their fused forms over connections.
+//!
+//! Channels progress independently. Each op of an iteration moves one piece, and a piece is one arrival, so credits are
+//! what the verifier assumed. A source is free once its piece was accepted: the connections of channels copy.
+
+use oxccl_kernels as kernels;
+use oxccl_kernels::Post;
+use oxccl_schedule::ir::{Buffer, Chunk, Op, part_range};
+use oxccl_types::{Error, Result};
+
+use super::call::{Call, describe};
+use super::collective::Engine;
+use super::plan::{MessagePlan, alignment, longest_part};
+use crate::communicator::core::Core;
+use crate::device::Step;
+use crate::transport::{Arrival, Header, RecvEnd};
+
+/// Progress of one channel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    piece: u64,
+    pc: usize,
+    /// The receiving half of a fused op is done.
+    received: bool,
+    /// Bytes of the sending half that were accepted, and whether any was offered with success.
+    sent: u64,
+    offered: bool,
+}
+
+/// Progress of a message program.
+#[derive(Debug)]
+pub(super) struct MessageState {
+    lanes: Vec<Lane>,
+    pieces: u64,
+    /// Elements of a piece.
+    length: u64,
+    scratch: Vec<u8>,
+}
+
+/// The first state of a program.
+pub(super) fn begin(core: &Core, _engine: &mut Engine, call: &Call, plan: &MessagePlan) -> Result<MessageState> {
+    let element = call.dtype.size();
+    let align = alignment(element);
+    let longest = longest_part(call.count, plan.least_parts, align).max(1);
+    let length = ((core.config.slot_bytes / element) as u64).min(longest.next_multiple_of(align));
+    let channels = plan.program.channels.len();
+    let slot = (length as usize * element).next_multiple_of(64);
+    // One temporary slot per channel for results that are only passed on, and the program's own scratch.
+    let scratch = vec![0; channels * (1 + 2 * plan.program.scratch_slots as usize) * slot];
+    Ok(MessageState { lanes: vec![Lane::default(); channels], pieces: longest.div_ceil(length), length, scratch })
+}
+
+struct Bound<'a> {
+    core: &'a Core,
+    call: &'a Call,
+    plan: &'a MessagePlan,
+    send: *const u8,
+    seq: u64,
+    channel: usize,
+    piece: u64,
+    length: u64,
+    scratch: *mut u8,
+}
+
+impl Bound<'_> {
+    fn range(&self, c: &Chunk) -> std::ops::Range<u64> {
+        let part = part_range(self.call.count, c.part, c.parts, alignment(self.call.dtype.size()));
+        let start = part.start.saturating_add(self.piece * self.length).min(part.end);
+        start..(start + self.length).min(part.end)
+    }
+
+    fn bytes(&self, c: &Chunk) -> u64 {
+        let r = self.range(c);
+        (r.end - r.start) * self.call.dtype.size() as u64
+    }
+
+    fn slot(&self, index: usize) -> *mut u8 {
+        let slot = (self.length as usize * self.call.dtype.size()).next_multiple_of(64);
+        let per_channel = 1 + 2 * self.plan.program.scratch_slots as usize;
+        self.scratch.wrapping_add((self.channel * per_channel + index) * slot)
+    }
+
+    fn at(&self, c: &Chunk) -> *mut u8 {
+        let base = match c.buffer {
+            Buffer::Input => self.send.cast_mut(),
+            Buffer::Output => self.call.recv,
+            Buffer::Scratch => {
+                let half = (self.piece % 2) as usize * self.plan.program.scratch_slots as usize;
+                return self.slot(1 + half + c.block as usize);
+            }
+        };
+        let element = u64::from(c.block) * self.call.count + self.range(c).start;
+        base.wrapping_add(element as usize * self.call.dtype.size())
+    }
+
+    fn header(&self, total: u64, offset: u64) -> Header {
+        Header { signature: self.call.signature, sequence: self.seq, total, offset, len: 0 }
+    }
+}
+
+/// Runs all channels as far as they go without waiting.
+pub(super) fn step(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: &MessagePlan,
+    send: *const u8,
+    seq: u64,
+    state: &mut MessageState,
+) -> Result<Step> {
+    let mut progress = false;
+    let mut done = 0;
+    for channel in 0..state.lanes.len() {
+        let mut budget = 32;
+        loop {
+            let lane = &mut state.lanes[channel];
+            if lane.piece == state.pieces {
+                done += 1;
+                break;
+            }
+            let Some(op) = plan.program.channels[channel].get(lane.pc) else {
+                *lane = Lane { piece: lane.piece + 1, ..Lane::default() };
+                continue;
+            };
+            let bound = Bound {
+                core,
+                call,
+                plan,
+                send,
+                seq,
+                channel,
+                piece: lane.piece,
+                length: state.length,
+                scratch: state.scratch.as_mut_ptr(),
+            };
+            if budget == 0 || !bound.run(engine, op, lane)? {
+                break;
+            }
+            *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
+            progress = true;
+            budget -= 1;
+        }
+    }
+    if done == state.lanes.len() {
+        engine.links.flush()?;
+        return Ok(Step::Done);
+    }
+    Ok(if progress { Step::Progress } else { Step::Blocked })
+}
+
+impl Bound<'_> {
+    /// Tries one op; `false` when it must be tried again.
+    fn run(&self, engine: &mut Engine, op: &Op, lane: &mut Lane) -> Result<bool> {
+        match op {
+            Op::Send { to, src } => self.send(engine, lane, *to, self.at(src), self.bytes(src)),
+            Op::Recv { from, dst } => self.recv(engine, *from, dst),
+            Op::RecvReduce { from, src, dst } => self.recv_reduce(engine, *from, src, self.at(dst)),
+            Op::RecvReduceSend { from, to, src, dst } => {
+                let at = dst.as_ref().map_or_else(|| self.slot(0), |d| self.at(d));
+                if !lane.received {
+                    lane.received = self.recv_reduce(engine, *from, src, at)?;
+                }
+                Ok(lane.received && self.send(engine, lane, *to, at, self.bytes(src))?)
+            }
+            Op::RecvCopySend { from, to, dst } => {
+                if !lane.received {
+                    lane.received = self.recv(engine, *from, dst)?;
+                }
+                Ok(lane.received && self.send(engine, lane, *to, self.at(dst), self.bytes(dst))?)
+            }
+            Op::Copy { src, dst } => {
+                let (src_at, dst_at) = (self.at(src), self.at(dst));
+                if src_at != dst_at {
+                    // SAFETY: chunks of the caller's buffers or of our scratch, of equal length.
+                    unsafe { kernels::copy(&[dst_at], src_at, self.bytes(dst) as usize) };
+                }
+                Ok(true)
+            }
+            Op::Reduce { a, b, dst } => {
+                self.reduce(self.at(a), self.at(b), self.at(dst), self.bytes(dst));
+                Ok(true)
+            }
+            other => Err(Error::internal(format!("{} has a direct op {other:?} in a message program", self.plan.algorithm))),
+        }
+    }
+
+    fn reduce(&self, a: *const u8, b: *const u8, dst: *mut u8, bytes: u64) {
+        let count = bytes as usize / self.call.dtype.size();
+        // SAFETY: three ranges of `count` elements: arrivals, chunks of the caller's buffers, or our scratch; `dst` may
+        // be one of the sources.
+        unsafe { kernels::reduce(self.call.dtype, self.call.op, &[dst], &[a, b], count, Post::None) };
+    }
+
+    fn send(&self, engine: &mut Engine, lane: &mut Lane, to: u32, at: *const u8, bytes: u64) -> Result<bool> {
+        if bytes == 0 && self.piece > 0 {
+            return Ok(true);
+        }
+        let end = engine.links.sender(self.core, to, 1 + self.channel)?;
+        while !lane.offered || lane.sent < bytes {
+            let header = self.header(bytes, lane.sent);
+            // SAFETY: the bytes are the caller's or our scratch; the connections of channels copy what they accept.
+            let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), (bytes - lane.sent) as usize)? };
+            let Some((n, _)) = accepted else { return Ok(false) };
+            lane.offered = true;
+            lane.sent += n as u64;
+            self.core.ring(to as usize);
+        }
+        Ok(true)
+    }
+
+    /// The next arrival from `from`, checked against this call.
+    fn arrival<'e>(&self, engine: &'e mut Engine, from: u32) -> Result<Option<(&'e mut Box<dyn RecvEnd>, Arrival)>> {
+        let Some(end) = engine.links.receiver(self.core, from, 1 + self.channel)? else { return Ok(None) };
+        let Some(arrival) = end.poll_recv()? else { return Ok(None) };
+        let h = arrival.header;
+        if h.signature != self.call.signature || h.sequence != self.seq {
+            let error = mismatch(self.core, self.call, from, &h);
+            end.refuse(&error.text);
+            return Err(error);
+        }
+        Ok(Some((end, arrival)))
+    }
+
+    fn recv(&self, engine: &mut Engine, from: u32, dst: &Chunk) -> Result<bool> {
+        let bytes = self.bytes(dst);
+        if bytes == 0 && self.piece > 0 {
+            return Ok(true);
+        }
+        let Some((end, arrival)) = self.arrival(engine, from)? else { return Ok(false) };
+        self.whole(from, &arrival, bytes)?;
+        // SAFETY: the arrival has `bytes` readable bytes, the chunk as many writable ones.
+        unsafe { kernels::copy(&[self.at(dst)], arrival.data, bytes as usize) };
+        end.release();
+        self.core.ring(from as usize);
+        Ok(true)
+    }
+
+    fn recv_reduce(&self, engine: &mut Engine, from: u32, src: &Chunk, dst: *mut u8) -> Result<bool> {
+        let bytes = self.bytes(src);
+        if bytes == 0 && self.piece > 0 {
+            return Ok(true);
+        }
+        let Some((end, arrival)) = self.arrival(engine, from)? else { return Ok(false) };
+        self.whole(from, &arrival, bytes)?;
+        self.reduce(arrival.data, self.at(src), dst, bytes);
+        end.release();
+        self.core.ring(from as usize);
+        Ok(true)
+    }
+
+    fn whole(&self, from: u32, arrival: &Arrival, bytes: u64) -> Result<()> {
+        let h = &arrival.header;
+        if h.len == bytes && h.total == bytes {
+            return Ok(());
+        }
+        Err(Error::internal(format!(
+            "{}: piece {} from rank {from} has {} of {} bytes where {bytes} belong; OXCCL_SLOT_BYTES must be the same \
+             on all ranks",
+            self.plan.algorithm, self.piece, h.len, h.total
+        )))
+    }
+}
+
+#[cold]
+fn mismatch(core: &Core, call: &Call, from: u32, h: &Header) -> Error {
+    let error = Error::usage(format!(
+        "ranks called different operations: rank {} called {}, rank {from} called {} (its collective number {} of \
+         communicator {:#x}); all ranks must make the same calls with the same count, type, operator and root in the \
+         same order",
+        core.rank,
+        call.describe(),
+        describe(h.signature),
+        h.sequence,
+        core.hash
+    ));
+    core.spread(&error);
+    error
+}

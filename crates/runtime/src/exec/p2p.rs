@@ -1,0 +1,337 @@
+//! Groups of sends and receives: all progress at once, in order per peer and direction.
+//!
+//! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oxccl_kernels as kernels;
+use oxccl_schedule::ir::{Chunk, Op, part_range};
+use oxccl_types::{Collective, DataType, Error, Result, Signature};
+
+use super::call::{Call, describe};
+use super::links::{Links, P2P_LANE};
+use super::plan::{MessagePlan, alignment};
+use crate::communicator::core::{Core, Lane};
+use crate::device::{Step, Task};
+use crate::request::{Request, VCounts};
+use crate::transport::{Header, Ticket};
+
+#[derive(Debug)]
+struct Transfer {
+    peer: u32,
+    at: *mut u8,
+    bytes: u64,
+    done: u64,
+    offered: bool,
+    complete: bool,
+    ticket: Ticket,
+    signature: [u64; 2],
+}
+
+/// A set of transfers of one rank.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    sends: Vec<Transfer>,
+    recvs: Vec<Transfer>,
+    copies: Vec<(*const u8, *mut u8, u64)>,
+    lane: usize,
+    sequence: u64,
+}
+
+// SAFETY: the pointers are the callers', who promised that whichever thread runs the stream may use the memory.
+unsafe impl Send for Exchange {}
+
+/// Bytes that one step copies at most.
+const STEP: u64 = 1 << 20;
+
+impl Exchange {
+    /// The sends and receives of a group. Self transfers are matched in order.
+    ///
+    /// `InvalidUsage` when a send to oneself has no receive, or one of another length.
+    pub(crate) fn from_requests(core: &Core, requests: &[Request]) -> Result<Exchange> {
+        let mut exchange = Exchange { sends: vec![], recvs: vec![], copies: vec![], lane: P2P_LANE, sequence: 0 };
+        let mut own: (Vec<&Request>, Vec<&Request>) = (vec![], vec![]);
+        for r in requests {
+            let sends = r.collective == Collective::Send;
+            if r.root == core.rank {
+                if sends { own.0.push(r) } else { own.1.push(r) }
+                continue;
+            }
+            let receiver = if sends { r.root } else { core.rank };
+            let transfer = Transfer::new(
+                r.root as u32,
+                if sends { r.send.cast_mut() } else { r.recv },
+                (r.count * r.dtype.size()) as u64,
+                signature(r.dtype, r.count as u64, receiver as u32),
+            );
+            if sends { exchange.sends.push(transfer) } else { exchange.recvs.push(transfer) }
+        }
+        if own.0.len() != own.1.len() {
+            return Err(Error::usage(format!(
+                "rank {} sends {} message(s) to itself and receives {} from itself in one group; each needs its partner in \
+                 the same group",
+                core.rank,
+                own.0.len(),
+                own.1.len()
+            )));
+        }
+        for (s, r) in own.0.into_iter().zip(own.1) {
+            if (s.count, s.dtype) != (r.count, r.dtype) {
+                return Err(Error::usage(format!(
+                    "rank {} sends {} elements of {} to itself but receives {} of {}",
+                    core.rank, s.count, s.dtype, r.count, r.dtype
+                )));
+            }
+            exchange.copies.push((s.send, r.recv, (s.count * s.dtype.size()) as u64));
+        }
+        Ok(exchange)
+    }
+
+    /// The transfers of a message program that only exchanges user memory.
+    pub(super) fn from_program(
+        core: &Core,
+        call: &Call,
+        plan: &MessagePlan,
+        send: *const u8,
+        v: Option<&VCounts>,
+        seq: u64,
+    ) -> Result<Exchange> {
+        let element = call.dtype.size();
+        let mut exchange = Exchange { sends: vec![], recvs: vec![], copies: vec![], lane: 1, sequence: seq };
+        let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
+        let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
+        for op in plan.program.channels.iter().flatten() {
+            match op {
+                Op::Send { to, src } => {
+                    let (at, n) = input(src);
+                    let s = program_signature(call, n, *to);
+                    exchange.sends.push(Transfer::new(*to, send.wrapping_add(at * element).cast_mut(), (n * element) as u64, s));
+                }
+                Op::Recv { from, dst } => {
+                    let (at, n) = output(dst);
+                    let s = program_signature(call, n, core.rank as u32);
+                    exchange.recvs.push(Transfer::new(*from, call.recv.wrapping_add(at * element), (n * element) as u64, s));
+                }
+                Op::Copy { src, dst } => {
+                    let ((from, n), (to, _)) = (input(src), output(dst));
+                    let (from, to) = (send.wrapping_add(from * element), call.recv.wrapping_add(to * element));
+                    exchange.copies.push((from, to, (n * element) as u64));
+                }
+                other => return Err(Error::internal(format!("{} exchanges by {other:?}", plan.algorithm))),
+            }
+        }
+        Ok(exchange)
+    }
+
+    /// Moves what can be moved.
+    pub(crate) fn step(&mut self, core: &Core, links: &mut Links) -> Result<Step> {
+        let mut progress = false;
+        if let Some((src, dst, bytes)) = self.copies.pop() {
+            if src != dst.cast_const() {
+                // SAFETY: a send and a receive of the same rank and length, in the caller's buffers.
+                unsafe { kernels::copy(&[dst], src, bytes as usize) };
+            }
+            progress = true;
+        }
+        let mut budget = STEP;
+        progress |= self.step_sends(core, links)?;
+        progress |= self.step_recvs(core, links, &mut budget)?;
+        let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
+        if done {
+            links.flush()?;
+            return Ok(Step::Done);
+        }
+        Ok(if progress { Step::Progress } else { Step::Blocked })
+    }
+
+    fn step_sends(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
+        let mut progress = false;
+        for i in 0..self.sends.len() {
+            // In order per peer: an earlier message that is not wholly accepted goes first.
+            let (before, rest) = self.sends.split_at_mut(i);
+            let t = &mut rest[0];
+            if t.complete {
+                continue;
+            }
+            let accepted = t.offered && t.done == t.bytes;
+            if !accepted && before.iter().any(|b| b.peer == t.peer && !(b.offered && b.done == b.bytes)) {
+                continue;
+            }
+            let end = links.sender(core, t.peer, self.lane)?;
+            while !t.offered || t.done < t.bytes {
+                let header = Header { signature: t.signature, sequence: self.sequence, total: t.bytes, offset: t.done, len: 0 };
+                // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the
+                // operation is done only after `poll_done`.
+                let accepted = unsafe { end.poll_send(&header, t.at.wrapping_add(t.done as usize), (t.bytes - t.done) as usize)? };
+                let Some((n, ticket)) = accepted else { break };
+                t.offered = true;
+                t.done += n as u64;
+                t.ticket = ticket;
+                progress = true;
+                core.ring(t.peer as usize);
+            }
+            if t.offered && t.done == t.bytes && end.poll_done(t.ticket)? {
+                t.complete = true;
+                progress = true;
+            }
+        }
+        Ok(progress)
+    }
+
+    fn step_recvs(&mut self, core: &Core, links: &mut Links, budget: &mut u64) -> Result<bool> {
+        let mut progress = false;
+        for i in 0..self.recvs.len() {
+            let (before, rest) = self.recvs.split_at_mut(i);
+            let t = &mut rest[0];
+            if t.complete || before.iter().any(|b| b.peer == t.peer && !b.complete) {
+                continue;
+            }
+            let Some(end) = links.receiver(core, t.peer, self.lane)? else { continue };
+            while !t.complete && *budget > 0 {
+                let Some(header) = end.poll_header()? else { break };
+                if header.signature != t.signature || header.total != t.bytes || header.sequence != self.sequence {
+                    let error = mismatch(core, t, &header);
+                    end.refuse(&error.text);
+                    core.spread(&error);
+                    core.ring(t.peer as usize);
+                    return Err(error);
+                }
+                let room = (t.bytes - t.done).min(STEP) as usize;
+                // SAFETY: `room` bytes of the caller's buffer from `done` on, which nobody else uses.
+                let Some(got) = (unsafe { end.poll_recv_into(t.at.wrapping_add(t.done as usize), room)? }) else { break };
+                t.done += got.len;
+                t.complete = t.done == t.bytes;
+                *budget = budget.saturating_sub(got.len.max(1));
+                progress = true;
+                core.ring(t.peer as usize);
+            }
+        }
+        Ok(progress)
+    }
+
+    fn waiting_for(&self) -> String {
+        let from: Vec<u32> = self.recvs.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
+        let to: Vec<u32> = self.sends.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
+        let mut parts = vec![];
+        if !from.is_empty() {
+            parts.push(format!("Recv from rank(s) {from:?}"));
+        }
+        if !to.is_empty() {
+            parts.push(format!("Send to rank(s) {to:?}"));
+        }
+        format!("{} was waiting for the peer(s) to make the matching call", parts.join(" and "))
+    }
+}
+
+impl Transfer {
+    fn new(peer: u32, at: *mut u8, bytes: u64, signature: [u64; 2]) -> Transfer {
+        Transfer { peer, at, bytes, done: 0, offered: false, complete: false, ticket: Ticket::default(), signature }
+    }
+}
+
+fn signature(dtype: DataType, count: u64, receiver: u32) -> [u64; 2] {
+    Signature { collective: Collective::Send, dtype, op: 0, root: receiver, count }.pack()
+}
+
+/// The call's own signature, except for alltoallv, whose counts differ per pair.
+fn program_signature(call: &Call, count: usize, receiver: u32) -> [u64; 2] {
+    if call.collective == Collective::AllToAllV {
+        Signature { collective: Collective::AllToAllV, dtype: call.dtype, op: 0, root: receiver, count: count as u64 }.pack()
+    } else {
+        call.signature
+    }
+}
+
+/// First element and length of a chunk of user memory.
+fn place(call: &Call, c: &Chunk, v: Option<(&Vec<usize>, &Vec<usize>)>) -> (usize, usize) {
+    let (count, start) = match v {
+        Some((counts, displs)) => (counts[c.block as usize] as u64, displs[c.block as usize] as u64),
+        None => (call.count, u64::from(c.block) * call.count),
+    };
+    let r = part_range(count, c.part, c.parts, alignment(call.dtype.size()));
+    ((start + r.start) as usize, (r.end - r.start) as usize)
+}
+
+#[cold]
+fn mismatch(core: &Core, t: &Transfer, h: &Header) -> Error {
+    Error::usage(format!(
+        "rank {} receives {} from rank {}, which sends {} ({} bytes against {}) in communicator {:#x}; count and type of \
+         a send and its receive must be equal",
+        core.rank,
+        describe(t.signature),
+        t.peer,
+        describe(h.signature),
+        t.bytes,
+        h.total,
+        core.hash
+    ))
+}
+
+/// The task of the sends and receives of a group.
+pub(crate) struct P2pTask {
+    core: Arc<Core>,
+    turn: u64,
+    batch: u64,
+    exchange: Exchange,
+    started_ns: u64,
+}
+
+impl P2pTask {
+    pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> Box<P2pTask> {
+        let turn = core.issue(Lane::P2p);
+        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0 })
+    }
+
+    fn advance(&mut self) -> Result<Step> {
+        let core = &self.core;
+        if !core.is_turn(Lane::P2p, self.turn) {
+            return Ok(Step::Blocked);
+        }
+        core.check()?;
+        let mut links = core.lock_links();
+        self.exchange.step(core, &mut links)
+    }
+}
+
+impl Task for P2pTask {
+    fn step(&mut self) -> Step {
+        let error = match self.advance() {
+            Ok(Step::Done) => {
+                self.core.pass_turn(Lane::P2p, self.turn);
+                return Step::Done;
+            }
+            Ok(Step::Blocked) => {
+                let exchange = &self.exchange;
+                match self.core.check_blocked(&mut self.started_ns, || exchange.waiting_for()) {
+                    Ok(()) => return Step::Blocked,
+                    Err(e) => e,
+                }
+            }
+            Ok(step) => {
+                self.started_ns = 0;
+                return step;
+            }
+            Err(e) => e,
+        };
+        self.core.fail(&error);
+        self.core.pass_turn(Lane::P2p, self.turn);
+        Step::Failed(error)
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.core.park(timeout);
+    }
+
+    fn bell(&self) -> Option<oxccl_sys::Doorbell> {
+        Some(self.core.bell())
+    }
+
+    fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    fn crowded(&self) -> bool {
+        self.core.crowded
+    }
+}

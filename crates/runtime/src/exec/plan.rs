@@ -1,0 +1,225 @@
+//! Plans: which algorithm serves a call of this size here, and this rank's program for it. Cached by shape.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use oxccl_schedule::algorithms::{Algorithm, find};
+use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
+use oxccl_types::{Collective, Error, Result};
+
+use super::call::Call;
+use crate::communicator::core::Core;
+
+/// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    collective: Collective,
+    root: u32,
+    bucket: u32,
+}
+
+/// A direct program of this rank and what it needs to know of the others'.
+#[derive(Debug)]
+pub(crate) struct DirectPlan {
+    pub algorithm: &'static str,
+    pub program: Program,
+    /// Per member: whether another rank reads its Input.
+    pub reads_input: Vec<bool>,
+    /// Per member: whether another rank writes its Output.
+    pub writes_output: Vec<bool>,
+    /// The coarsest cut of a block in any program: gives the number of pieces, alike on all ranks.
+    pub least_parts: u32,
+}
+
+/// A message program of this rank.
+#[derive(Debug)]
+pub(crate) struct MessagePlan {
+    pub algorithm: &'static str,
+    pub program: Program,
+    pub least_parts: u32,
+    /// Nothing but sends, receives and copies of user memory: all may progress at once.
+    pub exchange: bool,
+}
+
+/// How calls of one kind and size are served.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// In the announcing line.
+    Eager,
+    /// Over mapped memory: user memory where all of it is mapped, else scratch.
+    Direct { mapped: DirectPlan, staged: DirectPlan },
+    /// Over connections.
+    Messages(MessagePlan),
+}
+
+/// The plans of one communicator.
+#[derive(Default)]
+pub(crate) struct Plans {
+    last: Option<(Key, Arc<Plan>)>,
+    cache: HashMap<Key, Arc<Plan>>,
+}
+
+/// Plans kept; beyond it the cache starts afresh, which only costs planning again.
+const MOST_PLANS: usize = 4096;
+
+impl Plans {
+    /// The plan for `call`, made on first use.
+    pub(crate) fn get(&mut self, core: &Core, call: &Call) -> Result<Arc<Plan>> {
+        let key = Key { collective: call.collective, root: call.root, bucket: bucket(core, call) };
+        if let Some((last, plan)) = &self.last
+            && *last == key
+        {
+            return Ok(plan.clone());
+        }
+        if self.cache.len() > MOST_PLANS {
+            self.cache.clear();
+        }
+        let plan = match self.cache.get(&key) {
+            Some(plan) => plan.clone(),
+            None => {
+                let plan = Arc::new(make(core, call)?);
+                self.cache.insert(key, plan.clone());
+                plan
+            }
+        };
+        self.last = Some((key, plan.clone()));
+        Ok(plan)
+    }
+}
+
+/// Sizes up to the eager limit share bucket 0 when the eager protocol can serve them; above, one bucket per power of
+/// two. The signature of the call decides it, so all ranks agree.
+fn bucket(core: &Core, call: &Call) -> u32 {
+    let bytes = call.total_bytes(core.ranks);
+    if eager(core, call) { 0 } else { 1 + (u64::BITS - bytes.leading_zeros()) }
+}
+
+fn eager(core: &Core, call: &Call) -> bool {
+    core.whole
+        && call.collective != Collective::AllToAllV
+        && core.allows("eager")
+        && super::eager::published(call, core.ranks) <= core.config.eager_limit as u64
+}
+
+fn make(core: &Core, call: &Call) -> Result<Plan> {
+    if eager(core, call) {
+        return Ok(Plan::Eager);
+    }
+    let choice = core.choose(call, core.whole && call.collective != Collective::AllToAllV)?;
+    let shape = Shape {
+        collective: call.collective,
+        ranks: core.ranks as u32,
+        root: call.root,
+        channels: choice.channels,
+        in_place: false,
+    };
+    match choice.algorithm.needs {
+        Needs::Messages => message_plan(core, choice.algorithm, &shape).map(Plan::Messages),
+        _ => {
+            let staged = choice.staged.unwrap_or(choice.algorithm);
+            Ok(Plan::Direct {
+                mapped: direct_plan(core, choice.algorithm, &shape)?,
+                staged: direct_plan(core, staged, &shape)?,
+            })
+        }
+    }
+}
+
+/// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
+pub(crate) struct Choice {
+    pub algorithm: &'static Algorithm,
+    pub staged: Option<&'static Algorithm>,
+    pub channels: u32,
+}
+
+/// The algorithm called `name`, which must serve the call.
+pub(crate) fn named(name: &str, collective: Collective) -> Result<&'static Algorithm> {
+    find(name)
+        .filter(|a| a.collectives.contains(&collective))
+        .ok_or_else(|| Error::internal(format!("no algorithm {name} for {collective}")))
+}
+
+fn least_parts(program: &Program) -> u32 {
+    let mut least = u32::MAX;
+    each_chunk(program, |c| least = least.min(c.parts));
+    least
+}
+
+fn each_chunk(program: &Program, mut f: impl FnMut(&oxccl_schedule::ir::Chunk)) {
+    for op in program.channels.iter().flatten() {
+        match op {
+            Op::Send { src, .. } => f(src),
+            Op::Recv { dst, .. } | Op::RecvCopySend { dst, .. } => f(dst),
+            Op::RecvReduce { src, dst, .. } | Op::Copy { src, dst } => {
+                f(src);
+                f(dst);
+            }
+            Op::RecvReduceSend { src, dst, .. } => {
+                f(src);
+                dst.iter().for_each(&mut f);
+            }
+            Op::Reduce { a, b, dst } => {
+                f(a);
+                f(b);
+                f(dst);
+            }
+            Op::Move { srcs, dsts } => srcs.iter().chain(dsts).for_each(|p| f(&p.chunk)),
+            Op::Signal | Op::Wait { .. } => {}
+        }
+    }
+}
+
+fn direct_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Result<DirectPlan> {
+    let n = core.ranks;
+    let mut plan = DirectPlan {
+        algorithm: algorithm.name,
+        program: algorithm.program(shape, core.rank as u32),
+        reads_input: vec![false; n],
+        writes_output: vec![false; n],
+        least_parts: u32::MAX,
+    };
+    for rank in 0..shape.ranks {
+        let program = algorithm.program(shape, rank);
+        plan.least_parts = plan.least_parts.min(least_parts(&program));
+        for op in program.channels.iter().flatten() {
+            if let Op::Move { srcs, dsts } = op {
+                for p in srcs.iter().filter(|p| p.rank != rank && p.chunk.buffer == Buffer::Input) {
+                    plan.reads_input[core.member_of[p.rank as usize]] = true;
+                }
+                for p in dsts.iter().filter(|p| p.rank != rank && p.chunk.buffer == Buffer::Output) {
+                    plan.writes_output[core.member_of[p.rank as usize]] = true;
+                }
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Result<MessagePlan> {
+    // Which parts a program uses does not depend on the rank beyond 0 and the root for any algorithm of messages.
+    let mut parts = u32::MAX;
+    for rank in [0, shape.root, shape.ranks - 1, core.rank as u32] {
+        parts = parts.min(least_parts(&algorithm.program(shape, rank)));
+    }
+    let program = algorithm.program(shape, core.rank as u32);
+    let exchange = program.channels.iter().flatten().all(|op| {
+        let user = |c: &oxccl_schedule::ir::Chunk| c.buffer != Buffer::Scratch;
+        match op {
+            Op::Send { src, .. } => src.buffer == Buffer::Input,
+            Op::Recv { dst, .. } => dst.buffer == Buffer::Output,
+            Op::Copy { src, dst } => user(src) && user(dst),
+            _ => false,
+        }
+    });
+    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange })
+}
+
+/// Elements of the longest part of a block of `count` elements.
+pub(crate) fn longest_part(count: u64, parts: u32, align: u64) -> u64 {
+    (0..parts).map(|p| part_range(count, p, parts, align)).map(|r| r.end - r.start).max().unwrap_or(0)
+}
+
+/// Elements to which the boundaries of parts are aligned: a cache line.
+pub(crate) fn alignment(element_bytes: usize) -> u64 {
+    (64 / element_bytes) as u64
+}

@@ -1,0 +1,205 @@
+//! Groups: calls that are recorded per thread and start together at the outermost end.
+//!
+//! Collectives of a group keep their order; the sends and receives of a communicator in a group become one exchange
+//! whose parts progress together. An argument error inside a group discards all of it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_types::{Collective, Error, Result};
+
+use crate::communicator::Communicator;
+use crate::communicator::core::Core;
+use crate::device::{Event, Stream};
+use crate::exec::call::Call;
+use crate::exec::collective::CollectiveTask;
+use crate::exec::p2p::{Exchange, P2pTask};
+use crate::log;
+use crate::request::Request;
+
+pub(crate) use crate::communicator::InitJob;
+
+#[derive(Default)]
+struct Group {
+    depth: u32,
+    error: Option<Error>,
+    requests: Vec<(Arc<Communicator>, Request)>,
+    inits: Vec<InitJob>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+/// Opens a group on this thread; groups nest.
+pub fn start() {
+    GROUP.with_borrow_mut(|g| g.depth += 1);
+}
+
+/// How many groups are open on this thread.
+pub fn depth() -> u32 {
+    GROUP.with_borrow(|g| g.depth)
+}
+
+/// Remembers an error: the outermost [`end`] discards the group and returns it. Nothing happens outside of groups.
+pub fn fail(error: &Error) {
+    GROUP.with_borrow_mut(|g| {
+        if g.depth > 0 {
+            g.error.get_or_insert_with(|| error.clone());
+        }
+    });
+}
+
+/// Closes a group. The outermost end runs the initialisations and enqueues the calls.
+///
+/// # Errors
+/// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
+pub fn end() -> Result<()> {
+    let group = GROUP.with_borrow_mut(|g| match g.depth {
+        0 => {
+            let error = Error::usage("ncclGroupEnd: not in a group call.");
+            log::warn(&error.text);
+            Err(error)
+        }
+        1 => Ok(Some(std::mem::take(g))),
+        _ => {
+            g.depth -= 1;
+            Ok(None)
+        }
+    })?;
+    let Some(group) = group else { return Ok(()) };
+    if let Some(error) = group.error {
+        return Err(error);
+    }
+    if !group.inits.is_empty() && !group.requests.is_empty() {
+        let error = Error::usage("initialisations and operations must not be mixed in one group; nothing was started");
+        log::warn(&error.text);
+        return Err(error);
+    }
+    run_inits(group.inits)?;
+    launch(group.requests)
+}
+
+/// Queues an initialisation, or runs it outside of groups.
+pub(crate) fn init(job: InitJob) -> Result<()> {
+    let job = GROUP.with_borrow_mut(|g| {
+        if g.depth == 0 {
+            return Some(job);
+        }
+        g.inits.push(job);
+        None
+    });
+    job.map_or(Ok(()), InitJob::run)
+}
+
+fn run_inits(jobs: Vec<InitJob>) -> Result<()> {
+    let mut jobs = jobs;
+    if jobs.len() <= 1 {
+        return jobs.pop().map_or(Ok(()), InitJob::run);
+    }
+    let device = crate::device::current();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = jobs
+            .into_iter()
+            .map(|job| {
+                scope.spawn(move || {
+                    // The same device as the caller's, for logs; it exists.
+                    let _ = crate::device::set_current(device);
+                    job.run()
+                })
+            })
+            .collect();
+        let results: Vec<Result<()>> = threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(Error::internal("an initialisation panicked"))))
+            .collect();
+        results.into_iter().collect()
+    })
+}
+
+/// Records a checked request, or enqueues it outside of groups.
+pub(crate) fn submit(comm: &Arc<Communicator>, request: Request) -> Result<()> {
+    let request = GROUP.with_borrow_mut(|g| {
+        if g.depth == 0 {
+            return Some(request);
+        }
+        g.requests.push((comm.clone(), request));
+        None
+    });
+    let Some(request) = request else { return Ok(()) };
+    if is_p2p(&request) {
+        return launch(vec![(comm.clone(), request)]);
+    }
+    launch_collective(comm.core()?, request, 0);
+    Ok(())
+}
+
+fn is_p2p(r: &Request) -> bool {
+    matches!(r.collective, Collective::Send | Collective::Recv)
+}
+
+/// Whether the call moves nothing and is dropped: every count is zero. An AllToAllV may have counts elsewhere.
+fn is_void(r: &Request) -> bool {
+    r.count == 0 && r.v.is_none()
+}
+
+fn launch_collective(core: &Arc<Core>, request: Request, batch: u64) {
+    if is_void(&request) {
+        return;
+    }
+    let call = Call::new(&request, core.ranks);
+    let stream = request.stream;
+    stream.push(CollectiveTask::new(core.clone(), call, request.v, batch));
+}
+
+fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
+    static BATCHES: AtomicU64 = AtomicU64::new(1);
+    let batch = if requests.len() > 1 { BATCHES.fetch_add(1, Ordering::Relaxed) } else { 0 };
+    let mut exchanges: Vec<(Arc<Communicator>, Vec<Request>)> = Vec::new();
+    for (comm, request) in requests {
+        if !is_p2p(&request) {
+            launch_collective(comm.core()?, request, batch);
+            continue;
+        }
+        match exchanges.iter_mut().find(|(c, _)| Arc::ptr_eq(c, &comm)) {
+            Some((_, list)) => list.push(request),
+            None => exchanges.push((comm, vec![request])),
+        }
+    }
+    // Checked before any is enqueued: an error discards all exchanges of the group.
+    let mut ready = Vec::new();
+    for (comm, list) in exchanges {
+        let exchange = Exchange::from_requests(comm.core()?, &list).inspect_err(|e| log::warn(&e.text))?;
+        ready.push((comm, list, exchange));
+    }
+    for (comm, list, exchange) in ready {
+        launch_exchange(comm.core()?, &list, exchange, batch)?;
+    }
+    Ok(())
+}
+
+/// The exchange runs on the stream of its first request, after what the other streams hold; they go on after it.
+fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Exchange, batch: u64) -> Result<()> {
+    let main = &list[0].stream;
+    let mut others: Vec<&Stream> = Vec::new();
+    for r in list {
+        if !r.stream.same(main) && !others.iter().any(|s| s.same(&r.stream)) {
+            others.push(&r.stream);
+        }
+    }
+    for s in &others {
+        let before = Event::new();
+        s.record(&before)?;
+        main.wait(&before)?;
+    }
+    main.push(P2pTask::new(core.clone(), exchange, if others.is_empty() { batch } else { 0 }));
+    if !others.is_empty() {
+        let after = Event::new();
+        main.record(&after)?;
+        for s in &others {
+            s.wait(&after)?;
+        }
+    }
+    Ok(())
+}

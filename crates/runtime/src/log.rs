@@ -1,0 +1,236 @@
+//! The log, in the line format that users of NCCL and RCCL grep, and the text of the last warning.
+//!
+//! `NCCL_DEBUG`, `NCCL_DEBUG_SUBSYS`, `NCCL_DEBUG_FILE` are read at the first message and again after [`reset`].
+//! Whoever first decides what an error is calls [`warn`]; nobody else on the way up does.
+
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::config;
+
+/// Levels of NCCL, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The banner.
+    Version = 1,
+    /// Something is wrong.
+    Warn = 2,
+    /// What happened.
+    Info = 3,
+    /// Aborts.
+    Abort = 4,
+    /// Everything.
+    Trace = 5,
+}
+
+/// Subsystem bits of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subsys(pub u64);
+
+impl Subsys {
+    /// Initialisation.
+    pub const INIT: Subsys = Subsys(0x1);
+    /// Collective calls.
+    pub const COLL: Subsys = Subsys(0x2);
+    /// Point-to-point connections.
+    pub const P2P: Subsys = Subsys(0x4);
+    /// Network connections.
+    pub const NET: Subsys = Subsys(0x10);
+    /// Choice of algorithms.
+    pub const TUNING: Subsys = Subsys(0x40);
+    /// Variables.
+    pub const ENV: Subsys = Subsys(0x80);
+    /// Bootstrap.
+    pub const BOOTSTRAP: Subsys = Subsys(0x1000);
+    /// All subsystems.
+    pub const ALL: Subsys = Subsys(u64::MAX);
+}
+
+/// Whose defaults the library follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// `libnccl.so.2`: silent unless `NCCL_DEBUG` is set.
+    Nccl,
+    /// `librccl.so.1`: errors are logged by default.
+    Rccl,
+}
+
+struct State {
+    ready: bool,
+    flavour: Flavour,
+    level: u8,
+    mask: u64,
+    file: Option<std::fs::File>,
+    banner_shown: bool,
+    last: String,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    ready: false,
+    flavour: Flavour::Nccl,
+    level: 0,
+    mask: 0,
+    file: None,
+    banner_shown: false,
+    last: String::new(),
+});
+
+fn state() -> MutexGuard<'static, State> {
+    // A panic between two field writes leaves text that is merely old.
+    let mut s = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !s.ready {
+        s.ready = true;
+        s.level = parse_level(config::text("NCCL_DEBUG").as_deref());
+        s.mask = parse_subsys(config::text("NCCL_DEBUG_SUBSYS").as_deref());
+        s.file = None;
+        if s.level > Level::Version as u8 {
+            s.file = config::text("NCCL_DEBUG_FILE").and_then(|p| std::fs::File::create(expand(&p)).ok());
+        }
+    }
+    s
+}
+
+fn parse_level(text: Option<&str>) -> u8 {
+    match text.map(str::to_ascii_uppercase).as_deref() {
+        Some("VERSION") => 1,
+        Some("WARN") => 2,
+        Some("INFO") => 3,
+        Some("ABORT") => 4,
+        Some("TRACE") => 5,
+        _ => 0,
+    }
+}
+
+fn parse_subsys(text: Option<&str>) -> u64 {
+    const NAMES: [&str; 16] = [
+        "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "CALL", "PROXY", "NVLS", "BOOTSTRAP",
+        "REG", "PROFILE", "RAS",
+    ];
+    let Some(text) = text else { return Subsys::INIT.0 | Subsys::BOOTSTRAP.0 | Subsys::ENV.0 };
+    let (invert, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+    let mut bits = 0;
+    for item in list.split(',') {
+        if item.eq_ignore_ascii_case("ALL") {
+            bits = u64::MAX;
+        } else if let Some(i) = NAMES.iter().position(|n| n.eq_ignore_ascii_case(item)) {
+            bits |= 1 << i;
+        }
+    }
+    if invert { !bits } else { bits }
+}
+
+/// `%h` is the host, `%p` the process, `%%` a percent sign.
+fn expand(pattern: &str) -> String {
+    let mut out = String::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match (c, if c == '%' { chars.next() } else { None }) {
+            ('%', Some('h')) => out.push_str(&short_host()),
+            ('%', Some('p')) => out.push_str(&std::process::id().to_string()),
+            ('%', Some('%')) => out.push('%'),
+            ('%', Some(other)) => {
+                out.push('%');
+                out.push(other);
+            }
+            (c, _) => out.push(c),
+        }
+    }
+    out
+}
+
+fn short_host() -> String {
+    oxccl_sys::host::host_name().split('.').next().unwrap_or("").replace(['%', '/'], "-")
+}
+
+fn emit(s: &mut State, level: Level, text: &str) {
+    let prefix = format!("{}:{}:{} ", short_host(), std::process::id(), rustix_tid());
+    let device = crate::device::current();
+    let line = match level {
+        Level::Version => format!("{text}\n"),
+        Level::Warn => format!("\n{prefix}[{device}] oxccl NCCL WARN {text}\n"),
+        _ => format!("{prefix}[{device}] NCCL INFO {text}\n"),
+    };
+    // A log that cannot be written has nowhere to complain.
+    let _ = match s.file.as_mut() {
+        Some(f) => f.write_all(line.as_bytes()),
+        None => std::io::stdout().lock().write_all(line.as_bytes()),
+    };
+}
+
+/// Logs at WARN and keeps the text for [`last_error`], printed or not.
+pub fn warn(text: &str) {
+    let mut s = state();
+    s.last.clear();
+    s.last.push_str(text);
+    if s.level >= Level::Warn as u8 && s.mask != 0 {
+        emit(&mut s, Level::Warn, text);
+    }
+}
+
+/// Logs at INFO for the subsystem.
+pub fn info(subsys: Subsys, text: &str) {
+    let mut s = state();
+    if s.level >= Level::Info as u8 && s.mask & subsys.0 != 0 {
+        emit(&mut s, Level::Info, text);
+    }
+}
+
+/// Whether [`info`] would print: lets callers skip formatting.
+pub fn info_enabled(subsys: Subsys) -> bool {
+    let s = state();
+    s.level >= Level::Info as u8 && s.mask & subsys.0 != 0
+}
+
+/// Shows the version banner once per process, where the level asks for it.
+pub fn banner(text: &str, rank: usize) {
+    let mut s = state();
+    let wanted = s.level > Level::Warn as u8 || (s.level > 0 && rank == 0);
+    if s.banner_shown || !wanted {
+        return;
+    }
+    s.banner_shown = true;
+    let level = if s.level <= Level::Warn as u8 { Level::Version } else { Level::Info };
+    emit(&mut s, level, text);
+}
+
+/// The text of the last warning of the process; empty when there was none.
+pub fn last_error() -> String {
+    state().last.clone()
+}
+
+/// The next message reads the environment again.
+pub fn reset() {
+    state().ready = false;
+}
+
+/// Chooses whose defaults apply; called once by the shared library.
+pub fn set_flavour(flavour: Flavour) {
+    state().flavour = flavour;
+}
+
+/// Whose defaults apply.
+pub fn flavour() -> Flavour {
+    state().flavour
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_masks() {
+        assert_eq!(parse_level(Some("info")), 3);
+        assert_eq!(parse_level(Some("nonsense")), 0);
+        assert_eq!(parse_subsys(None), 0x1081);
+        assert_eq!(parse_subsys(Some("INIT,net")), 0x11);
+        assert_eq!(parse_subsys(Some("^COLL")), !0x2);
+        assert_eq!(parse_subsys(Some("")), 0);
+        assert_eq!(expand("a%%b%q"), "a%b%q");
+    }
+
+    #[test]
+    fn warn_keeps_its_text() {
+        warn("something with 7 in it");
+        assert_eq!(last_error(), "something with 7 in it");
+    }
+}

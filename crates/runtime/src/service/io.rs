@@ -1,0 +1,141 @@
+//! Blocking reads and writes on non-blocking sockets that end at a deadline or an abort. Sockets stay non-blocking.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use oxccl_sys::Deadline;
+use oxccl_sys::sync::{AtomicBool, Ordering};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+/// How long a wait sleeps before it looks at the abort flag again.
+const ABORT_SLICE: Duration = Duration::from_millis(20);
+
+/// What bounds a wait.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// When it gives up.
+    pub deadline: Deadline,
+    /// Ends it early when set.
+    pub abort: &'a AtomicBool,
+}
+
+impl Limits<'_> {
+    /// Fails when the wait must end.
+    ///
+    /// # Errors
+    /// `ConnectionAborted` after an abort, `TimedOut` after the deadline.
+    pub fn check(&self) -> io::Result<()> {
+        if self.abort.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "aborted by the application"));
+        }
+        if self.deadline.passed() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "timed out"));
+        }
+        Ok(())
+    }
+
+    /// Waits until `fd` is ready.
+    ///
+    /// # Errors
+    /// As [`Limits::check`]; those of `poll`.
+    pub fn wait(&self, fd: impl AsFd, events: PollFlags) -> io::Result<()> {
+        loop {
+            self.check()?;
+            let mut polls = [PollFd::new(&fd, events)];
+            let time = Timespec::try_from(self.deadline.slice(ABORT_SLICE)).ok();
+            match rustix::event::poll(&mut polls, time.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl Limits<'_> {
+    /// Lets time pass between two attempts; an abort is heard by the next [`Limits::check`].
+    pub fn pause(&self, time: Duration) {
+        let time = Timespec::try_from(self.deadline.slice(time.min(ABORT_SLICE * 5))).ok();
+        let _ = rustix::event::poll(&mut [], time.as_ref());
+    }
+}
+
+/// Fills `buf`.
+///
+/// # Errors
+/// `UnexpectedEof` at the end of the stream; as [`Limits::check`]; those of `recv`.
+pub fn read_full(fd: impl AsFd, buf: &mut [u8], limits: &Limits<'_>) -> io::Result<()> {
+    let mut have = 0;
+    while have < buf.len() {
+        match rustix::net::recv(&fd, &mut buf[have..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((n, _)) => have += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => limits.wait(&fd, PollFlags::IN)?,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `buf`.
+///
+/// # Errors
+/// As [`Limits::check`]; those of `send`.
+pub fn write_full(fd: impl AsFd, buf: &[u8], limits: &Limits<'_>) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::net::send(&fd, &buf[done..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => limits.wait(&fd, PollFlags::OUT)?,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Connects to the first of `addresses` that answers within `slice` each. The stream is non-blocking, without Nagle's
+/// delay.
+///
+/// # Errors
+/// That of the last address tried.
+pub fn connect_any(addresses: &[SocketAddr], slice: Duration, limits: &Limits<'_>) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to connect to");
+    for address in addresses {
+        let part = Limits { deadline: Deadline::after(limits.deadline.slice(slice)), ..*limits };
+        match connect_one(address, &part) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => {
+                limits.check()?;
+                last = io::Error::new(e.kind(), format!("{address}: {e}"));
+            }
+        }
+    }
+    Err(last)
+}
+
+fn connect_one(address: &SocketAddr, limits: &Limits<'_>) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&fd, address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            limits.wait(&fd, PollFlags::OUT)?;
+            sockopt::socket_error(&fd)??;
+        }
+        Err(e) => return Err(e.into()),
+    }
+    let stream = TcpStream::from(fd);
+    // A port of the ephemeral range may connect to itself when nobody listens there.
+    if stream.local_addr()? == *address {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    sockopt::set_tcp_nodelay(&stream, true)?;
+    Ok(stream)
+}

@@ -1,0 +1,270 @@
+//! The thread of the service and its `epoll` set: listeners, callers in their handshake, watched descriptors.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::{Deadline, unix};
+use rustix::event::{Timespec, epoll};
+
+use super::auth::{Greeter, Greeting, Hello, Kind};
+use super::inbox::Incoming;
+use super::{CONTROL, HANDSHAKE_TIME, Level, Service, locked};
+
+/// Callers in their handshake at one time; the oldest gives way.
+const MOST_CALLERS: usize = 512;
+
+const UNIX: u64 = 0;
+const TCP: u64 = 1;
+const FIRST: u64 = 2;
+
+type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The part of the service that its thread and the watchers share.
+pub(super) struct Reactor {
+    epoll: OwnedFd,
+    next: AtomicU64,
+    watched: Mutex<HashMap<u64, (Arc<OwnedFd>, Ready)>>,
+}
+
+/// A watch; dropping it ends the watch.
+#[must_use = "dropping the guard ends the watch"]
+pub struct WatchGuard {
+    service: Weak<Service>,
+    token: u64,
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        if let Some(service) = self.service.upgrade() {
+            service.reactor.unwatch(self.token);
+        }
+    }
+}
+
+impl Reactor {
+    pub(super) fn new() -> io::Result<Reactor> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Reactor { epoll, next: AtomicU64::new(FIRST), watched: Mutex::default() })
+    }
+
+    fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+    }
+
+    fn token(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn watch(service: &Arc<Service>, fd: Arc<OwnedFd>, ready: Ready) -> io::Result<WatchGuard> {
+        let me = &service.reactor;
+        let token = me.token();
+        locked(&me.watched).insert(token, (fd.clone(), ready));
+        if let Err(e) = me.add(&*fd, token) {
+            locked(&me.watched).remove(&token);
+            return Err(e);
+        }
+        Ok(WatchGuard { service: Arc::downgrade(service), token })
+    }
+
+    fn unwatch(&self, token: u64) {
+        let gone = locked(&self.watched).remove(&token);
+        if let Some((fd, _)) = &gone {
+            let _ = epoll::delete(&self.epoll, &**fd);
+        }
+        // What the callback holds is dropped here, without the lock.
+        drop(gone);
+    }
+
+    fn fire(&self, token: u64) {
+        let ready = locked(&self.watched).get(&token).map(|w| w.1.clone());
+        if let Some(ready) = ready
+            && !ready()
+        {
+            self.unwatch(token);
+        }
+    }
+}
+
+/// Starts the thread. It lives as long as the process.
+pub(super) fn spawn(service: Arc<Service>, unix: UnixListener, tcp: TcpListener) -> io::Result<()> {
+    unix.set_nonblocking(true)?;
+    service.reactor.add(&unix, UNIX)?;
+    service.reactor.add(&tcp, TCP)?;
+    let mut callers = Callers { service, unix, tcp, greeting: HashMap::new(), deaf_until: None };
+    oxccl_sys::process::with_signals_blocked(|| {
+        std::thread::Builder::new().name("oxccl-service".into()).spawn(move || callers.run())
+    })?;
+    Ok(())
+}
+
+/// What only the thread knows.
+struct Callers {
+    service: Arc<Service>,
+    unix: UnixListener,
+    tcp: TcpListener,
+    greeting: HashMap<u64, Greeter>,
+    /// Set while no descriptors are left: the listeners are not asked before.
+    deaf_until: Option<Deadline>,
+}
+
+impl Callers {
+    fn run(&mut self) {
+        let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [empty; 64];
+        loop {
+            let wait = self.next_deadline().map(|d| d.left() + Duration::from_millis(1));
+            let wait = wait.and_then(|d| Timespec::try_from(d).ok());
+            let n = match epoll::wait(&self.service.reactor.epoll, &mut events[..], wait.as_ref()) {
+                Ok(n) => n,
+                Err(rustix::io::Errno::INTR) => 0,
+                Err(e) => {
+                    // Only a programme that closed our descriptor gets here.
+                    self.service.log(Level::Warn, &format!("service thread: epoll failed, it ends: {e}"));
+                    return;
+                }
+            };
+            let mut ready = [0; 64];
+            for (token, event) in ready.iter_mut().zip(&events[..n]) {
+                *token = event.data.u64();
+            }
+            for token in &ready[..n] {
+                match *token {
+                    UNIX => self.accept_unix(),
+                    TCP => self.accept_tcp(),
+                    token if self.greeting.contains_key(&token) => self.advance(token),
+                    token => self.service.reactor.fire(token),
+                }
+            }
+            self.expire();
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Deadline> {
+        self.greeting.values().map(|g| g.deadline).chain(self.deaf_until).min()
+    }
+
+    fn expire(&mut self) {
+        if self.deaf_until.is_some_and(Deadline::passed) {
+            self.deaf_until = None;
+            self.hear();
+        }
+        let late: Vec<u64> = self.greeting.iter().filter(|(_, g)| g.deadline.passed()).map(|(t, _)| *t).collect();
+        for token in late {
+            self.refuse(token, "it did not prove itself in time");
+        }
+    }
+
+    fn hear(&self) {
+        for (result, what) in
+            [(self.service.reactor.add(&self.unix, UNIX), "unix"), (self.service.reactor.add(&self.tcp, TCP), "TCP")]
+        {
+            if let Err(e) = result {
+                self.service.log(Level::Warn, &format!("service thread: cannot listen on its {what} socket: {e}"));
+            }
+        }
+    }
+
+    /// Out of descriptors: an armed listener would wake the thread for ever.
+    fn accept_failed(&mut self, e: &io::Error) {
+        if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted {
+            return;
+        }
+        self.service.log(Level::Warn, &format!("service thread: cannot accept a connection: {e}"));
+        let out_of_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM];
+        if out_of_files.iter().any(|n| e.raw_os_error() == Some(n.raw_os_error())) && self.deaf_until.is_none() {
+            self.deaf_until = Some(Deadline::after(Duration::from_millis(100)));
+            let _ = epoll::delete(&self.service.reactor.epoll, &self.unix);
+            let _ = epoll::delete(&self.service.reactor.epoll, &self.tcp);
+        }
+    }
+
+    fn accept_unix(&mut self) {
+        match self.unix.accept() {
+            Ok((stream, _)) => {
+                let who = unix::peer_credentials(&stream).map_or(0, |c| c.pid);
+                if stream.set_nonblocking(true).is_ok() {
+                    self.greet(stream.into(), format!("process {who}"));
+                }
+            }
+            Err(e) => self.accept_failed(&e),
+        }
+    }
+
+    fn accept_tcp(&mut self) {
+        match self.tcp.accept() {
+            Ok((stream, from)) => {
+                if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
+                    self.greet(stream.into(), from.to_string());
+                }
+            }
+            Err(e) => self.accept_failed(&e),
+        }
+    }
+
+    fn greet(&mut self, fd: OwnedFd, from: String) {
+        if self.greeting.len() >= MOST_CALLERS
+            && let Some(oldest) = self.greeting.keys().min().copied()
+        {
+            self.refuse(oldest, "too many connections wait for their handshake");
+        }
+        let token = self.service.reactor.token();
+        match self.service.reactor.add(&fd, token) {
+            Ok(()) => {
+                self.greeting.insert(token, Greeter::new(fd, from, Deadline::after(HANDSHAKE_TIME)));
+            }
+            Err(e) => self.service.log(Level::Warn, &format!("service thread: cannot serve {from}: {e}")),
+        }
+    }
+
+    fn refuse(&mut self, token: u64, why: &str) {
+        // Closing the descriptor takes it out of the epoll set.
+        if let Some(greeter) = self.greeting.remove(&token) {
+            self.service.log(Level::Warn, &format!("refused a connection from {}: {why}", greeter.from()));
+        }
+    }
+
+    fn advance(&mut self, token: u64) {
+        let Some(greeter) = self.greeting.get_mut(&token) else { return };
+        let tables = &self.service.tables;
+        let known = |hello: &Hello| {
+            let wanted = hello.kind != Kind::Root;
+            locked(tables).keys.get(&hello.comm_hash).filter(|_| wanted).map(|k| k.0.clone())
+        };
+        match greeter.advance(&known) {
+            Greeting::Waiting => {}
+            Greeting::Refused(why) => self.refuse(token, &why),
+            Greeting::Welcome(hello) => {
+                let Some(greeter) = self.greeting.remove(&token) else { return };
+                let _ = epoll::delete(&self.service.reactor.epoll, greeter.fd());
+                let (fd, from) = greeter.into_fd();
+                if let Err(why) = self.serve(fd, &hello) {
+                    self.service.log(Level::Warn, &format!("cannot serve {from}: {why}"));
+                }
+            }
+        }
+    }
+
+    fn serve(&self, fd: OwnedFd, hello: &Hello) -> Result<(), String> {
+        if hello.kind == Kind::Fetch {
+            let found = locked(&self.service.tables).segments.get(&hello.argument).cloned();
+            let segment = found.ok_or_else(|| format!("no segment {:#x} is published here", hello.argument))?;
+            return unix::send_with_fds(&UnixStream::from(fd), &[0], &[segment.as_fd()]).map_err(|e| e.to_string());
+        }
+        let stream = TcpStream::from(fd);
+        let name = (hello.comm_hash, hello.to, hello.purpose == CONTROL);
+        let inbox = locked(&self.service.tables).inboxes.get(&name).cloned();
+        let inbox = inbox.ok_or_else(|| format!("rank {} of its communicator is not in this process", hello.to))?;
+        let sent = rustix::net::send(&stream, &[0], rustix::net::SendFlags::NOSIGNAL);
+        sent.map_err(|e| e.to_string())?;
+        if !inbox.push(Incoming { from: hello.from, purpose: hello.purpose, stream }) {
+            return Err(format!("rank {} has too many connections that it did not take", hello.to));
+        }
+        Ok(())
+    }
+}

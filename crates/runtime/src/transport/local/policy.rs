@@ -1,0 +1,97 @@
+//! Which way the bytes of a message go between peers that share memory.
+
+use oxccl_types::Result;
+
+/// Where exported memory lies, as the owner of the segment says it and its peers understand it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// Number of the segment.
+    pub segment: u64,
+    /// Bytes from its start.
+    pub offset: u64,
+}
+
+/// What the runtime knows about memory that peers can map. Called on the data path: neither call may block, and both
+/// should find what they found before without a lock.
+pub trait Mapper: Send + Sync {
+    /// Where `[ptr, ptr + len)` lies in a segment that every local peer can map, or `None` for any other memory.
+    fn export(&self, ptr: *const u8, len: usize) -> Option<Exported>;
+
+    /// The address here of `len` bytes at `at` in the memory of rank `peer`; mapped on first use, and mapped as long
+    /// as the connection lives.
+    ///
+    /// # Errors
+    /// When the segment is unknown, too short or cannot be mapped.
+    fn import(&self, peer: u32, at: Exported, len: usize) -> Result<*const u8>;
+}
+
+/// A way for the bytes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Copied to slots by the sender, read there by the receiver. Works with any memory; the source is free at once.
+    Slots,
+    /// Read by the receiver in the sender's memory: mapped through the [`Mapper`], or the same address space.
+    Direct,
+    /// Copied by the kernel from the sender's memory to the receiver's (`process_vm_readv`).
+    Cma,
+}
+
+/// How a sender chooses the route of what it is offered. A whole message of up to `INLINE_BYTES` travels in its
+/// record, whatever the thresholds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Go `Direct` from this many bytes on, if the memory can be reached so. Below, a copy through slots that are
+    /// warm in the cache costs less than making the sender wait for the receiver.
+    pub direct_from: Option<usize>,
+    /// Go `Cma` from this many bytes on. Below, the system call and the pinning of pages cost more than the second
+    /// copy. `None` unless the receiver proved that it can read the sender (`local::probe_cma`).
+    pub cma_from: Option<usize>,
+    /// Whether both ends live in one process, so that every address is reachable as it is.
+    pub same_process: bool,
+    /// Take this route for everything that has bytes, whatever it costs; an error where it cannot be taken.
+    pub forced: Option<Route>,
+}
+
+impl Policy {
+    /// Messages from here on go `Direct` by default, in bytes.
+    pub const DIRECT_FROM: usize = 16 << 10;
+    /// Messages from here on go `Cma` by default, in bytes.
+    pub const CMA_FROM: usize = 64 << 10;
+
+    /// The usual policy; `cma`: whether the probe of the connection succeeded.
+    pub const fn new(same_process: bool, cma: bool) -> Policy {
+        Policy {
+            direct_from: Some(Self::DIRECT_FROM),
+            cma_from: if cma { Some(Self::CMA_FROM) } else { None },
+            same_process,
+            forced: None,
+        }
+    }
+
+    /// Only `route`.
+    pub const fn only(route: Route) -> Policy {
+        Policy { direct_from: None, cma_from: None, same_process: false, forced: Some(route) }
+    }
+
+    /// Whether `route` may be tried for `len` bytes.
+    pub(super) fn allows(&self, route: Route, len: usize) -> bool {
+        match (self.forced, route) {
+            (Some(forced), _) => forced == route,
+            (None, Route::Direct) => self.direct_from.is_some_and(|from| len >= from),
+            (None, Route::Cma) => self.cma_from.is_some_and(|from| len >= from),
+            (None, Route::Slots) => true,
+        }
+    }
+
+    /// Name of the best route that this policy knows.
+    pub(super) fn kind(&self) -> &'static str {
+        match self.forced {
+            Some(Route::Slots) => "shm",
+            Some(Route::Direct) => "direct",
+            Some(Route::Cma) => "cma",
+            None if self.direct_from.is_some() => "direct",
+            None if self.cma_from.is_some() => "cma",
+            None => "shm",
+        }
+    }
+}

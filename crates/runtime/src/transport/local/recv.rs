@@ -1,0 +1,210 @@
+//! The receiving end of a local connection.
+
+use std::sync::Arc;
+
+use oxccl_types::{Error, Result};
+
+use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
+use super::policy::{Exported, Mapper};
+use super::{Kind, cma, split_meta};
+use crate::transport::ring::Consumer;
+use crate::transport::{Arrival, Header, Peer, RecvEnd, no_room};
+
+/// What a receiver needs to know about its sender.
+pub struct LocalReceiverOptions {
+    /// The sender.
+    pub peer: Peer,
+    /// Maps what the sender exports; needed for the direct route between processes.
+    pub mapper: Option<Arc<dyn Mapper>>,
+    /// Process id of the sender as seen from here; needed for the cma route.
+    pub pid: Option<u32>,
+    /// Whether the sender lives in this process.
+    pub same_process: bool,
+}
+
+/// The receiving end over a [`LocalArea`].
+pub struct LocalReceiver {
+    ring: Consumer<LocalArea>,
+    options: LocalReceiverOptions,
+    current: Option<Current>,
+    /// Where the kernel puts the bytes of a cma record for `poll_recv`; one slot, empty without cma.
+    bounce: Box<[Line]>,
+    /// How many bytes of the current record's rest are in `bounce`, and where they begin.
+    bounced: Option<(usize, usize)>,
+}
+
+/// Storage of the bounce buffer.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; 64],
+}
+
+/// The record at the head of the ring.
+#[derive(Clone, Copy)]
+struct Current {
+    /// What is left of it.
+    header: Header,
+    /// Where the rest lies: here, or for a cma record in the sender.
+    data: *const u8,
+    cma: bool,
+}
+
+// SAFETY: the pointers belong to the receiver or lie in memory that is mapped as long as it lives.
+unsafe impl Send for LocalReceiver {}
+
+impl LocalReceiver {
+    /// The receiving end in `area`.
+    pub fn new(area: LocalArea, options: LocalReceiverOptions) -> LocalReceiver {
+        let lines = if options.pid.is_some() { area.slot_bytes() / 64 } else { 0 };
+        LocalReceiver {
+            ring: Consumer::new(area, area.slots()),
+            options,
+            current: None,
+            bounce: vec![Line { _bytes: [0; 64] }; lines].into(),
+            bounced: None,
+        }
+    }
+
+    fn area(&self) -> &LocalArea {
+        self.ring.cells()
+    }
+
+    /// The record at the head, decoded once.
+    #[inline]
+    fn current(&mut self) -> Result<Option<Current>> {
+        self.area().check_refusal()?;
+        if self.current.is_none()
+            && let Some((index, meta)) = self.ring.peek()
+        {
+            self.current = Some(self.decode(index, meta)?);
+        }
+        Ok(self.current)
+    }
+
+    fn decode(&self, index: usize, meta: u64) -> Result<Current> {
+        let record = self.area().record(index);
+        // SAFETY: the tag was seen, so the record is complete and stays until released.
+        let read = |word: usize| unsafe { record.add(word).read() };
+        let (kind, len) = split_meta(meta);
+        let mut header = Header { signature: [read(1), read(2)], sequence: read(3), total: len, offset: 0, len };
+        if kind == Some(Kind::Inline) && len <= INLINE_BYTES as u64 {
+            // SAFETY: inside the record.
+            let data = unsafe { record.cast::<u8>().add(INLINE_AT) };
+            return Ok(Current { header, data, cma: false });
+        }
+        header.total = read(4);
+        header.offset = read(5);
+        let (a, b) = (read(6), read(7));
+        let fits = header.offset.checked_add(len).is_some_and(|end| end <= header.total);
+        let data = match kind {
+            _ if !fits => return Err(self.corrupt(meta)),
+            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => self.area().slot(index).cast_const(),
+            Some(Kind::Address) if self.options.same_process => a as *const u8,
+            Some(Kind::Cma) if self.options.pid.is_some() => a as *const u8,
+            Some(Kind::Exported) => match &self.options.mapper {
+                Some(m) => m.import(self.options.peer.rank, Exported { segment: a, offset: b }, len as usize)?,
+                None => return Err(self.corrupt(meta)),
+            },
+            _ => return Err(self.corrupt(meta)),
+        };
+        Ok(Current { header, data, cma: kind == Some(Kind::Cma) })
+    }
+
+    #[cold]
+    fn corrupt(&self, meta: u64) -> Error {
+        Error::internal(format!(
+            "a record from {} makes no sense here (tag {meta:#x}): its ends were set up differently, or something wrote \
+             over the shared memory of the connection",
+            self.options.peer
+        ))
+    }
+
+    /// Bytes `[data, data + len)` of the sender to `dst`.
+    ///
+    /// # Safety
+    /// `dst` is writable for `len` bytes.
+    unsafe fn read_sender(&self, data: *const u8, dst: *mut u8, len: usize) -> Result<()> {
+        let Some(pid) = self.options.pid else { return Err(self.corrupt(0)) };
+        // SAFETY: by contract; the sender's side is checked by the kernel.
+        unsafe { oxccl_sys::cma::read(pid, dst, data as u64, len) }
+            .map_err(|e| cma::explain(&self.options.peer, len, &e))
+    }
+}
+
+impl RecvEnd for LocalReceiver {
+    fn poll_header(&mut self) -> Result<Option<Header>> {
+        Ok(self.current()?.map(|c| c.header))
+    }
+
+    #[inline]
+    fn poll_recv(&mut self) -> Result<Option<Arrival>> {
+        let Some(Current { mut header, mut data, cma }) = self.current()? else { return Ok(None) };
+        if cma {
+            let (at, len) = match self.bounced {
+                Some(there) => there,
+                None => {
+                    let len = header.len.min(self.area().slot_bytes() as u64) as usize;
+                    let dst = self.bounce.as_mut_ptr().cast();
+                    // SAFETY: the bounce buffer has `slot_bytes` bytes and nobody reads it now.
+                    unsafe { self.read_sender(data, dst, len)? };
+                    *self.bounced.insert((0, len))
+                }
+            };
+            header.len = len as u64;
+            // SAFETY: inside the bounce buffer.
+            data = unsafe { self.bounce.as_ptr().cast::<u8>().add(at) };
+        }
+        Ok(Some(Arrival { header, data }))
+    }
+
+    #[inline]
+    fn consume(&mut self, bytes: u64) {
+        let Some(current) = &mut self.current else { return };
+        let bytes = bytes.min(current.header.len);
+        current.header.offset += bytes;
+        current.header.len -= bytes;
+        current.data = current.data.wrapping_add(bytes as usize);
+        self.bounced = match self.bounced {
+            Some((at, len)) if (bytes as usize) < len => Some((at + bytes as usize, len - bytes as usize)),
+            _ => None,
+        };
+        if current.header.len == 0 {
+            self.current = None;
+            self.ring.release();
+        }
+    }
+
+    fn release(&mut self) {
+        let bytes = match (self.bounced, &self.current) {
+            (Some((_, len)), _) => len as u64,
+            (None, Some(current)) => current.header.len,
+            (None, None) => return,
+        };
+        self.consume(bytes);
+    }
+
+    unsafe fn poll_recv_into(&mut self, dst: *mut u8, capacity: usize) -> Result<Option<Header>> {
+        let Some(Current { mut header, data, cma }) = self.current()? else { return Ok(None) };
+        if header.len > 0 && capacity == 0 {
+            return Err(no_room(&header));
+        }
+        header.len = header.len.min(capacity as u64);
+        let len = header.len as usize;
+        if cma {
+            // SAFETY: `dst` has `capacity >= len` bytes by contract.
+            unsafe { self.read_sender(data, dst, len)? };
+        } else {
+            // SAFETY: as above; the record's bytes are readable until consumed.
+            unsafe { std::ptr::copy_nonoverlapping(data, dst, len) };
+        }
+        self.consume(header.len);
+        Ok(Some(header))
+    }
+
+    fn refuse(&mut self, text: &str) {
+        self.area().refuse(text);
+        self.current = None;
+        self.bounced = None;
+    }
+}

@@ -1,0 +1,148 @@
+//! The sending end of a local connection.
+
+use std::sync::Arc;
+
+use oxccl_types::{Error, Result};
+
+use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
+use super::policy::{Mapper, Policy, Route};
+use super::{Kind, LEN_BITS, meta};
+use crate::transport::ring::Producer;
+use crate::transport::{Header, Peer, SendEnd, Ticket};
+
+/// The sending end over a [`LocalArea`].
+pub struct LocalSender {
+    ring: Producer<LocalArea>,
+    policy: Policy,
+    mapper: Option<Arc<dyn Mapper>>,
+    peer: Peer,
+    /// Per record: the last ticket up to it whose bytes stayed in the sender's memory; 0 = none yet.
+    borrowed: Box<[u64]>,
+    last_borrowed: u64,
+}
+
+impl LocalSender {
+    /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
+    pub fn new(area: LocalArea, policy: Policy, mapper: Option<Arc<dyn Mapper>>, peer: Peer) -> LocalSender {
+        let borrowed = vec![0; area.slots()].into();
+        LocalSender { ring: Producer::new(area, area.slots()), policy, mapper, peer, borrowed, last_borrowed: 0 }
+    }
+
+    fn area(&self) -> &LocalArea {
+        self.ring.cells()
+    }
+
+    /// The kind of record and its two words for `len > 0` bytes at `data`.
+    fn place(&self, data: *const u8, len: usize) -> Result<(Kind, u64, u64)> {
+        if self.policy.allows(Route::Direct, len) {
+            if self.policy.same_process {
+                return Ok((Kind::Address, data as u64, 0));
+            }
+            if let Some(at) = self.mapper.as_ref().and_then(|m| m.export(data, len)) {
+                return Ok((Kind::Exported, at.segment, at.offset));
+            }
+        }
+        if self.policy.allows(Route::Cma, len) {
+            return Ok((Kind::Cma, data as u64, 0));
+        }
+        if self.policy.allows(Route::Slots, len) {
+            return Ok((Kind::Slot, 0, 0));
+        }
+        Err(Error::usage(format!(
+            "{len} bytes at {data:p} for {} cannot go by the forced route {:?}: the memory was not allocated by this \
+             library; allocate it with ncclMemAlloc or do not force the route",
+            self.peer, self.policy.forced
+        )))
+    }
+
+    /// Fill record `index` and hand it over.
+    ///
+    /// # Safety
+    /// As `poll_send`, and `index` was reserved.
+    unsafe fn put(&mut self, index: usize, header: &Header, data: *const u8, len: usize) -> Result<usize> {
+        let record = self.area().record(index);
+        let write = |word: usize, value: u64| {
+            // SAFETY: a reserved record of eight words is the sender's alone until it is published.
+            unsafe { record.add(word).write(value) }
+        };
+        let whole = header.offset == 0 && header.total == len as u64;
+        let (kind, accepted) = if len == 0 || (whole && len <= INLINE_BYTES && self.inlines()) {
+            // SAFETY: at most 32 bytes, readable by contract, to the end of the reserved record.
+            unsafe { std::ptr::copy_nonoverlapping(data, record.cast::<u8>().add(INLINE_AT), len) };
+            (Kind::Inline, len)
+        } else {
+            let (kind, a, b) = self.place(data, len)?;
+            let mut accepted = len.min((1 << LEN_BITS) - 64);
+            if kind == Kind::Slot {
+                accepted = len.min(self.area().slot_bytes());
+                // SAFETY: readable by contract, into the slot that belongs to the reserved record.
+                unsafe { std::ptr::copy_nonoverlapping(data, self.area().slot(index), accepted) };
+            }
+            write(4, header.total);
+            write(5, header.offset);
+            write(6, a);
+            write(7, b);
+            (kind, accepted)
+        };
+        write(1, header.signature[0]);
+        write(2, header.signature[1]);
+        write(3, header.sequence);
+        if !matches!(kind, Kind::Inline | Kind::Slot) {
+            self.last_borrowed = self.ring.published() + 1;
+        }
+        self.borrowed[index] = self.last_borrowed;
+        self.ring.publish(meta(kind, accepted));
+        Ok(accepted)
+    }
+
+    /// Whether small messages may travel in their record: forcing a route without copies means all bytes.
+    fn inlines(&self) -> bool {
+        !matches!(self.policy.forced, Some(Route::Direct | Route::Cma))
+    }
+}
+
+impl SendEnd for LocalSender {
+    #[inline]
+    unsafe fn poll_send(&mut self, header: &Header, data: *const u8, len: usize) -> Result<Option<(usize, Ticket)>> {
+        self.area().check_refusal()?;
+        debug_assert!(header.offset + len as u64 <= header.total);
+        let Some(index) = self.ring.reserve() else { return Ok(None) };
+        // An empty message has offset 0 of 0; an empty rest of a longer one would arrive as a second message.
+        if len == 0 && header.total != 0 {
+            return Err(Error::internal(format!(
+                "nothing of a message of {} bytes is left at offset {}",
+                header.total, header.offset
+            )));
+        }
+        // SAFETY: by contract; the record is reserved.
+        let accepted = unsafe { self.put(index, header, data, len)? };
+        Ok(Some((accepted, Ticket::new(self.ring.published()))))
+    }
+
+    fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {
+        self.area().check_refusal()?;
+        let count = ticket.count().min(self.ring.published());
+        if count + self.borrowed.len() as u64 <= self.ring.published() {
+            return Ok(true); // its record was reused since
+        }
+        let last = self.borrowed[(count.wrapping_sub(1) as usize) & (self.borrowed.len() - 1)];
+        Ok(self.ring.poll_consumed(last.min(count)))
+    }
+
+    fn poll_received(&mut self, ticket: Ticket) -> Result<bool> {
+        self.area().check_refusal()?;
+        Ok(self.ring.poll_consumed(ticket.count()))
+    }
+
+    fn slots(&self) -> usize {
+        self.area().slots()
+    }
+
+    fn slot_bytes(&self) -> usize {
+        self.area().slot_bytes()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.policy.kind()
+    }
+}

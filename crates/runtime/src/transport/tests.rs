@@ -1,0 +1,306 @@
+//! Every transport of this crate through the conformance suite, and what is peculiar to each.
+
+use std::any::Any;
+use std::fs::OpenOptions;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use oxccl_sys::SharedMemory;
+use oxccl_types::{Error, Result};
+
+use super::conformance as suite;
+use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
+use super::local::{Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route};
+use super::tcp::{TcpOptions, TcpReceiver, TcpSender};
+use super::{Peer, RecvEnd, SendEnd};
+use crate::conformance;
+
+fn peer(rank: u32) -> Peer {
+    Peer { rank, place: "this test".into() }
+}
+
+/// The shared memory `fd` of process `pid`, mapped once more.
+fn map(pid: u32, fd: u64) -> std::io::Result<SharedMemory> {
+    let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+    SharedMemory::from_fd(OwnedFd::from(file))
+}
+
+/// Knows the segments of its test; a segment is named by process and descriptor, and always mapped anew by who imports.
+#[derive(Default)]
+struct TestMapper {
+    ours: Mutex<Vec<Arc<SharedMemory>>>,
+    theirs: Mutex<Vec<(u64, SharedMemory)>>,
+}
+
+impl Mapper for TestMapper {
+    fn export(&self, ptr: *const u8, len: usize) -> Option<Exported> {
+        let ours = self.ours.lock().unwrap();
+        let inside = |m: &&Arc<SharedMemory>| {
+            let start = m.as_ptr() as usize;
+            ptr as usize >= start && ptr as usize + len <= start + m.len()
+        };
+        let memory = ours.iter().find(inside)?;
+        let segment = u64::from(std::process::id()) << 32 | memory.fd().as_raw_fd_u64();
+        Some(Exported { segment, offset: (ptr as usize - memory.as_ptr() as usize) as u64 })
+    }
+
+    fn import(&self, rank: u32, at: Exported, len: usize) -> Result<*const u8> {
+        assert_eq!(rank, 1);
+        let mut theirs = self.theirs.lock().unwrap();
+        if !theirs.iter().any(|(segment, _)| *segment == at.segment) {
+            let memory = map((at.segment >> 32) as u32, at.segment & 0xffff_ffff)
+                .map_err(|e| Error::system(format!("mapping segment {:#x}: {e}", at.segment)))?;
+            theirs.push((at.segment, memory));
+        }
+        let (_, memory) = theirs.iter().find(|(segment, _)| *segment == at.segment).expect("just put there");
+        Ok(memory.at(at.offset as usize, len))
+    }
+}
+
+trait AsRawFdU64 {
+    fn as_raw_fd_u64(&self) -> u64;
+}
+
+impl<T: AsRawFd> AsRawFdU64 for T {
+    fn as_raw_fd_u64(&self) -> u64 {
+        self.as_raw_fd() as u64
+    }
+}
+
+/// All local routes; `R` picks one.
+#[derive(Default)]
+struct LocalFactory<const R: u8> {
+    mapper: Arc<TestMapper>,
+    sources: AtomicU64,
+}
+
+const SHM: u8 = 0;
+const DIRECT: u8 = 1;
+const CMA: u8 = 2;
+/// All routes by their thresholds, from memory of both kinds.
+const MIXED: u8 = 3;
+/// Addresses as they are, in one process.
+const RAW: u8 = 4;
+
+fn policy(which: u8) -> Policy {
+    match which {
+        SHM => Policy::only(Route::Slots),
+        DIRECT => Policy::only(Route::Direct),
+        CMA => Policy::only(Route::Cma),
+        RAW => Policy { same_process: true, ..Policy::only(Route::Direct) },
+        _ => Policy { direct_from: Some(500), cma_from: Some(2000), same_process: false, forced: None },
+    }
+}
+
+fn area(memory: &SharedMemory, slots: usize, slot_bytes: usize) -> LocalArea {
+    // SAFETY: fresh memory of this test, which keeps it mapped; two ends only.
+    unsafe { LocalArea::new(memory.as_ptr(), memory.len(), slots, slot_bytes).unwrap() }
+}
+
+fn create(slots: usize, slot_bytes: usize) -> SharedMemory {
+    SharedMemory::create("oxccl-test", LocalArea::bytes(slots, slot_bytes)).unwrap()
+}
+
+impl<const R: u8> LocalFactory<R> {
+    fn receiver(&self, area: LocalArea, pid: u32) -> LocalReceiver {
+        let cma = matches!(R, CMA | MIXED);
+        if cma {
+            require_cma();
+        }
+        let mapper = Some(self.mapper.clone() as Arc<dyn Mapper>);
+        let pid = cma.then_some(pid);
+        LocalReceiver::new(area, LocalReceiverOptions { peer: peer(1), mapper, pid, same_process: R == RAW })
+    }
+
+    fn sender(&self, area: LocalArea) -> LocalSender {
+        LocalSender::new(area, policy(R), Some(self.mapper.clone()), peer(0))
+    }
+}
+
+/// The suite cannot say anything of cma where the system forbids it: that is a failure, not a pass.
+fn require_cma() {
+    static PERMITTED: OnceLock<bool> = OnceLock::new();
+    let word = 0x5ca1_ab1e_u64;
+    let probe = || super::local::probe_cma(std::process::id(), &raw const word as u64, word);
+    assert!(*PERMITTED.get_or_init(probe), "CMA IS NOT TESTABLE HERE: the system forbids process_vm_readv");
+}
+
+struct LocalListener<const R: u8> {
+    memory: SharedMemory,
+    factory: LocalFactory<R>,
+    slots: usize,
+    slot_bytes: usize,
+}
+
+/// A receiver together with the memory it lives in.
+struct Kept<T>(T, #[allow(dead_code, reason = "dropped after the end")] SharedMemory);
+
+impl<T: RecvEnd> RecvEnd for Kept<T> {
+    fn poll_header(&mut self) -> Result<Option<super::Header>> {
+        self.0.poll_header()
+    }
+    fn poll_recv(&mut self) -> Result<Option<super::Arrival>> {
+        self.0.poll_recv()
+    }
+    fn consume(&mut self, bytes: u64) {
+        self.0.consume(bytes);
+    }
+    fn release(&mut self) {
+        self.0.release();
+    }
+    unsafe fn poll_recv_into(&mut self, dst: *mut u8, capacity: usize) -> Result<Option<super::Header>> {
+        // SAFETY: handed through.
+        unsafe { self.0.poll_recv_into(dst, capacity) }
+    }
+    fn refuse(&mut self, text: &str) {
+        self.0.refuse(text);
+    }
+}
+
+impl<const R: u8> Listener for LocalListener<R> {
+    fn text(&self) -> String {
+        format!("{},{}", std::process::id(), self.memory.fd().as_raw_fd())
+    }
+    fn accept(self: Box<Self>, pid: u32) -> Box<dyn RecvEnd> {
+        let area = area(&self.memory, self.slots, self.slot_bytes);
+        Box::new(Kept(self.factory.receiver(area, pid), self.memory))
+    }
+}
+
+impl<const R: u8> Factory for LocalFactory<R> {
+    fn pair(&self, slots: usize, slot_bytes: usize) -> Pair {
+        let memory = create(slots, slot_bytes);
+        let area = area(&memory, slots, slot_bytes);
+        let recv = Box::new(self.receiver(area, std::process::id()));
+        Pair { send: Box::new(self.sender(area)), recv, keep: Box::new(memory) }
+    }
+
+    fn source(&self, len: usize) -> Source {
+        let odd = self.sources.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+        if R != DIRECT && !(R == MIXED && odd) {
+            return Source::heap(len);
+        }
+        let memory = Arc::new(SharedMemory::create("oxccl-test", len).unwrap());
+        self.mapper.ours.lock().unwrap().push(memory.clone());
+        Source { ptr: memory.as_ptr(), len, keep: Box::new(memory) }
+    }
+
+    fn borrow(&self) -> Borrow {
+        if matches!(R, DIRECT | CMA | RAW) { Borrow::UntilReleased } else { Borrow::Never }
+    }
+
+    fn counts_slots(&self) -> bool {
+        true
+    }
+
+    fn notices_death(&self) -> bool {
+        R == CMA
+    }
+
+    fn listen(&self, slots: usize, slot_bytes: usize) -> Box<dyn Listener> {
+        let factory = LocalFactory::<R> { mapper: self.mapper.clone(), ..Default::default() };
+        Box::new(LocalListener { memory: create(slots, slot_bytes), factory, slots, slot_bytes })
+    }
+
+    fn join(&self, text: &str, slots: usize, slot_bytes: usize) -> (Box<dyn SendEnd>, Box<dyn Any>) {
+        let (pid, fd) = text.split_once(',').unwrap();
+        let memory = map(pid.parse().unwrap(), fd.parse().unwrap()).unwrap();
+        (Box::new(self.sender(area(&memory, slots, slot_bytes))), Box::new(memory))
+    }
+}
+
+type ShmFactory = LocalFactory<SHM>;
+type DirectFactory = LocalFactory<DIRECT>;
+type CmaFactory = LocalFactory<CMA>;
+
+/// One direction over a stream of the loopback interface.
+#[derive(Default)]
+struct TcpFactory;
+
+fn tcp_options(rank: u32, stream: &TcpStream, slots: usize, slot_bytes: usize) -> TcpOptions {
+    let place = stream.peer_addr().unwrap().to_string();
+    // Small kernel buffers, so that partial writes are the rule.
+    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(16 << 10) }
+}
+
+fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpReceiver {
+    let options = tcp_options(1, &stream, slots, slot_bytes);
+    TcpReceiver::new(stream, options).unwrap()
+}
+
+fn tcp_sender(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpSender {
+    let options = tcp_options(0, &stream, slots, slot_bytes);
+    TcpSender::new(stream, options).unwrap()
+}
+
+/// Both ends of a stream.
+fn streams() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (a, accept(&listener))
+}
+
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let mut stream = None;
+    until("a connection", || {
+        stream = listener.accept().ok();
+        stream.is_some()
+    });
+    stream.unwrap().0
+}
+
+impl Listener for (TcpListener, usize, usize) {
+    fn text(&self) -> String {
+        self.0.local_addr().unwrap().to_string()
+    }
+    fn accept(self: Box<Self>, _: u32) -> Box<dyn RecvEnd> {
+        Box::new(tcp_receiver(accept(&self.0), self.1, self.2))
+    }
+}
+
+impl Factory for TcpFactory {
+    fn pair(&self, slots: usize, slot_bytes: usize) -> Pair {
+        let (a, b) = streams();
+        let recv = Box::new(tcp_receiver(b, slots, slot_bytes));
+        Pair { send: Box::new(tcp_sender(a, slots, slot_bytes)), recv, keep: Box::new(()) }
+    }
+    fn source(&self, len: usize) -> Source {
+        Source::heap(len)
+    }
+    fn borrow(&self) -> Borrow {
+        Borrow::UntilWritten
+    }
+    fn counts_slots(&self) -> bool {
+        false
+    }
+    fn notices_death(&self) -> bool {
+        true
+    }
+    fn listen(&self, slots: usize, slot_bytes: usize) -> Box<dyn Listener> {
+        Box::new((TcpListener::bind("127.0.0.1:0").unwrap(), slots, slot_bytes))
+    }
+    fn join(&self, text: &str, slots: usize, slot_bytes: usize) -> (Box<dyn SendEnd>, Box<dyn Any>) {
+        (Box::new(tcp_sender(TcpStream::connect(text).unwrap(), slots, slot_bytes)), Box::new(()))
+    }
+}
+
+conformance!(shm, ShmFactory);
+conformance!(direct, DirectFactory);
+conformance!(cma, CmaFactory);
+conformance!(tcp, TcpFactory);
+
+/// What the suite says of policies that only make sense inside one process, or choose by length.
+#[test]
+fn raw_addresses_and_mixed_routes_deliver() {
+    let raw = LocalFactory::<RAW>::default();
+    suite::delivers_every_size(&raw);
+    suite::says_done_when_it_is(&raw);
+    suite::delivers_random_messages(&raw);
+    let mixed = LocalFactory::<MIXED>::default();
+    suite::delivers_every_size(&mixed);
+    suite::keeps_order(&mixed);
+    suite::delivers_random_messages(&mixed);
+}

@@ -1,0 +1,196 @@
+//! Shared memory: anonymous (memfd), mapped, gone with its last user. Never a file in /dev/shm.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::sync::{SharedU32, SharedU64};
+
+/// A mapping of shared memory and the descriptor behind it. Unmapped and closed on drop.
+///
+/// Others may write to it at any time: never make a reference into it. Pages cost memory once touched.
+#[derive(Debug)]
+pub struct SharedMemory {
+    start: NonNull<u8>,
+    len: usize,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; all access is through raw pointers or atomics.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as for `Send`; the methods that touch the memory do so through volatile or atomic accesses.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// New zeroed memory of `len` bytes. `name` is only for /proc/PID/maps. Its size is sealed: nobody can make a
+    /// mapping of it fault by truncating it. A length of zero is allowed and maps nothing.
+    ///
+    /// # Errors
+    /// Those of `memfd_create`, `ftruncate`, `mmap`.
+    pub fn create(name: &str, len: usize) -> io::Result<SharedMemory> {
+        let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let fd = rustix::fs::memfd_create(name.as_c_str(), MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, len as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::map(fd, len)
+    }
+
+    /// Maps memory received from another process, all of it.
+    ///
+    /// # Errors
+    /// `InvalidData` when the descriptor is no memory sealed against shrinking; those of `fstat` and `mmap`.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<SharedMemory> {
+        let sealed = rustix::fs::fcntl_get_seals(&fd).is_ok_and(|s| s.contains(SealFlags::SHRINK));
+        if !sealed {
+            let why = "descriptor is no memory sealed against shrinking";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let len = usize::try_from(rustix::fs::fstat(&fd)?.st_size)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "memory larger than the address space"))?;
+        Self::map(fd, len)
+    }
+
+    fn map(fd: OwnedFd, len: usize) -> io::Result<SharedMemory> {
+        if len == 0 {
+            return Ok(SharedMemory { start: NonNull::dangling(), len, fd });
+        }
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &fd, 0)? };
+        let start = NonNull::new(at.cast::<u8>()).ok_or_else(|| io::Error::other("mmap returned null"))?;
+        Ok(SharedMemory { start, len, fd })
+    }
+
+    /// Asks for huge pages. A wish: kernels without them for shared memory refuse, which is not an error.
+    pub fn prefer_huge_pages(&self) {
+        if self.len > 0 {
+            // SAFETY: the range is exactly our mapping; the advice does not change its contents.
+            let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
+        }
+    }
+
+    /// The first byte; page aligned (dangling when the length is zero).
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is not a single byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The descriptor to hand to other processes.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The address of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When they do not lie inside.
+    #[inline]
+    pub fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(inside, "{len} bytes at {offset} do not lie in shared memory of {} bytes", self.len);
+        self.start.as_ptr().wrapping_add(offset)
+    }
+
+    /// A handle on the 32-bit word at `offset`; it keeps the mapping alive.
+    ///
+    /// # Panics
+    /// When `offset` is unaligned or outside.
+    pub fn u32_at(self: &Arc<Self>, offset: usize) -> SharedU32 {
+        SharedU32::in_memory(self, offset)
+    }
+
+    /// A handle on the 64-bit word at `offset`; it keeps the mapping alive.
+    ///
+    /// # Panics
+    /// When `offset` is unaligned or outside.
+    pub fn u64_at(self: &Arc<Self>, offset: usize) -> SharedU64 {
+        SharedU64::in_memory(self, offset)
+    }
+
+    /// Copies bytes out, each read once. What others write meanwhile may be seen in parts: synchronise first.
+    ///
+    /// # Panics
+    /// When the range is outside.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        let from = self.at(offset, out.len());
+        for (i, byte) in out.iter_mut().enumerate() {
+            // SAFETY: `at` checked the range; volatile because another process may write.
+            *byte = unsafe { from.add(i).read_volatile() };
+        }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// When the range is outside.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        for (i, byte) in bytes.iter().enumerate() {
+            // SAFETY: `at` checked the range; volatile because another process may read.
+            unsafe { to.add(i).write_volatile(*byte) };
+        }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: our own mapping, unmapped once; word handles hold the `Arc`, pointer holders were told.
+            let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_of_one_memory_see_each_other() {
+        let a = SharedMemory::create("t", 10_000).unwrap();
+        a.prefer_huge_pages();
+        let b = SharedMemory::from_fd(a.fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_ne!(a.as_ptr(), b.as_ptr());
+        assert_eq!(b.len(), 10_000);
+        a.write(9_990, b"0123456789");
+        let mut out = [0; 11];
+        b.read(9_989, &mut out);
+        assert_eq!(&out, b"\x000123456789");
+    }
+
+    #[test]
+    fn sparse_and_empty() {
+        let big = SharedMemory::create("t", 1 << 40).unwrap();
+        big.write((1 << 40) - 1, &[1]);
+        assert!(rustix::fs::fstat(big.fd()).unwrap().st_blocks < 10_000);
+        let none = SharedMemory::create("t", 0).unwrap();
+        assert!(none.is_empty());
+        assert!(SharedMemory::from_fd(none.fd().try_clone_to_owned().unwrap()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_is_refused() {
+        let fd = rustix::fs::memfd_create(c"t", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        assert_eq!(SharedMemory::from_fd(fd).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let ours = SharedMemory::create("t", 4096).unwrap();
+        assert!(rustix::fs::ftruncate(ours.fd(), 0).is_err());
+    }
+}

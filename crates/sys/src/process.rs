@@ -1,0 +1,96 @@
+//! Handles on processes that tell of their end whatever happens to their number.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags};
+
+/// A handle on this process, to be handed to others: valid in every pid namespace.
+///
+/// # Errors
+/// Those of `pidfd_open`.
+pub fn pidfd_of_self() -> io::Result<OwnedFd> {
+    Ok(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?)
+}
+
+/// A handle on process `pid` of this pid namespace.
+///
+/// # Errors
+/// `ESRCH` when there is none; those of `pidfd_open`.
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(rustix::io::Errno::SRCH)?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Waits until one of the processes ended, at most `timeout`; the index of the first that did.
+///
+/// # Errors
+/// Those of `poll`.
+pub fn wait_any(pidfds: &[impl AsFd], timeout: Duration) -> io::Result<Option<usize>> {
+    let mut polls: Vec<_> = pidfds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let time = Timespec::try_from(timeout).ok();
+    match rustix::event::poll(&mut polls, time.as_ref()) {
+        Ok(_) => Ok(polls.iter().position(|p| p.revents().contains(PollFlags::IN))),
+        Err(rustix::io::Errno::INTR) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether the process has not ended yet (a zombie has).
+pub fn alive(pidfd: &impl AsFd) -> bool {
+    !matches!(wait_any(&[pidfd.as_fd()], Duration::ZERO), Ok(Some(_)))
+}
+
+/// The number that the process has in our pid namespace; `None` when it ended or has none here.
+pub fn pid_of(pidfd: &impl AsFd) -> Option<u32> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let number = text.lines().find_map(|l| l.strip_prefix("Pid:"))?.trim().parse::<i64>().ok()?;
+    u32::try_from(number).ok().filter(|n| *n > 0)
+}
+
+/// Runs `f` with all signals of this thread blocked: threads started by it never run the application's handlers.
+pub fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    /// Restores the mask, also when `f` panics.
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the set was filled by pthread_sigmask.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+        }
+    }
+    // SAFETY: a zeroed sigset_t is a valid (empty) set; both calls get pointers to our own sets.
+    let old = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        old
+    };
+    let _restore = Restore(old);
+    f()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_pidfd_tells_of_death() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let handles = [pidfd_of_self().unwrap(), pidfd_open(child.id()).unwrap()];
+        assert!(alive(&handles[0]) && alive(&handles[1]));
+        assert_eq!(wait_any(&handles, Duration::from_millis(1)).unwrap(), None);
+        assert_eq!(pid_of(&handles[1]), Some(child.id()));
+        child.kill().unwrap();
+        assert_eq!(wait_any(&handles, Duration::from_secs(20)).unwrap(), Some(1));
+        assert!(!alive(&handles[1]));
+        child.wait().unwrap();
+        assert_eq!(pid_of(&handles[1]), None);
+        assert!(pidfd_open(child.id()).is_err());
+        assert!(pidfd_open(u32::MAX).is_err());
+    }
+}
