@@ -1,0 +1,301 @@
+//! Chapter "collectives": from C arguments to a checked request.
+//!
+//! The order of the checks and the beginning of their texts are those of the original. In the good case nothing here
+//! allocates, locks or formats.
+
+use crate::abi::*;
+use crate::entry::{Failure, Outcome, remember};
+use crate::handle::{self, InUse};
+use oxccl_runtime::device::{self, Stream};
+use oxccl_runtime::{Operator, Request, VCounts};
+use oxccl_types::{Collective, DataType, ReduceOp};
+use std::ptr::null;
+
+/// One call as C made it. `count` is per block.
+pub(crate) struct Call {
+    pub(crate) name: &'static str,
+    pub(crate) collective: Collective,
+    pub(crate) send: *const c_void,
+    pub(crate) recv: *mut c_void,
+    pub(crate) count: usize,
+    pub(crate) datatype: ncclDataType_t,
+    pub(crate) op: Option<ncclRedOp_t>,
+    /// The root, or the peer of `Send` and `Recv`.
+    pub(crate) root: Option<c_int>,
+    pub(crate) bias: *const c_void,
+    pub(crate) comm: ncclComm_t,
+    pub(crate) stream: Stream_t,
+}
+
+impl Call {
+    /// A call without operator, root and bias.
+    #[allow(clippy::too_many_arguments)] // as many as the C function has
+    pub(crate) fn new(
+        name: &'static str,
+        collective: Collective,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        datatype: ncclDataType_t,
+        comm: ncclComm_t,
+        stream: Stream_t,
+    ) -> Call {
+        Call { name, collective, send, recv, count, datatype, op: None, root: None, bias: null(), comm, stream }
+    }
+
+    pub(crate) fn op(mut self, op: ncclRedOp_t) -> Call {
+        self.op = Some(op);
+        self
+    }
+
+    pub(crate) fn root(mut self, root: c_int) -> Call {
+        self.root = Some(root);
+        self
+    }
+
+    pub(crate) fn bias(mut self, bias: *const c_void) -> Call {
+        self.bias = bias;
+        self
+    }
+
+    /// Checks and enqueues. A failure is remembered in the thread's group.
+    pub(crate) fn submit(self) -> Outcome {
+        remember(self.checked_submit(|_, _| Ok(None)))
+    }
+
+    /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
+    pub(crate) fn submit_v(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
+        remember(self.checked_submit(counts))
+    }
+
+    #[inline]
+    fn checked_submit(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
+        let communicator = handle::check(self.name, self.comm)?;
+        communicator.ensure_ready()?;
+        let root = self.check_root(communicator.ranks())?;
+        let dtype = DataType::from_c(self.datatype).ok_or_else(|| invalid_type(self.name, self.datatype))?;
+        let op = self.operator(&communicator, dtype)?;
+        let v = counts(&self, &communicator)?;
+        self.check_buffers(&communicator, root, dtype)?;
+        let request = Request {
+            collective: self.collective,
+            send: self.send.cast(),
+            recv: self.recv.cast(),
+            count: self.count,
+            dtype,
+            op,
+            root,
+            bias: self.bias.cast(),
+            v,
+            stream: self.stream_of(&communicator)?,
+        };
+        Ok(communicator.submit(request)?)
+    }
+
+    /// The null stream is the default stream of the communicator's device, whatever the current device is.
+    fn stream_of(&self, communicator: &InUse) -> Outcome<Stream> {
+        let current = device::current();
+        if !self.stream.is_null() || communicator.device() == current {
+            return Ok(Stream::from_raw(self.stream)?);
+        }
+        device::set_current(communicator.device())?;
+        let stream = Stream::default_stream();
+        device::set_current(current)?;
+        Ok(stream)
+    }
+
+    fn check_root(&self, ranks: usize) -> Outcome<usize> {
+        let Some(root) = self.root else { return Ok(0) };
+        match usize::try_from(root) {
+            Ok(r) if r < ranks => Ok(r),
+            _ => Err(invalid_root(self.name, self.collective, root, ranks)),
+        }
+    }
+
+    fn operator(&self, communicator: &InUse, dtype: DataType) -> Outcome<Operator> {
+        let Some(op) = self.op else { return Ok(Operator::Builtin(ReduceOp::Sum)) };
+        Ok(Operator::Builtin(match op {
+            0 => ReduceOp::Sum,
+            1 => ReduceOp::Prod,
+            2 => ReduceOp::Max,
+            3 => ReduceOp::Min,
+            4 => ReduceOp::Avg,
+            ..0 => return Err(invalid_op(self.name, op)),
+            _ => return Ok(communicator.find_op(op, dtype)?),
+        }))
+    }
+
+    /// Null buffers (the original would fault later) and sizes beyond the address space.
+    fn check_buffers(&self, communicator: &InUse, root: usize, dtype: DataType) -> Outcome {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let at_root = communicator.rank() == root;
+        let (sends, receives) = match self.collective {
+            Collective::Broadcast | Collective::Scatter => (at_root, true),
+            Collective::Reduce | Collective::Gather => (true, at_root),
+            Collective::Send => (true, false),
+            Collective::Recv => (false, true),
+            _ => (true, true),
+        };
+        if sends && self.send.is_null() {
+            return Err(null_buffer(self.name, "sendbuff", self.count));
+        }
+        if receives && self.recv.is_null() {
+            return Err(null_buffer(self.name, "recvbuff", self.count));
+        }
+        let ranks = communicator.ranks();
+        let blocks = self.collective.input_blocks(ranks).max(self.collective.output_blocks(ranks));
+        match self.count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks)) {
+            Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
+            _ => Err(too_large(self.name, self.count, dtype, blocks)),
+        }
+    }
+}
+
+#[cold]
+fn invalid_root(name: &str, collective: Collective, root: c_int, ranks: usize) -> Failure {
+    let what = if matches!(collective, Collective::Send | Collective::Recv) { "peer" } else { "root" };
+    Failure::argument(format!(
+        "{name} : invalid root {root} (root should be in the 0..{ranks} range): the {what} must be a rank of the \
+         communicator, 0 to {}",
+        ranks - 1
+    ))
+}
+
+#[cold]
+pub(crate) fn invalid_type(name: &str, datatype: ncclDataType_t) -> Failure {
+    Failure::argument(format!("{name} : invalid type {datatype}. Types are in 0..{}", DataType::ALL.len() - 1))
+}
+
+#[cold]
+fn invalid_op(name: &str, op: ncclRedOp_t) -> Failure {
+    Failure::argument(format!(
+        "{name} : invalid reduction operation {op}. Built-in operations are in 0..4; others are made by \
+         ncclRedOpCreatePreMulSum"
+    ))
+}
+
+#[cold]
+pub(crate) fn null_buffer(name: &str, buffer: &str, count: usize) -> Failure {
+    Failure::argument(format!("{name} : {buffer} argument is NULL, but count is {count}"))
+}
+
+#[cold]
+fn too_large(name: &str, count: usize, dtype: DataType, blocks: usize) -> Failure {
+    Failure::argument(format!(
+        "{name} : count {count} is too large: {blocks} x {count} elements of {dtype} exceed the address space"
+    ))
+}
+
+#[allow(clippy::too_many_arguments)] // as many as the C function has
+pub unsafe fn reduce(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    op: ncclRedOp_t,
+    root: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("Reduce", Collective::Reduce, sendbuff, recvbuff, count, datatype, comm, stream)
+        .op(op)
+        .root(root)
+        .submit()
+}
+
+pub unsafe fn bcast(
+    buff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    root: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("Broadcast", Collective::Broadcast, buff, buff, count, datatype, comm, stream).root(root).submit()
+}
+
+pub unsafe fn broadcast(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    root: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("Broadcast", Collective::Broadcast, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
+}
+
+pub unsafe fn all_reduce(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    op: ncclRedOp_t,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("AllReduce", Collective::AllReduce, sendbuff, recvbuff, count, datatype, comm, stream).op(op).submit()
+}
+
+pub unsafe fn reduce_scatter(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    recvcount: usize,
+    datatype: ncclDataType_t,
+    op: ncclRedOp_t,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("ReduceScatter", Collective::ReduceScatter, sendbuff, recvbuff, recvcount, datatype, comm, stream)
+        .op(op)
+        .submit()
+}
+
+pub unsafe fn all_gather(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    sendcount: usize,
+    datatype: ncclDataType_t,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("AllGather", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream).submit()
+}
+
+pub unsafe fn all_to_all(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("AlltoAll", Collective::AllToAll, sendbuff, recvbuff, count, datatype, comm, stream).submit()
+}
+
+pub unsafe fn gather(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    root: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("Gather", Collective::Gather, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
+}
+
+pub unsafe fn scatter(
+    sendbuff: *const c_void,
+    recvbuff: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    root: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> Outcome {
+    Call::new("Scatter", Collective::Scatter, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
+}

@@ -1,0 +1,351 @@
+//! Communicator handles: what `ncclComm_t` points to.
+//!
+//! A handle is never given back to the allocator, so a stale one can always be looked at: a destroyed handle is
+//! recognised by its poisoned magic instead of being a use after free. Retired handles wait in a queue before they
+//! serve a new communicator. Calls that are not on the data path also consult the registry of all handles, so a
+//! pointer to anything else is refused without being read.
+
+use crate::abi::ncclComm_t;
+use crate::entry::{Failure, Outcome};
+use oxccl_runtime::Communicator;
+use std::collections::{HashSet, VecDeque};
+use std::mem::{ManuallyDrop, align_of};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const LIVE: u64 = 0x0280_0280_0280_0280;
+const DEAD: u64 = 0xdead_c033_dead_c033;
+/// Retired handles that wait before the oldest is used again.
+const QUARANTINE: usize = 256;
+
+/// What an `ncclComm_t` points to.
+#[repr(C)]
+pub struct Comm {
+    head: AtomicU64,
+    /// Calls that use the communicator right now.
+    users: AtomicU32,
+    /// From `Arc::into_raw`; null once retired and unused.
+    communicator: AtomicPtr<Communicator>,
+    regions: Mutex<Regions>,
+    tail: AtomicU64,
+}
+
+/// Memory ranges given to `ncclCommRegister`.
+#[derive(Default)]
+pub(crate) struct Regions {
+    next: usize,
+    list: Vec<Region>,
+}
+
+struct Region {
+    handle: usize,
+    begin: usize,
+    end: usize,
+    count: usize,
+}
+
+const PAGE: usize = 4096;
+
+impl Regions {
+    /// The handle of the range, made page aligned; a range within a known one shares its handle.
+    pub(crate) fn add(&mut self, address: usize, bytes: usize) -> usize {
+        let begin = address & !(PAGE - 1);
+        let end = address.saturating_add(bytes).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        if let Some(region) = self.list.iter_mut().find(|r| r.begin <= begin && end <= r.end) {
+            region.count += 1;
+            return region.handle;
+        }
+        self.next += 1;
+        self.list.push(Region { handle: self.next, begin, end, count: 1 });
+        self.next
+    }
+
+    /// Gives one reference back; false if the handle is unknown.
+    pub(crate) fn remove(&mut self, handle: usize) -> bool {
+        let Some(at) = self.list.iter().position(|r| r.handle == handle) else { return false };
+        self.list[at].count -= 1;
+        if self.list[at].count == 0 {
+            self.list.swap_remove(at);
+        }
+        true
+    }
+}
+
+/// All handles ever made (by address) and those that wait to be used again.
+#[derive(Default)]
+struct Registry {
+    known: HashSet<usize>,
+    retired: VecDeque<usize>,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// A poisoned lock is taken all the same: every change under it is a single step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with_registry<R>(body: impl FnOnce(&mut Registry) -> R) -> R {
+    body(lock(&REGISTRY).get_or_insert_default())
+}
+
+/// The handle of a new communicator.
+pub(crate) fn create(communicator: Arc<Communicator>) -> ncclComm_t {
+    let raw = Arc::into_raw(communicator).cast_mut();
+    with_registry(|registry| {
+        let comm = registry.reusable().unwrap_or_else(|| registry.fresh());
+        comm.communicator.store(raw, SeqCst);
+        *lock(&comm.regions) = Regions::default();
+        comm.tail.store(LIVE, SeqCst);
+        comm.head.store(LIVE, SeqCst);
+        std::ptr::from_ref(comm).cast_mut()
+    })
+}
+
+impl Registry {
+    /// The oldest retired handle, once enough younger ones wait behind it and nobody is in it.
+    fn reusable(&mut self) -> Option<&'static Comm> {
+        if self.retired.len() <= QUARANTINE {
+            return None;
+        }
+        let comm = deref(self.retired.pop_front()? as ncclComm_t);
+        if comm.communicator.load(SeqCst).is_null() {
+            return Some(comm);
+        }
+        self.retired.push_back(std::ptr::from_ref(comm) as usize);
+        None
+    }
+
+    fn fresh(&mut self) -> &'static Comm {
+        let comm: &'static Comm = Box::leak(Box::new(Comm {
+            head: AtomicU64::new(DEAD),
+            users: AtomicU32::new(0),
+            communicator: AtomicPtr::new(std::ptr::null_mut()),
+            regions: Mutex::default(),
+            tail: AtomicU64::new(DEAD),
+        }));
+        self.known.insert(std::ptr::from_ref(comm) as usize);
+        comm
+    }
+}
+
+/// Turns a handle into a reference.
+fn deref(comm: ncclComm_t) -> &'static Comm {
+    // SAFETY: not null, aligned (checked by the callers), and by the contract of the C interface made by `create`,
+    // which leaks; all fields are atomics or locks, so shared access from any thread is sound.
+    unsafe { &*comm }
+}
+
+/// The communicator of a handle, for the duration of one call. Keeps it alive while another thread aborts it.
+pub(crate) struct InUse {
+    comm: &'static Comm,
+    communicator: ManuallyDrop<Arc<Communicator>>,
+}
+
+impl Deref for InUse {
+    type Target = Arc<Communicator>;
+    fn deref(&self) -> &Arc<Communicator> {
+        &self.communicator
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.comm.leave();
+    }
+}
+
+impl InUse {
+    /// The memory registered with this communicator.
+    pub(crate) fn regions(&self) -> MutexGuard<'_, Regions> {
+        lock(&self.comm.regions)
+    }
+}
+
+impl Comm {
+    // SYNC: handle-retire. `enter` counts itself, then looks at the magic; `retire` changes the magic, then looks at
+    // the count. Both are sequentially consistent, so at least one of them sees the other.
+    fn enter(&'static self) -> Option<InUse> {
+        if self.head.load(SeqCst) != LIVE || self.tail.load(SeqCst) != LIVE {
+            return None;
+        }
+        self.users.fetch_add(1, SeqCst);
+        if self.head.load(SeqCst) != LIVE {
+            self.leave();
+            return None;
+        }
+        let raw = self.communicator.load(SeqCst);
+        // SAFETY: `raw` came from `Arc::into_raw`; the magic was live while we were counted, so it is released
+        // (`leave`) only after we leave; `ManuallyDrop` keeps the count of the Arc as it is.
+        let communicator = ManuallyDrop::new(unsafe { Arc::from_raw(raw) });
+        Some(InUse { comm: self, communicator })
+    }
+
+    // SYNC: handle-retire
+    fn leave(&self) {
+        if self.users.fetch_sub(1, SeqCst) == 1 && self.head.load(SeqCst) != LIVE {
+            self.release();
+        }
+    }
+
+    /// Drops the handle's share of the communicator; only the first caller finds it.
+    fn release(&self) {
+        let raw = self.communicator.swap(std::ptr::null_mut(), SeqCst);
+        if !raw.is_null() {
+            // SAFETY: from `Arc::into_raw` in `create`, and the swap gave it to us alone.
+            drop(unsafe { Arc::from_raw(raw) });
+        }
+    }
+}
+
+/// CommCheck of the original, for the data path: null, wrong magic, destroyed. No lock, no allocation when good.
+#[inline]
+pub(crate) fn check(op: &str, comm: ncclComm_t) -> Outcome<InUse> {
+    if comm.is_null() {
+        return Err(null(op));
+    }
+    if !(comm as usize).is_multiple_of(align_of::<Comm>()) {
+        return Err(corrupted(op, comm));
+    }
+    match deref(comm).enter() {
+        Some(in_use) => Ok(in_use),
+        None => Err(refused(op, comm)),
+    }
+}
+
+/// As [`check`], and a pointer that is no handle of ours is refused without being read.
+pub(crate) fn check_known(op: &str, comm: ncclComm_t) -> Outcome<InUse> {
+    if comm.is_null() {
+        return Err(null(op));
+    }
+    if !is_known(comm) {
+        return Err(corrupted(op, comm));
+    }
+    check(op, comm)
+}
+
+fn is_known(comm: ncclComm_t) -> bool {
+    with_registry(|registry| registry.known.contains(&(comm as usize)))
+}
+
+#[cold]
+fn null(op: &str) -> Failure {
+    Failure::argument(format!("{op} : comm argument is NULL"))
+}
+
+#[cold]
+fn corrupted(op: &str, comm: ncclComm_t) -> Failure {
+    Failure::argument(format!(
+        "Error: corrupted comm object detected. {op} : {comm:p} is not a communicator of this library; pass a handle \
+         that an ncclCommInit call returned"
+    ))
+}
+
+#[cold]
+fn refused(op: &str, comm: ncclComm_t) -> Failure {
+    if is_known(comm) && deref(comm).head.load(SeqCst) == DEAD {
+        return Failure::argument(format!("{op} : comm {comm:p} has already been destroyed"));
+    }
+    corrupted(op, comm)
+}
+
+/// Ends a handle: `body` destroys or aborts the communicator while no new call can enter it. If `body` fails and
+/// `keep` allows it for that failure, the handle is usable again.
+pub(crate) fn retire(
+    op: &str,
+    comm: ncclComm_t,
+    body: impl FnOnce(&Communicator) -> Outcome,
+    keep: impl FnOnce(&Failure) -> bool,
+) -> Outcome {
+    let in_use = check_known(op, comm)?;
+    let handle = in_use.comm;
+    // SYNC: handle-retire. Of two threads that destroy the same handle, one wins here.
+    if handle.head.compare_exchange(LIVE, DEAD, SeqCst, SeqCst).is_err() {
+        return Err(refused(op, comm));
+    }
+    let outcome = body(&in_use);
+    if let Err(failure) = &outcome
+        && keep(failure)
+    {
+        handle.head.store(LIVE, SeqCst);
+        return outcome;
+    }
+    handle.tail.store(DEAD, SeqCst);
+    drop(in_use);
+    with_registry(|registry| registry.retired.push_back(comm as usize));
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxccl_runtime::{CommConfig, UniqueId};
+
+    fn make() -> ncclComm_t {
+        let id = UniqueId::create().unwrap();
+        create(Communicator::init_rank(1, id, 0, 0, CommConfig::default(), "test").unwrap())
+    }
+
+    fn end(comm: ncclComm_t) -> Outcome {
+        retire("Test", comm, |c| Ok(c.destroy()?), |_| false)
+    }
+
+    #[test]
+    fn a_destroyed_handle_is_recognised() {
+        let comm = make();
+        assert_eq!(check("Test", comm).unwrap().ranks(), 1);
+        end(comm).unwrap();
+        assert!(check("Test", comm).is_err());
+        assert!(end(comm).is_err());
+    }
+
+    #[test]
+    fn a_failed_destroy_keeps_the_handle() {
+        let comm = make();
+        assert!(retire("Test", comm, |_| Err(Failure::argument("no")), |_| true).is_err());
+        assert!(check("Test", comm).is_ok());
+        end(comm).unwrap();
+    }
+
+    #[test]
+    fn the_communicator_lives_as_long_as_a_call_uses_it() {
+        let comm = make();
+        let in_use = check("Test", comm).unwrap();
+        let weak = Arc::downgrade(&in_use);
+        end(comm).unwrap();
+        assert!(weak.upgrade().is_some());
+        drop(in_use);
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn foreign_pointers_are_refused_unread() {
+        let foreign = align_of::<Comm>() as ncclComm_t;
+        assert!(check_known("Test", foreign).is_err());
+        assert!(check("Test", 3 as ncclComm_t).is_err());
+        assert!(check("Test", std::ptr::null_mut()).is_err());
+    }
+
+    #[test]
+    fn handles_are_used_again_after_the_quarantine() {
+        let first = make();
+        end(first).unwrap();
+        let mut seen = HashSet::new();
+        for _ in 0..3 * QUARANTINE {
+            let comm = make();
+            seen.insert(comm as usize);
+            end(comm).unwrap();
+        }
+        assert!(seen.len() < 2 * QUARANTINE, "{} handles", seen.len());
+    }
+
+    #[test]
+    fn registrations_are_counted() {
+        let mut regions = Regions::default();
+        let whole = regions.add(0x10000, 0x4000);
+        assert_eq!(regions.add(0x11000, 16), whole);
+        assert_ne!(regions.add(0x20000, 16), whole);
+        assert!(regions.remove(whole) && regions.remove(whole) && !regions.remove(whole));
+    }
+}

@@ -1,0 +1,48 @@
+//! Chapter "memory": allocation that peers can map, and registration of the caller's own memory.
+//!
+//! Registration keeps account of ranges only: host devices need none, so it changes no data path.
+
+use crate::abi::*;
+use crate::entry::{Failure, Outcome, clear, non_null, write_out};
+use crate::handle::check_known;
+use oxccl_runtime::device;
+use oxccl_types::ResultCode;
+
+pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
+    if ptr.is_null() {
+        return Err(Failure::new(
+            ResultCode::UnhandledDeviceError,
+            "MemAlloc : ptr argument is NULL; it must point to where the address of the new memory is written",
+        ));
+    }
+    // SAFETY: the C caller's promise.
+    unsafe { clear(ptr) };
+    let memory = device::alloc(size)?;
+    // SAFETY: the C caller's promise.
+    unsafe { write_out("MemAlloc", "ptr", ptr, memory.cast()) }
+}
+
+pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
+    // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
+    Ok(unsafe { device::free(ptr.cast()) }?)
+}
+
+pub unsafe fn comm_register(comm: ncclComm_t, buff: *mut c_void, size: usize, handle: *mut *mut c_void) -> Outcome {
+    let communicator = check_known("CommRegister", comm)?;
+    non_null("CommRegister", "handle", handle)?;
+    let number = communicator.regions().add(buff as usize, size);
+    // A handle is a number; nobody reads through it.
+    // SAFETY: the C caller's promise.
+    unsafe { write_out("CommRegister", "handle", handle, std::ptr::without_provenance_mut(number)) }
+}
+
+pub unsafe fn comm_deregister(comm: ncclComm_t, handle: *mut c_void) -> Outcome {
+    let communicator = check_known("CommDeregister", comm)?;
+    if handle.is_null() || communicator.regions().remove(handle.addr()) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "Deregister: Could not find handle {handle:p}; it was not made by ncclCommRegister on this communicator, or was \
+         given back before"
+    )))
+}

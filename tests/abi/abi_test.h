@@ -1,0 +1,50 @@
+/* What the programs of this folder share: headers of either library, checks that say where, a bound on time. */
+#ifndef ABI_TEST_H_
+#define ABI_TEST_H_
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef ABI_RCCL
+#include <rccl/rccl.h>
+#else
+#include <nccl.h>
+#endif
+#include <oxccl.h>
+
+#define CHECK(condition)                                                              \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);         \
+      exit(1);                                                                        \
+    }                                                                                 \
+  } while (0)
+
+#define OK(call)                                                                      \
+  do {                                                                                \
+    ncclResult_t result_ = (call);                                                    \
+    if (result_ != ncclSuccess) {                                                     \
+      fprintf(stderr, "%s:%d: %s = %d (%s): %s\n", __FILE__, __LINE__, #call,         \
+              (int)result_, ncclGetErrorString(result_), ncclGetLastError(NULL));     \
+      exit(1);                                                                        \
+    }                                                                                 \
+  } while (0)
+
+/* Ends the process if the test does not end in time. */
+static inline void bound_time(void) { alarm(60); }
+
+static inline void* allocate(size_t bytes) {
+  void* memory = NULL;
+  OK(ncclMemAlloc(&memory, bytes));
+  CHECK(memory != NULL);
+  memset(memory, 0xa5, bytes);
+  return memory;
+}
+
+#endif
