@@ -52,7 +52,7 @@ pub fn titles(args: &PerfArgs) -> String {
     let pair = |a: &str, b: &str, c: &str, d: &str| format!("  {a:>7}  {b:>6}  {c:>6} {d:>6}").repeat(2);
     let line = |l: &str, rest: String| format!("{}\n", (l.to_owned() + &rest).trim_end());
     let mut out = String::from("#\n");
-    out += &line("#", format!("{:69}{:^29}{:^29}", "", "out-of-place", "in-place"));
+    out += &line("#", format!("{:49}{:^32}{:^32}", "", "out-of-place", "in-place"));
     out += &line(
         &format!("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type", "redop", "root"),
         pair(time, "algbw", "busbw", "#wrong") + &stamp("timestamp"),
