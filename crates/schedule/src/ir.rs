@@ -12,6 +12,7 @@
 //! It knows no bytes, no types and no transports.
 
 use oxccl_types::Collective;
+use std::fmt;
 
 /// Number of a rank in its communicator.
 pub type Rank = u32;
@@ -68,6 +69,7 @@ pub struct Place {
 
 /// One step of a rank. `op` stands for the collective's reduction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants' texts say what the fields are")]
 pub enum Op {
     /// Send a piece of `src` to `to`. The source may be overwritten once the op is done.
     Send { to: Rank, src: Chunk },
@@ -127,10 +129,118 @@ pub enum Needs {
     MappedScratch,
 }
 
+impl Shape {
+    /// Blocks of Input that `rank` has: none where only the root gives.
+    pub fn input_blocks(&self, rank: Rank) -> u32 {
+        match self.collective {
+            Collective::Broadcast | Collective::Scatter if rank != self.root => 0,
+            c => c.input_blocks(self.ranks as usize) as u32,
+        }
+    }
+
+    /// Blocks of Output that `rank` has: none where only the root receives.
+    pub fn output_blocks(&self, rank: Rank) -> u32 {
+        match self.collective {
+            Collective::Reduce | Collective::Gather if rank != self.root => 0,
+            c => c.output_blocks(self.ranks as usize) as u32,
+        }
+    }
+
+    /// The block of Input and the block of Output that are the same memory on `rank`, if any are.
+    pub fn aliased_blocks(&self, rank: Rank) -> Option<(u32, u32)> {
+        if !self.in_place {
+            return None;
+        }
+        match self.collective {
+            Collective::AllReduce => Some((0, 0)),
+            Collective::Broadcast | Collective::Reduce => (rank == self.root).then_some((0, 0)),
+            Collective::ReduceScatter => Some((rank, 0)),
+            Collective::AllGather => Some((0, rank)),
+            Collective::Gather => (rank == self.root).then_some((0, rank)),
+            Collective::Scatter => (rank == self.root).then_some((rank, 0)),
+            _ => None,
+        }
+    }
+}
+
 impl Chunk {
     /// A whole block of `buffer`.
     pub const fn whole(buffer: Buffer, block: u32) -> Chunk {
         Chunk { buffer, block, part: 0, parts: 1 }
+    }
+}
+
+impl Op {
+    /// The rank whose message this op receives, if it receives one.
+    pub fn receives_from(&self) -> Option<Rank> {
+        match *self {
+            Op::Recv { from, .. }
+            | Op::RecvReduce { from, .. }
+            | Op::RecvReduceSend { from, .. }
+            | Op::RecvCopySend { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    /// The rank to which this op sends a message, if it sends one.
+    pub fn sends_to(&self) -> Option<Rank> {
+        match *self {
+            Op::Send { to, .. } | Op::RecvReduceSend { to, .. } | Op::RecvCopySend { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// What this op, run by `me`, reads and what it writes.
+    pub fn accesses(&self, me: Rank) -> (Vec<Place>, Vec<Place>) {
+        let at = |chunk: &Chunk| Place { rank: me, chunk: *chunk };
+        match self {
+            Op::Send { src, .. } => (vec![at(src)], vec![]),
+            Op::Recv { dst, .. } | Op::RecvCopySend { dst, .. } => (vec![], vec![at(dst)]),
+            Op::RecvReduce { src, dst, .. } | Op::Copy { src, dst } => (vec![at(src)], vec![at(dst)]),
+            Op::RecvReduceSend { src, dst, .. } => (vec![at(src)], dst.iter().map(at).collect()),
+            Op::Reduce { a, b, dst } => (vec![at(a), at(b)], vec![at(dst)]),
+            Op::Move { srcs, dsts } => (srcs.clone(), dsts.clone()),
+            Op::Signal | Op::Wait { .. } => (vec![], vec![]),
+        }
+    }
+}
+
+impl fmt::Display for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.buffer {
+            Buffer::Input => "in",
+            Buffer::Output => "out",
+            Buffer::Scratch => "scratch",
+        };
+        write!(f, "{name}{}", self.block)?;
+        if self.parts > 1 { write!(f, ".{}/{}", self.part, self.parts) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.rank, self.chunk)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |places: &[Place]| places.iter().map(Place::to_string).collect::<Vec<_>>().join("+");
+        match self {
+            Op::Send { to, src } => write!(f, "Send {src} to {to}"),
+            Op::Recv { from, dst } => write!(f, "Recv {dst} from {from}"),
+            Op::RecvReduce { from, src, dst } => write!(f, "RecvReduce {dst} = {src} + from {from}"),
+            Op::RecvReduceSend { from, to, src, dst: None } => write!(f, "RecvReduceSend {src} + from {from} to {to}"),
+            Op::RecvReduceSend { from, to, src, dst: Some(dst) } => {
+                write!(f, "RecvReduceSend {dst} = {src} + from {from} to {to}")
+            }
+            Op::RecvCopySend { from, to, dst } => write!(f, "RecvCopySend {dst} from {from} to {to}"),
+            Op::Copy { src, dst } => write!(f, "Copy {dst} = {src}"),
+            Op::Reduce { a, b, dst } => write!(f, "Reduce {dst} = {a} + {b}"),
+            Op::Move { srcs, dsts } => write!(f, "Move {} = {}", list(dsts), list(srcs)),
+            Op::Signal => write!(f, "Signal"),
+            Op::Wait { rank, epoch } => write!(f, "Wait {rank} epoch {epoch}"),
+        }
     }
 }
 

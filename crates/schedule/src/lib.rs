@@ -4,4 +4,18 @@
 //! transports, devices or threads.
 #![forbid(unsafe_code)]
 
+pub mod algorithms;
+pub mod cost;
+mod defect;
+mod engine;
+pub mod explain;
 pub mod ir;
+mod memory;
+mod race;
+pub mod select;
+pub mod simulate;
+pub mod symbolic;
+pub mod verify;
+
+pub use algorithms::{ALGORITHMS, Algorithm};
+pub use defect::{Defect, Kind};

@@ -251,7 +251,8 @@ fn parse_mode(text: &str) -> Result<Mode, String> {
     }
 }
 
-fn parse_memory(text: &str) -> Result<Memory, String> {
+/// `device` or `malloc`.
+pub fn parse_memory(text: &str) -> Result<Memory, String> {
     match text {
         "device" => Ok(Memory::Device),
         "malloc" => Ok(Memory::Malloc),
@@ -271,6 +272,8 @@ mod tests {
         args: PerfArgs,
     }
 
+    // Not inlined: the parser's frames are large, and a test's stack is small.
+    #[inline(never)]
     fn args(line: &str) -> PerfArgs {
         Line::try_parse_from(std::iter::once("perf").chain(line.split_whitespace()))
             .unwrap_or_else(|e| panic!("{e}"))

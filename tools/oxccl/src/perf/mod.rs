@@ -17,7 +17,7 @@ mod rendezvous;
 mod scan;
 mod table;
 
-pub use args::{PerfArgs, parse_size};
+pub use args::{Memory, PerfArgs, parse_memory, parse_size};
 pub use collectives::Coll;
 
 use std::{

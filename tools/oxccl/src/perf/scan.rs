@@ -161,7 +161,8 @@ impl<'a> Scan<'a> {
             self.outside += h.outside;
             self.bus.push(call.coll.bandwidth(call.block, call.dtype, call.ranks, h.median_us).1);
         }
-        if let Some(points) = &mut self.points {
+        // A row in which nothing moves is no point.
+        if let (Some(points), true) = (&mut self.points, call.block > 0) {
             for (in_place, half) in halves.iter().enumerate() {
                 if let Some(h) = half {
                     points.append(&jsonl::point(self.args, call, op, asked, in_place == 1, h))?;

@@ -1,0 +1,329 @@
+//! The cost model: what links, copies and reductions cost, and closed forms for the time of every algorithm.
+//!
+//! Times are microseconds, sizes KiB. The closed forms count what the critical path does; queueing and skew are left
+//! to the simulator.
+
+use crate::algorithms::{AHEAD, Algorithm};
+use crate::ir::{Needs, Shape};
+use oxccl_types::Collective;
+
+/// The kind of way between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Link {
+    /// Memory that both have mapped.
+    Direct,
+    /// Slots in shared memory.
+    Shm,
+    /// Slots that travel over TCP.
+    Tcp,
+}
+
+/// Costs of one kind of link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkCost {
+    /// From the end of a send to the start of the receive, us.
+    pub latency_us: f64,
+    /// To copy 1 KiB into or out of the link, us.
+    pub copy_us_per_kib: f64,
+    /// To combine 1 KiB from the link with local memory, us.
+    pub reduce_us_per_kib: f64,
+    /// Of an op, whatever its size, us.
+    pub op_us: f64,
+}
+
+/// All constants. The default is a host of two cores; measured values can be put in their place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CostModel {
+    /// Costs of direct access to mapped memory.
+    pub direct: LinkCost,
+    /// Costs of slots in shared memory.
+    pub shm: LinkCost,
+    /// Costs of TCP.
+    pub tcp: LinkCost,
+    /// A raised signal seen by another core: one cache line, one way, us.
+    pub signal_us: f64,
+    /// To look at a signal that is there already, us.
+    pub wait_us: f64,
+    /// To start an operation of any kind, us.
+    pub start_us: f64,
+    /// To hand the core to another thread when ranks outnumber cores, us per wait.
+    pub switch_us: f64,
+    /// Cores that the ranks of a machine share.
+    pub cores: f64,
+    /// Bytes of all ranks together that stay in the caches.
+    pub cache_bytes: f64,
+    /// How many times slower copying is beyond the caches.
+    pub dram_factor: f64,
+    /// Slots per connection.
+    pub slots: u32,
+    /// To read 1 KiB of flag lines that carry data (the eager protocol), us.
+    pub eager_us_per_kib: f64,
+}
+
+impl Default for CostModel {
+    fn default() -> CostModel {
+        let memory = LinkCost { latency_us: 0.12, copy_us_per_kib: 0.1, reduce_us_per_kib: 0.14, op_us: 0.05 };
+        CostModel {
+            direct: memory,
+            shm: LinkCost { latency_us: 0.25, op_us: 0.1, ..memory },
+            tcp: LinkCost { latency_us: 4.0, copy_us_per_kib: 0.34, reduce_us_per_kib: 0.4, op_us: 1.0 },
+            signal_us: 0.12,
+            wait_us: 0.01,
+            start_us: 0.3,
+            switch_us: 3.0,
+            cores: 2.0,
+            cache_bytes: 8e6,
+            dram_factor: 2.2,
+            slots: 8,
+            eager_us_per_kib: 0.3,
+        }
+    }
+}
+
+/// Bytes of one block of a collective whose size, as nccl-tests counts it, is `bytes`: the larger of the buffers.
+pub fn block_bytes(collective: Collective, bytes: u64, ranks: u32) -> u64 {
+    let n = ranks.max(1) as usize;
+    bytes / collective.input_blocks(n).max(collective.output_blocks(n)) as u64
+}
+
+/// Parts into which an algorithm cuts a block for one channel.
+pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
+    match (name, shape.collective) {
+        _ if shape.ranks == 1 => 1,
+        ("two_shot" | "staged_two_shot", _) | ("ring", Collective::AllReduce) => shape.ranks,
+        ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
+        _ => 1,
+    }
+}
+
+/// The constants of one case, with sharing of cores and caches worked in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    pub(crate) latency: f64,
+    pub(crate) signal: f64,
+    pub(crate) wait: f64,
+    pub(crate) op: f64,
+    pub(crate) copy: f64,
+    pub(crate) reduce: f64,
+    /// To start, rendezvous included.
+    pub(crate) start: f64,
+    /// Iterations.
+    pub(crate) pieces: u64,
+    /// KiB of a whole block.
+    pub(crate) block_kib: f64,
+}
+
+impl Rates {
+    pub(crate) fn new(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Link, slot_bytes: u64) -> Rates {
+        let n = f64::from(shape.ranks);
+        let direct = a.needs != Needs::Messages && shape.ranks > 1;
+        let link = if direct { Link::Direct } else { link };
+        let cost = match link {
+            Link::Direct => &m.direct,
+            Link::Shm => &m.shm,
+            Link::Tcp => &m.tcp,
+        };
+        let local = if link == Link::Tcp { 1.0 } else { n };
+        let crowd = (local / m.cores).max(1.0);
+        let switch = if local > m.cores { m.switch_us } else { 0.0 };
+        let memory = if 2.0 * bytes as f64 * local > m.cache_bytes { m.dram_factor } else { 1.0 };
+        // One thread serves the channels of a rank in turn.
+        let cpu = crowd * f64::from(shape.channels);
+        let block = block_bytes(shape.collective, bytes, shape.ranks);
+        let chunk = block.div_ceil(u64::from(parts(a.name, shape)) * u64::from(shape.channels));
+        let staged = a.needs != Needs::MappedUser && shape.ranks > 1;
+        let rendezvous = if direct { 2.0 * (m.signal_us + switch) + n * m.wait_us * crowd } else { 0.0 };
+        Rates {
+            latency: cost.latency_us + switch,
+            signal: m.signal_us + switch,
+            wait: m.wait_us * cpu,
+            op: cost.op_us * cpu,
+            copy: cost.copy_us_per_kib * cpu * memory,
+            reduce: cost.reduce_us_per_kib * cpu * memory,
+            start: m.start_us * crowd + rendezvous,
+            pieces: if staged { chunk.div_ceil(slot_bytes.max(1)).max(1) } else { 1 },
+            block_kib: block as f64 / 1024.0,
+        }
+    }
+
+    /// KiB of one piece of a chunk that is one of `parts` of a block.
+    pub(crate) fn piece_kib(&self, parts: u32) -> f64 {
+        self.block_kib / f64::from(parts) / self.pieces as f64
+    }
+
+    fn time(&self, s: &Steps, kib: f64) -> f64 {
+        s.hops * self.latency
+            + s.signals * self.signal
+            + s.waits * self.wait
+            + s.ops * self.op
+            + kib * (s.copies * self.copy + s.reduces * self.reduce)
+    }
+}
+
+/// What a critical path does; copies and reduces are counted in chunks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steps {
+    hops: f64,
+    signals: f64,
+    waits: f64,
+    ops: f64,
+    copies: f64,
+    reduces: f64,
+}
+
+const fn messages(hops: f64, ops: f64, copies: f64, reduces: f64) -> Steps {
+    Steps { hops, signals: 0.0, waits: 0.0, ops, copies, reduces }
+}
+
+const fn mapped(signals: f64, waits: f64, ops: f64, copies: f64) -> Steps {
+    Steps { hops: 0.0, signals, waits, ops, copies, reduces: 0.0 }
+}
+
+/// Predicted time in us of an operation of `bytes` (as nccl-tests counts them) by `a`, which must support `shape`.
+/// `link` is the way of messages; direct algorithms ignore it. Pieces are `slot_bytes` long.
+pub fn predict(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Link, slot_bytes: u64) -> f64 {
+    let rates = Rates::new(m, a, shape, bytes, link, slot_bytes);
+    let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
+    let (first, next) = steps(a.name, shape);
+    rates.start + rates.time(&first, kib) + (rates.pieces - 1) as f64 * rates.time(&next, kib)
+}
+
+/// Critical path of the first iteration, and what each further iteration adds.
+fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
+    if shape.ranks == 1 {
+        let once = messages(0.0, 1.0, if shape.in_place { 0.0 } else { 1.0 }, 0.0);
+        return (once, once);
+    }
+    match name {
+        "ring" => ring(shape),
+        "tree" => tree(shape),
+        "doubling" | "recursive" | "pat" | "pairwise" => exchanges(name, shape),
+        "flat" => flat(shape),
+        "binomial" => binomial(shape),
+        "one_shot" => one_shot(shape),
+        "two_shot" => two_shot(shape),
+        "staged_one_shot" => staged_one_shot(shape),
+        _ => staged_two_shot(shape),
+    }
+}
+
+fn both(s: Steps) -> (Steps, Steps) {
+    (s, s)
+}
+
+fn ring(shape: &Shape) -> (Steps, Steps) {
+    let n = f64::from(shape.ranks);
+    let h = n - 1.0;
+    match shape.collective {
+        Collective::AllReduce => both(messages(2.0 * h, 2.0 * n - 1.0, 2.0 * h, h)),
+        Collective::ReduceScatter => both(messages(h, n, 1.0, h)),
+        Collective::AllGather => both(messages(h, n + 1.0, 2.0 * h + 1.0, 0.0)),
+        Collective::Broadcast => (messages(h, n, 2.0 * h, 0.0), messages(0.0, 1.0, 2.0, 0.0)),
+        _ => (messages(h, n, 1.0, h), messages(0.0, 1.0, 0.0, 1.0)),
+    }
+}
+
+/// Levels of a binary or binomial tree.
+fn levels(n: u32) -> f64 {
+    f64::from(n.next_power_of_two().ilog2())
+}
+
+fn tree(shape: &Shape) -> (Steps, Steps) {
+    let d = levels(shape.ranks);
+    let children = if shape.ranks > 3 { 2.0 } else { 1.0 };
+    match shape.collective {
+        // A rank waits for the way down before it starts the next piece.
+        Collective::AllReduce => both(messages(2.0 * d, 3.5 * d, 3.0 * d, 1.5 * d)),
+        Collective::Broadcast => (messages(d, 2.0 * d, 3.0 * d, 0.0), messages(0.0, children, 1.0 + children, 0.0)),
+        _ => (messages(d, 2.0 * d, 1.0, 1.5 * d), messages(0.0, children, 0.0, children)),
+    }
+}
+
+/// Algorithms in which partners exchange, so that an iteration ends for all at about the same time.
+fn exchanges(name: &str, shape: &Shape) -> (Steps, Steps) {
+    let n = shape.ranks;
+    let size = f64::from(1u32 << n.ilog2());
+    let (d, guests) = (f64::from(n.ilog2()), f64::from(u32::from(!n.is_power_of_two())));
+    let others = f64::from(n - 1);
+    let ahead = AHEAD as f64;
+    // Halving or doubling over `size` units sends 1, 2, 4... of them, `ahead` before it has to wait.
+    let waits = (0..n.ilog2()).map(|j| f64::from(1u32 << j) / ahead).map(|x| x.max(1.0)).sum::<f64>();
+    both(match (name, shape.collective) {
+        ("doubling", _) => messages(d + 2.0 * guests, 2.0 * d + 4.0 * guests, d + 3.0 * guests, d + guests),
+        ("recursive", Collective::AllReduce) => {
+            let (h, g) = (size - 1.0, size * guests);
+            messages(2.0 * (waits + guests), 4.0 * h + 2.0 * g, 3.0 * h + g, h + g)
+        }
+        ("recursive", Collective::ReduceScatter) => {
+            messages(waits + 2.0 * guests, (2.0 + guests) * others, others, (1.0 + guests) * others)
+        }
+        ("recursive", _) => messages(waits + 2.0 * guests, (2.0 + guests) * others, (2.0 + guests) * others + 1.0, 0.0),
+        ("pat", Collective::ReduceScatter) => messages(others, 2.0 * others, others, others),
+        ("pat", _) => messages(others, 2.0 * others, 2.0 * others + 1.0, 0.0),
+        _ => messages((others / ahead).max(1.0), 2.0 * others, 2.0 * others + 1.0, 0.0),
+    })
+}
+
+fn flat(shape: &Shape) -> (Steps, Steps) {
+    let n = f64::from(shape.ranks);
+    let (ops, copies, reduces) =
+        if shape.collective == Collective::Reduce { (n - 1.0, 0.0, n - 1.0) } else { (n, n, 0.0) };
+    (messages(1.0, ops + 1.0, copies + 1.0, reduces), messages(0.0, ops, copies, reduces))
+}
+
+fn binomial(shape: &Shape) -> (Steps, Steps) {
+    // The root has `d` children; the longest way has one hop per bit of a relative number.
+    let (n, d, far) = (f64::from(shape.ranks), levels(shape.ranks), f64::from(shape.ranks.ilog2()));
+    match shape.collective {
+        Collective::Broadcast => (messages(far, d + 1.0, 2.0 * d, 0.0), messages(0.0, d, d + 1.0, 0.0)),
+        Collective::Reduce => (messages(far, d + 1.0, 1.0, d), messages(0.0, d, 0.0, d)),
+        _ => (messages(far, n + far, n + 2.0 * far, 0.0), messages(0.0, n, n, 0.0)),
+    }
+}
+
+/// A move of `srcs` sources to `dsts` destinations in copies: a copy reads once and writes once.
+pub(crate) fn move_copies(srcs: f64, dsts: f64) -> f64 {
+    (srcs + dsts) / 2.0
+}
+
+fn one_shot(shape: &Shape) -> (Steps, Steps) {
+    let n = f64::from(shape.ranks);
+    let staged = if shape.in_place { 1.0 } else { 0.0 };
+    let sum = move_copies(n, 1.0);
+    both(match shape.collective {
+        Collective::AllReduce => mapped(1.0, n, 1.0 + staged, sum + staged),
+        Collective::ReduceScatter => mapped(1.0, n, 1.0, sum),
+        Collective::Reduce => mapped(1.0, 1.0, 1.0, sum),
+        Collective::AllGather | Collective::AllToAll => mapped(1.0, n, n, n),
+        _ => mapped(1.0, n, 1.0, 1.0),
+    })
+}
+
+fn two_shot(shape: &Shape) -> (Steps, Steps) {
+    let n = f64::from(shape.ranks);
+    let copies = match shape.collective {
+        Collective::AllReduce => move_copies(n, n),
+        _ => move_copies(n, 1.0),
+    };
+    both(mapped(1.0, n, 1.0, copies))
+}
+
+fn staged_one_shot(shape: &Shape) -> (Steps, Steps) {
+    let n = f64::from(shape.ranks);
+    let sum = move_copies(n, 1.0);
+    match shape.collective {
+        Collective::AllReduce => both(mapped(1.0, n, 2.0, 1.0 + sum)),
+        // Givers copy while the root reduces the piece before.
+        Collective::Reduce => (mapped(1.0, n, 2.0, 1.0 + sum), mapped(0.0, n, 1.0, sum)),
+        Collective::ReduceScatter => both(mapped(1.0, n, n, n - 1.0 + sum)),
+        Collective::AllGather => both(mapped(1.0, n, n + 1.0, n + 1.0)),
+        Collective::AllToAll => both(mapped(1.0, n, 2.0 * n - 1.0, 2.0 * n - 1.0)),
+        Collective::Broadcast => (mapped(1.0, n, 2.0, 2.0), mapped(0.0, n, 2.0, 2.0)),
+        _ => (mapped(1.0, n, n, n), mapped(0.0, n, n, n)),
+    }
+}
+
+fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
+    let n = f64::from(shape.ranks);
+    both(mapped(2.0, 2.0 * n, 2.0 * n, 2.0 * (n - 1.0) + move_copies(n, 2.0)))
+}

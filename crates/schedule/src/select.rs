@@ -1,0 +1,293 @@
+//! Selection: which algorithm, how many channels and which protocol serve a call best.
+//!
+//! Deterministic: ranks that ask the same query get the same answer, so every rank must put the same facts into it
+//! (what is mapped *everywhere*, the model of the communicator). It knows no environment; the caller hands in the text
+//! of an override.
+
+use crate::algorithms::{ALGORITHMS, Algorithm};
+use crate::cost::{CostModel, Link, block_bytes, predict};
+use crate::ir::{Needs, Rank, Shape};
+use oxccl_types::Collective;
+use std::fmt;
+
+/// What every rank of the communicator can reach of every other. Each one includes those below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The user buffers of this call, the scratch, and messages over shared memory.
+    MappedUser,
+    /// The scratch, and messages over shared memory.
+    MappedScratch,
+    /// Messages over a link.
+    Messages(Link),
+}
+
+/// How a program is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// Fused: the data travel inside the flag lines that say that they are there. Does what `one_shot` does.
+    Eager,
+    /// The program is interpreted.
+    Simple,
+}
+
+/// Algorithms that a user allows: `ring,tree` (only these) or `^ring,pat` (all but these).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowList {
+    names: Vec<&'static str>,
+    except: bool,
+}
+
+/// A name in an override that no algorithm has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    /// The name as written.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<&str> = ALGORITHMS.iter().map(|a| a.name).collect();
+        write!(f, "no algorithm is called `{}`; there are: {}", self.name, known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
+impl AllowList {
+    /// Everything.
+    pub fn all() -> AllowList {
+        AllowList { names: Vec::new(), except: true }
+    }
+
+    /// Reads an override. Empty text allows everything; spaces and case do not matter.
+    ///
+    /// # Errors
+    /// The first name that no algorithm has.
+    pub fn parse(text: &str) -> Result<AllowList, UnknownName> {
+        let text = text.trim();
+        let (except, list) = text.strip_prefix('^').map_or((text.is_empty(), text), |rest| (true, rest));
+        let names = list.split(',').map(str::trim).filter(|n| !n.is_empty());
+        let names = names.map(|n| {
+            let known = ALGORITHMS.iter().find(|a| a.name.eq_ignore_ascii_case(n));
+            known.map(|a| a.name).ok_or_else(|| UnknownName { name: n.to_owned() })
+        });
+        Ok(AllowList { names: names.collect::<Result<_, _>>()?, except })
+    }
+
+    /// Whether the algorithm called `name` is allowed.
+    pub fn allows(&self, name: &str) -> bool {
+        self.names.contains(&name) != self.except
+    }
+}
+
+/// What is to be served.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The collective.
+    pub collective: Collective,
+    /// Bytes as nccl-tests counts them: the larger of a rank's two buffers.
+    pub bytes: u64,
+    /// Number of ranks.
+    pub ranks: Rank,
+    /// Root; 0 where there is none.
+    pub root: Rank,
+    /// Whether the buffers overlap as the in-place rule says.
+    pub in_place: bool,
+    /// What every rank can reach of every other.
+    pub reach: Reach,
+    /// Algorithms the user allows. If none of them can serve the call, there is no candidate.
+    pub allow: AllowList,
+    /// Most channels, at least 1. Powers of two up to it are tried.
+    pub max_channels: u32,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// Most bytes that a rank may publish in flag lines; 0 switches the eager protocol off.
+    pub eager_limit: u64,
+    /// The constants.
+    pub model: CostModel,
+}
+
+impl Query {
+    /// A query with the usual limits: 4 channels, slots of 128 KiB, eager up to 4 KiB, everything allowed.
+    pub fn new(collective: Collective, bytes: u64, ranks: Rank, reach: Reach) -> Query {
+        Query {
+            collective,
+            bytes,
+            ranks,
+            root: 0,
+            in_place: false,
+            reach,
+            allow: AllowList::all(),
+            max_channels: 4,
+            slot_bytes: 128 << 10,
+            eager_limit: 4 << 10,
+            model: CostModel::default(),
+        }
+    }
+
+    /// The shape of this call with `channels` channels.
+    pub fn shape(&self, channels: u32) -> Shape {
+        let Query { collective, ranks, root, in_place, .. } = *self;
+        Shape { collective, ranks, root, channels, in_place }
+    }
+}
+
+/// A way to serve a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Name of the algorithm.
+    pub algorithm: &'static str,
+    /// Number of channels.
+    pub channels: u32,
+    /// How it is executed.
+    pub protocol: Protocol,
+    /// Predicted time, us.
+    pub predicted_us: f64,
+    /// Why it may be used, for people.
+    pub reason: String,
+}
+
+/// All ways to serve `q`, the fastest first; equals in the order of the table, then fewer channels.
+pub fn candidates(q: &Query) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for a in ALGORITHMS.iter().filter(|a| q.allow.allows(a.name)) {
+        found.extend(eager(q, a));
+        let Some(reason) = reachable(q.reach, a.needs) else { continue };
+        let most = useful_channels(q);
+        for channels in (0..).map(|b| 1 << b).take_while(|&c: &u32| c <= most) {
+            let shape = q.shape(channels);
+            if a.supports(&shape) && q.model.slots >= a.min_slots {
+                let predicted_us = predict(&q.model, a, &shape, q.bytes, link(q.reach), q.slot_bytes);
+                let reason = reason.clone();
+                let protocol = Protocol::Simple;
+                found.push(Candidate { algorithm: a.name, channels, protocol, predicted_us, reason });
+            }
+        }
+    }
+    // The sort is stable: equal times keep the order above.
+    found.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
+    found
+}
+
+/// The fastest way to serve `q`.
+pub fn choose(q: &Query) -> Option<Candidate> {
+    candidates(q).into_iter().next()
+}
+
+/// Channels that still get a cache page each.
+fn useful_channels(q: &Query) -> u32 {
+    let pages = block_bytes(q.collective, q.bytes, q.ranks) / 4096;
+    u32::try_from(pages).unwrap_or(u32::MAX).clamp(1, q.max_channels.clamp(1, 1 << 16))
+}
+
+fn link(reach: Reach) -> Link {
+    match reach {
+        Reach::Messages(link) => link,
+        _ => Link::Shm,
+    }
+}
+
+/// Why an algorithm with these needs may be used, if it may.
+fn reachable(reach: Reach, needs: Needs) -> Option<String> {
+    match (reach, needs) {
+        (Reach::MappedUser, Needs::MappedUser) => Some("user buffers are mapped by all ranks".into()),
+        (Reach::MappedUser | Reach::MappedScratch, Needs::MappedScratch) => {
+            Some("scratch is mapped by all ranks".into())
+        }
+        (reach, Needs::Messages) => Some(format!("messages over {:?}", link(reach)).to_lowercase()),
+        _ => None,
+    }
+}
+
+/// Bytes that the rank that publishes most puts into flag lines.
+pub fn published_bytes(collective: Collective, bytes: u64, ranks: Rank) -> u64 {
+    match collective {
+        // Only one block of the larger buffer is the rank's own contribution.
+        Collective::AllGather | Collective::Gather => block_bytes(collective, bytes, ranks),
+        _ => bytes,
+    }
+}
+
+/// The fused implementation of `one_shot`: no rendezvous, one line transfer, every rank reads all others' lines.
+fn eager(q: &Query, a: &Algorithm) -> Option<Candidate> {
+    let served = a.name == "one_shot" && a.supports(&q.shape(1)) && q.ranks > 1;
+    let published = published_bytes(q.collective, q.bytes, q.ranks);
+    let mapped = !matches!(q.reach, Reach::Messages(_));
+    if !served || !mapped || published > q.eager_limit {
+        return None;
+    }
+    let m = &q.model;
+    let (n, kib) = (f64::from(q.ranks), published as f64 / 1024.0);
+    let crowd = (n / m.cores).max(1.0);
+    let switch = if n > m.cores { m.switch_us } else { 0.0 };
+    let peers = if q.collective.rooted() { 2.0 } else { n };
+    let work = m.start_us + m.direct.op_us + peers * (m.wait_us + kib * m.eager_us_per_kib);
+    Some(Candidate {
+        algorithm: a.name,
+        channels: 1,
+        protocol: Protocol::Eager,
+        predicted_us: m.signal_us + switch + crowd * work,
+        reason: format!("{published} B per rank fit into flag lines"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(bytes: u64, reach: Reach) -> Candidate {
+        choose(&Query::new(Collective::AllReduce, bytes, 8, reach)).expect("something serves it")
+    }
+
+    #[test]
+    fn small_is_eager_large_is_two_shot_and_tcp_goes_from_few_steps_to_a_ring() {
+        assert_eq!(best(64, Reach::MappedUser).protocol, Protocol::Eager);
+        assert_eq!(best(64, Reach::MappedScratch).protocol, Protocol::Eager);
+        assert_eq!(best(64 << 20, Reach::MappedUser).algorithm, "two_shot");
+        assert_eq!(best(64 << 20, Reach::MappedScratch).algorithm, "staged_two_shot");
+        assert_eq!(best(8, Reach::Messages(Link::Tcp)).algorithm, "doubling");
+        assert!(matches!(best(64 << 20, Reach::Messages(Link::Tcp)).algorithm, "ring" | "recursive"));
+    }
+
+    #[test]
+    fn everything_is_served_wherever_it_can_be() {
+        for collective in Collective::SCHEDULED {
+            for ranks in [1, 2, 7, 64] {
+                for bytes in [0, 1, 5000, 1 << 30] {
+                    for reach in [Reach::MappedUser, Reach::MappedScratch, Reach::Messages(Link::Tcp)] {
+                        let all = candidates(&Query::new(collective, bytes, ranks, reach));
+                        assert!(!all.is_empty(), "{collective} {ranks} {bytes} {reach:?}");
+                        assert!(all.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us));
+                        assert!(all.iter().all(|c| c.predicted_us.is_finite()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_user_decides() {
+        let mut q = Query::new(Collective::AllReduce, 1 << 20, 8, Reach::MappedUser);
+        q.allow = AllowList::parse(" Ring , tree").expect("known names");
+        assert!(candidates(&q).iter().all(|c| ["ring", "tree"].contains(&c.algorithm)));
+        q.allow = AllowList::parse("^two_shot,one_shot").expect("known names");
+        let all = candidates(&q);
+        assert!(!all.is_empty() && all.iter().all(|c| !["two_shot", "one_shot"].contains(&c.algorithm)));
+        q.allow = AllowList::parse("pat").expect("a known name");
+        assert_eq!(choose(&q), None);
+        assert_eq!(AllowList::parse("").expect("empty"), AllowList::all());
+        let wrong = AllowList::parse("ring,rign").expect_err("a wrong name");
+        assert!(wrong.to_string().contains("`rign`") && wrong.to_string().contains("two_shot"));
+    }
+
+    #[test]
+    fn needs_are_respected() {
+        for reach in [Reach::MappedScratch, Reach::Messages(Link::Shm)] {
+            for c in candidates(&Query::new(Collective::AllReduce, 1 << 20, 4, reach)) {
+                let needs = crate::algorithms::find(c.algorithm).expect("of the table").needs;
+                assert!(needs != Needs::MappedUser, "{reach:?} {c:?}");
+                assert!(needs == Needs::Messages || reach == Reach::MappedScratch, "{reach:?} {c:?}");
+            }
+        }
+    }
+}

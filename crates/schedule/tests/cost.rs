@@ -1,0 +1,89 @@
+//! Closed forms and simulation agree, and the simulator reaches many ranks.
+
+use oxccl_schedule::algorithms::{ALGORITHMS, find};
+use oxccl_schedule::cost::{CostModel, Link, predict};
+use oxccl_schedule::ir::{Needs, Shape};
+use oxccl_schedule::simulate::simulate;
+use oxccl_types::Collective;
+
+const SLOT: u64 = 128 << 10;
+
+fn shape(collective: Collective, ranks: u32) -> Shape {
+    Shape { collective, ranks, root: 0, channels: 1, in_place: false }
+}
+
+/// Largest quotient of the two times, over sizes, ranks and links.
+fn worst(name: &str, collective: Collective) -> (f64, String) {
+    let a = find(name).expect("a name of the table");
+    let mut worst = (1.0, String::new());
+    for ranks in [2, 3, 4, 8, 13, 16, 64] {
+        for bytes in [8, 1 << 10, 64 << 10, 1 << 20, 64 << 20] {
+            for cores in [2.0, 128.0] {
+                for link in [Link::Shm, Link::Tcp] {
+                    let m = CostModel { cores, ..CostModel::default() };
+                    let s = shape(collective, ranks);
+                    let p = predict(&m, a, &s, bytes, link, SLOT);
+                    let t = simulate(a, &s, bytes, &m, link, SLOT).time_us;
+                    assert!(p > 0.0 && t > 0.0);
+                    let q = (p / t).max(t / p);
+                    if q > worst.0 {
+                        let what = format!("{ranks} ranks {bytes} B {link:?} {cores}: predicted {p} simulated {t}");
+                        worst = (q, what);
+                    }
+                }
+            }
+        }
+    }
+    worst
+}
+
+#[test]
+fn closed_forms_agree_with_the_simulation() {
+    for (name, factor) in [("ring", 1.05), ("two_shot", 1.05), ("tree", 1.6), ("doubling", 1.6)] {
+        let (q, what) = worst(name, Collective::AllReduce);
+        assert!(q <= factor, "{name}: factor {q}: {what}");
+    }
+    for a in ALGORITHMS {
+        for &c in a.collectives {
+            let (q, what) = worst(a.name, c);
+            assert!(q <= 2.5, "{} {c}: factor {q}: {what}", a.name);
+        }
+    }
+}
+
+#[test]
+fn more_bytes_take_longer() {
+    let m = CostModel::default();
+    for a in ALGORITHMS {
+        for &c in a.collectives {
+            let times: Vec<f64> =
+                [1 << 10, 1 << 20, 1 << 30].map(|b| simulate(a, &shape(c, 6), b, &m, Link::Tcp, SLOT).time_us).into();
+            assert!(times.windows(2).all(|w| w[0] < w[1]), "{} {c}: {times:?}", a.name);
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_ranks() {
+    let m = CostModel::default();
+    for (name, least) in [("tree", 2.0 * 16.0), ("doubling", 17.0)] {
+        let a = find(name).expect("a name of the table");
+        assert_eq!(a.needs, Needs::Messages);
+        let s = simulate(a, &shape(Collective::AllReduce, 100_000), 1024, &m, Link::Tcp, SLOT);
+        // Nothing is faster than its hops.
+        assert!(s.time_us > least * m.tcp.latency_us && s.time_us < 1000.0, "{name}: {s:?}");
+        assert!(s.messages >= 199_998, "{name}: {s:?}");
+    }
+}
+
+#[test]
+fn a_slow_wire_shows() {
+    let a = find("ring").expect("a name of the table");
+    let s = shape(Collective::AllReduce, 4);
+    let fast = CostModel::default();
+    let mut slow = fast;
+    slow.tcp.copy_us_per_kib *= 10.0;
+    slow.tcp.reduce_us_per_kib *= 10.0;
+    let t = |m| simulate(a, &s, 16 << 20, m, Link::Tcp, SLOT).time_us;
+    assert!(t(&slow) > 8.0 * t(&fast));
+}

@@ -1,0 +1,106 @@
+//! Every algorithm, every collective that it serves, every small number of ranks: all of it is verified.
+
+use oxccl_schedule::algorithms::{self, Algorithm};
+use oxccl_schedule::ir::Shape;
+use oxccl_schedule::verify::{Limits, deadlock_free, verify};
+
+const PIECES: u32 = 3;
+const MOST_SLOTS: u32 = 8;
+
+/// Verifies one shape with every number of slots that the algorithm accepts. More slots only add possible orders of
+/// running, and races are judged without regard to slots, so data and races are looked at once.
+fn check(a: &Algorithm, shape: &Shape) {
+    let s = a.schedule(shape);
+    let least = a.min_slots.max(1);
+    if let Err(d) = verify(&s, Limits { slots: least, pieces: PIECES }) {
+        panic!("{} {shape:?}: {d}", a.name);
+    }
+    if a.min_slots > 0 {
+        for slots in least + 1..=MOST_SLOTS {
+            if let Err(d) = deadlock_free(&s, slots, PIECES) {
+                panic!("{} {shape:?} {slots} slots: {d}", a.name);
+            }
+        }
+    }
+}
+
+fn roots(a: &Shape) -> Vec<u32> {
+    match a.ranks {
+        _ if !a.collective.rooted() => vec![0],
+        n @ 1..=6 => (0..n).collect(),
+        n => vec![0, 1, n / 2, n - 1],
+    }
+}
+
+fn all_shapes(name: &str) {
+    let a = algorithms::find(name).expect("a name of the table");
+    let mut seen = 0;
+    for &collective in a.collectives {
+        for ranks in 1..=17 {
+            for channels in 1..=4 {
+                for in_place in [false, true] {
+                    let mut shape = Shape { collective, ranks, root: 0, channels, in_place };
+                    for root in roots(&shape) {
+                        shape.root = root;
+                        if a.supports(&shape) {
+                            check(a, &shape);
+                            seen += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen >= 17 * 4, "{name}: only {seen} shapes");
+}
+
+macro_rules! exhaustive {
+    ($($name:ident)*) => {
+        $(#[test] fn $name() { all_shapes(stringify!($name)); })*
+
+        #[test]
+        fn every_algorithm_is_tested() {
+            let tested = [$(stringify!($name)),*];
+            for a in algorithms::ALGORITHMS {
+                assert!(tested.contains(&a.name), "{} is missing in this file", a.name);
+            }
+            assert_eq!(tested.len(), algorithms::ALGORITHMS.len());
+        }
+    };
+}
+
+exhaustive!(one_shot two_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise flat binomial);
+
+/// Some shapes of up to 256 ranks. `OXCCL_TEST_SEED` repeats a run.
+#[test]
+fn sampled_up_to_256_ranks() {
+    let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    println!("OXCCL_TEST_SEED={seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for a in algorithms::ALGORITHMS {
+        for &collective in a.collectives {
+            let ranks = rng.u32(18..=256);
+            // The oracle's work grows with ranks squared: many ranks have one channel.
+            let channels = if ranks > 64 { 1 } else { rng.u32(1..=4) };
+            let root = if collective.rooted() { rng.u32(0..ranks) } else { 0 };
+            let mut shape = Shape { collective, ranks, root, channels, in_place: rng.bool() };
+            if !a.supports(&shape) {
+                shape.in_place = false;
+            }
+            assert!(a.supports(&shape), "{} {shape:?}", a.name);
+            check(a, &shape);
+        }
+    }
+}
+
+/// The slots that the table states are needed: with one less, some number of ranks gets stuck.
+#[test]
+fn min_slots_is_not_too_high() {
+    for a in algorithms::ALGORITHMS.iter().filter(|a| a.min_slots > 1) {
+        let stuck = (2..=16).any(|ranks| {
+            let shape = Shape { collective: a.collectives[0], ranks, root: 0, channels: 1, in_place: false };
+            deadlock_free(&a.schedule(&shape), a.min_slots - 1, PIECES).is_err()
+        });
+        assert!(stuck, "{}", a.name);
+    }
+}
