@@ -1,2 +1,71 @@
-//! Placeholder.
-fn main() {}
+//! `oxccl`: the command-line tools of the library, one subcommand each.
+//!
+//! Called through a link that bears the name of one of the well-known test programs (`all_reduce_perf` ...), it behaves
+//! as `oxccl perf` of that collective.
+
+mod api;
+mod explain;
+mod perf;
+
+use std::{ffi::OsString, path::Path, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// Tools of the oxccl collective communication library.
+#[derive(Parser)]
+#[command(name = "oxccl", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure and check a collective
+    Perf(perf::PerfArgs),
+    /// Show which algorithm is chosen for a call, and why
+    Explain(explain::ExplainArgs),
+}
+
+/// The arguments as if `perf COLLECTIVE` had been typed, when the program was called as `COLLECTIVE_perf`.
+fn expand_link_name(mut args: Vec<OsString>) -> Vec<OsString> {
+    let coll = args
+        .first()
+        .and_then(|a| Path::new(a).file_name()?.to_str()?.strip_suffix("_perf"))
+        .and_then(|name| perf::Coll::parse(name).ok());
+    if let Some(coll) = coll {
+        args.splice(0..1, ["oxccl", "perf", coll.snake()].map(OsString::from));
+    }
+    args
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(expand_link_name(std::env::args_os().collect()));
+    match cli.command {
+        Command::Perf(args) => perf::run(args),
+        Command::Explain(args) => explain::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(words: &[&str]) -> Vec<OsString> {
+        expand_link_name(words.iter().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn link_names_become_perf() {
+        assert_eq!(expand(&["/x/all_reduce_perf", "-b", "8"]), ["oxccl", "perf", "all_reduce", "-b", "8"]);
+        assert_eq!(expand(&["alltoallv_perf"]), ["oxccl", "perf", "alltoallv"]);
+        assert_eq!(expand(&["/x/oxccl", "perf"]), ["/x/oxccl", "perf"]);
+        assert_eq!(expand(&["unknown_perf"]), ["unknown_perf"]);
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,158 @@
+//! `oxccl explain`: which algorithm is chosen for a call, what the others would cost, and how the schedule looks.
+//!
+//! The words and drawings are made by the `schedule` crate; here the command line becomes its query. The constants are
+//! the cost model's defaults, not measurements of this machine.
+
+use std::{io::Write, process::ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use oxccl_schedule::{
+    algorithms,
+    cost::Link as CostLink,
+    explain::{draw, explain},
+    select::{AllowList, Query, Reach, candidates},
+};
+use oxccl_types::Collective;
+
+use crate::perf::{Memory, parse_memory, parse_size};
+
+/// Ranks up to which a drawing fits a page.
+const DRAWN_RANKS: u32 = 64;
+
+/// The link that all ranks are connected by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// Shared memory of one host.
+    Shm,
+    /// TCP between hosts.
+    Tcp,
+}
+
+/// Show which algorithm is chosen for a call, and why.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// Collective: all_reduce, broadcast, reduce, reduce_scatter, all_gather, gather, scatter, alltoall, alltoallv
+    #[arg(value_parser = parse_collective)]
+    collective: Collective,
+    /// Size, counted as `perf` does: the larger of a rank's whole send and receive
+    #[arg(long, default_value = "1M", value_parser = parse_size)]
+    bytes: usize,
+    /// Ranks
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: u32,
+    /// Root rank
+    #[arg(long, default_value_t = 0)]
+    root: u32,
+    /// The in-place call
+    #[arg(long)]
+    in_place: bool,
+    /// Link between the ranks: shm or tcp
+    #[arg(long, default_value = "shm", value_parser = parse_link)]
+    link: Link,
+    /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc)
+    #[arg(long, default_value = "device", value_parser = parse_memory)]
+    memory: Memory,
+    /// Only these algorithms (ring,tree), or all but these (^ring)
+    #[arg(long, default_value = "", value_parser = AllowList::parse)]
+    algorithms: AllowList,
+    /// Draw the chosen schedule
+    #[arg(long)]
+    draw: bool,
+}
+
+fn parse_collective(name: &str) -> Result<Collective, String> {
+    let plain = |s: &str| s.replace('_', "").to_ascii_lowercase();
+    Collective::SCHEDULED
+        .into_iter()
+        .find(|c| plain(c.snake()) == plain(name))
+        .ok_or_else(|| format!("known are {}", Collective::SCHEDULED.map(Collective::snake).join(", ")))
+}
+
+fn parse_link(text: &str) -> Result<Link, String> {
+    match text {
+        "shm" => Ok(Link::Shm),
+        "tcp" => Ok(Link::Tcp),
+        _ => Err("shm or tcp".to_owned()),
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &ExplainArgs) -> ExitCode {
+    let printed = text(args).and_then(|t| std::io::stdout().write_all(t.as_bytes()).context("writing"));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("oxccl explain: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn query(args: &ExplainArgs) -> Query {
+    let reach = match (args.link, args.memory) {
+        (Link::Tcp, _) => Reach::Messages(CostLink::Tcp),
+        (Link::Shm, Memory::Device) => Reach::MappedUser,
+        (Link::Shm, Memory::Malloc) => Reach::MappedScratch,
+    };
+    let mut q = Query::new(args.collective, args.bytes as u64, args.ranks, reach);
+    q.root = args.root;
+    q.in_place = args.in_place;
+    q.allow = args.algorithms.clone();
+    q
+}
+
+/// The table, and the drawing when it was asked for.
+fn text(args: &ExplainArgs) -> Result<String> {
+    ensure!(args.root < args.ranks, "root {} of {} ranks", args.root, args.ranks);
+    let q = query(args);
+    let mut out = explain(&q);
+    if args.draw {
+        ensure!(args.ranks <= DRAWN_RANKS, "--draw shows at most {DRAWN_RANKS} ranks");
+        let chosen = candidates(&q).into_iter().next().context("there is nothing to draw: no algorithm serves this")?;
+        let algorithm = algorithms::find(chosen.algorithm).context("the chosen algorithm has no entry in the table")?;
+        out += "\n";
+        out += &draw(&algorithm.schedule(&q.shape(chosen.channels)));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExplainArgs,
+    }
+
+    fn shown(line: &str) -> Result<String> {
+        let words = std::iter::once("explain").chain(line.split_whitespace());
+        text(&Line::try_parse_from(words).unwrap_or_else(|e| panic!("{e}")).args)
+    }
+
+    #[test]
+    fn the_choice_and_its_drawing_agree() {
+        let out = shown("all_reduce --bytes 1M --ranks 4 --link tcp --draw").unwrap();
+        let chosen = out.lines().find(|l| l.starts_with('*')).and_then(|l| l.split_whitespace().nth(1)).unwrap();
+        assert!(out.contains(&format!("\n{chosen} 4 ranks (all_reduce")), "{out}");
+        assert!(out.starts_with("all_reduce of 1M over 4 ranks"), "{out}");
+    }
+
+    #[test]
+    fn links_and_memory_change_what_is_possible() {
+        assert!(shown("allreduce").unwrap().contains("MappedUser"));
+        assert!(shown("allreduce --memory malloc").unwrap().contains("MappedScratch"));
+        assert!(shown("allreduce --link tcp").unwrap().contains("Tcp"));
+    }
+
+    #[test]
+    fn senseless_requests_are_refused() {
+        assert!(shown("broadcast --root 8 --ranks 8").is_err());
+        assert!(shown("all_reduce --ranks 100 --draw").is_err());
+        assert!(Line::try_parse_from(["explain", "all_reduce", "--ranks", "0"]).is_err());
+        assert!(Line::try_parse_from(["explain", "all_reduce", "--algorithms", "nothing"]).is_err());
+    }
+}
