@@ -326,7 +326,7 @@ pub(crate) fn scatter<T: Element>(at: Place, send: Shared<'_, T>, recv: Lent<'_,
 pub(crate) fn all_to_all<T: Element>(at: Place, send: Shared<'_, T>, recv: Lent<'_, T>) -> Result<Call> {
     let c = Collective::AllToAll;
     check_len(c, "recv", recv.len, send.len, "as many as send")?;
-    if send.len % at.ranks != 0 {
+    if !send.len.is_multiple_of(at.ranks) {
         return Err(Error::argument(format!(
             "{c}: send has {} elements, which is no multiple of the {} ranks; every rank gets a block of equal length",
             send.len, at.ranks
