@@ -46,9 +46,19 @@ pub fn run(mode: Mode) -> Result<()> {
 fn documents() -> Result<Vec<(&'static str, String)>> {
     let readme = fs::read_to_string(crate::root().join("README.md")).context("cannot read README.md")?;
     let readme = replace_part(&readme, "functions", &functions::render())?;
+    let readme = replace_part(&readme, "rust", &program("rust", "crates/oxccl/examples/hello.rs")?)?;
+    let readme = replace_part(&readme, "c", &program("c", "examples/c/all_reduce.c")?)?;
     let mut all = vec![("docs/env.md", env::render()), ("README.md", readme)];
     all.extend(algorithms::render().map(|text| ("docs/algorithms.md", text)));
     Ok(all)
+}
+
+/// A program of the repository, which tests compile and run, without the comment at its head.
+fn program(language: &str, path: &str) -> Result<String> {
+    let text = fs::read_to_string(crate::root().join(path)).with_context(|| format!("cannot read {path}"))?;
+    let comment = |l: &&str| l.starts_with("//!") || l.starts_with("/*") || l.starts_with(" *") || l.is_empty();
+    let code: Vec<&str> = text.lines().skip_while(comment).collect();
+    Ok(format!("```{language}\n{}\n```\n", code.join("\n")))
 }
 
 /// `text` with what stands between `<!-- name:begin -->` and `<!-- name:end -->` replaced by `part`.

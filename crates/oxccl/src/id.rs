@@ -32,7 +32,7 @@ impl UniqueId {
     }
 
     /// The bytes of the id.
-    pub fn to_bytes(&self) -> [u8; 128] {
+    pub fn to_bytes(self) -> [u8; 128] {
         self.0
     }
 
