@@ -1,2 +1,55 @@
-//! Placeholder.
-fn main() {}
+//! Chores of this repository, called as `cargo xtask NAME`.
+//!
+//! Each chore is a module; this file only reads the command line.
+
+mod ci;
+mod docs;
+mod install;
+mod program;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until the first failure
+       cargo xtask tidy                             rules of the house that no other tool checks
+       cargo xtask docs [--check]                   write what is generated from the code, or say what is stale
+       cargo xtask install --prefix DIR             build and lay out libraries, headers and tools under DIR
+";
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["ci"] => ci::run(ci::Part::All),
+        ["ci", "--only", step] => ci::run(ci::Part::Only(step)),
+        ["ci", "--from", step] => ci::run(ci::Part::From(step)),
+        ["tidy"] => tidy::run(),
+        ["docs"] => docs::run(docs::Mode::Write),
+        ["docs", "--check"] => docs::run(docs::Mode::Check),
+        ["install", "--prefix", prefix] => install::run(Path::new(prefix)),
+        ["help" | "--help" | "-h"] | [] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("unknown arguments: {}\n{USAGE}", words.join(" ")),
+    }
+}
+
+/// The top folder of the repository.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}

@@ -1,0 +1,300 @@
+//! Communicators and their blocking calls.
+//!
+//! Checks sizes and waits; how data moves is the runtime's affair.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use oxccl_runtime::{CommConfig, Communicator as Inner, device, group as inner_group};
+use oxccl_types::{Error, ReduceOp, Result};
+
+use crate::call::{self, Call, Place};
+use crate::stream::{Stream, no_group, request};
+use crate::{Element, UniqueId};
+
+/// What may be chosen when a rank joins; the default is right for most programs.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The host device of this rank, below [`crate::device_count`]. Default: the rank modulo that count.
+    pub device: Option<usize>,
+    /// The communicator's name in logs and errors.
+    pub name: Option<String>,
+}
+
+/// One rank's membership in a set of ranks that call together.
+///
+/// Every rank of the communicator makes the same calls in the same order. The blocking calls here return when this
+/// rank's output is complete and its buffers are free for reuse; that says nothing about other ranks. Calls that do
+/// not match (another collective, count, type, operator or root) end in an error on the ranks concerned, which names
+/// both calls; a rank that died ends in [`crate::ResultCode::RemoteError`]. Counts are in elements.
+///
+/// A communicator may move to another thread but is used by one at a time. Dropping it leaves in good order; dropping
+/// it in a panic aborts it, so that the peers do not wait. In the C interface: `ncclComm_t`.
+pub struct Communicator {
+    pub(crate) inner: Arc<Inner>,
+    /// The stream of the blocking calls and of groups.
+    pub(crate) stream: device::Stream,
+    one_thread_at_a_time: PhantomData<Cell<()>>,
+}
+
+impl Communicator {
+    /// Joins the communicator `id` as `rank` of `ranks`, and waits for the others. The ranks may be threads,
+    /// processes or machines, in any mix (`ncclCommInitRank`).
+    ///
+    /// Errors: `rank` is not below `ranks`; ranks disagree on their number; two ranks have the same number; peers do
+    /// not come within the time limit. Not allowed inside a group.
+    pub fn init(ranks: usize, id: UniqueId, rank: usize) -> Result<Communicator> {
+        Communicator::init_with(ranks, id, rank, &Config::default())
+    }
+
+    /// As [`Communicator::init`], with choices (`ncclCommInitRankConfig`).
+    pub fn init_with(ranks: usize, id: UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
+        no_group("Communicator::init")?;
+        let device = config.device.unwrap_or_else(|| default_device(rank));
+        join(ranks, id, rank, device, config)
+    }
+
+    /// Joins as several ranks at once from one thread: element `i` of the result is rank `members[i].0` on device
+    /// `members[i].1` (`ncclCommInitRank` within a group). Errors as [`Communicator::init`].
+    pub fn init_many(ranks: usize, id: UniqueId, members: &[(usize, usize)]) -> Result<Vec<Communicator>> {
+        no_group("Communicator::init_many")?;
+        inner_group::start();
+        let joined: Result<Vec<_>> =
+            members.iter().map(|(rank, device)| join(ranks, id, *rank, *device, &Config::default())).collect();
+        if let Err(e) = &joined {
+            inner_group::fail(e);
+        }
+        let ended = inner_group::end();
+        let joined = joined?;
+        ended.map(|()| joined)
+    }
+
+    /// A communicator whose `ranks` ranks all live in this process; element `i` is rank `i` (`ncclCommInitAll`).
+    ///
+    /// Give each to a thread of its own, or drive all of them from one thread with [`crate::group`].
+    pub fn init_all(ranks: usize) -> Result<Vec<Communicator>> {
+        no_group("Communicator::init_all")?;
+        let devices: Vec<usize> = (0..ranks).map(default_device).collect();
+        Inner::init_all(&devices)?.into_iter().map(wrap).collect()
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.inner.ranks()
+    }
+
+    /// The host device of this rank.
+    pub fn device(&self) -> usize {
+        self.inner.device()
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place { rank: self.rank(), ranks: self.ranks() }
+    }
+
+    /// A handle that aborts this communicator from another thread.
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle(self.inner.clone())
+    }
+
+    /// The error that has made this communicator unusable, if there is one (`ncclCommGetAsyncError`).
+    pub fn async_error(&self) -> Result<()> {
+        self.inner.async_error()
+    }
+
+    fn run(&self, call: Result<Call>) -> Result<()> {
+        let call = call?;
+        no_group(call.collective.name())?;
+        let submitted = self.inner.submit(request(call, self.stream.clone()));
+        // Wait also after a failure: the caller's borrows end here.
+        let finished = self.stream.synchronize();
+        submitted.and(finished).and_then(|()| self.inner.async_error())
+    }
+
+    /// Every rank's `recv` becomes the reduction of all ranks' `send`; both have the same length on every rank
+    /// (`ncclAllReduce`).
+    ///
+    /// ```
+    /// use oxccl::{Communicator, ReduceOp};
+    /// let comms = Communicator::init_all(4)?;
+    /// std::thread::scope(|threads| {
+    ///     for comm in comms {
+    ///         threads.spawn(move || {
+    ///             let send = [comm.rank() as f32, 1.0];
+    ///             let mut recv = [0.0; 2];
+    ///             comm.all_reduce(&send, &mut recv, ReduceOp::Sum).unwrap();
+    ///             assert_eq!(recv, [6.0, 4.0]);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), oxccl::Error>(())
+    /// ```
+    pub fn all_reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<()> {
+        self.run(call::all_reduce(self.place(), send.into(), recv.into(), op))
+    }
+
+    /// As [`Communicator::all_reduce`] with input and output in `buf`.
+    pub fn all_reduce_in_place<T: Element>(&self, buf: &mut [T], op: ReduceOp) -> Result<()> {
+        let buf = call::Lent::from(buf);
+        self.run(call::all_reduce(self.place(), buf.shared(), buf, op))
+    }
+
+    /// The root's `buf` is copied into every rank's `buf`; all have the same length (`ncclBroadcast`, in place).
+    ///
+    /// ```
+    /// # use oxccl::{Communicator, group};
+    /// let comms = Communicator::init_all(2)?;
+    /// let (mut a, mut b) = ([7_u8; 3], [0_u8; 3]);
+    /// group(|g| {
+    ///     g.broadcast(&comms[0], &mut a, 0)?;
+    ///     g.broadcast(&comms[1], &mut b, 0)
+    /// })?;
+    /// assert_eq!(b, [7; 3]);
+    /// # Ok::<(), oxccl::Error>(())
+    /// ```
+    pub fn broadcast<T: Element>(&self, buf: &mut [T], root: usize) -> Result<()> {
+        self.run(call::broadcast(self.place(), buf.into(), root))
+    }
+
+    /// The root's `recv` becomes the reduction of all ranks' `send`; both have the same length. On other ranks `recv`
+    /// is not used and may be empty (`ncclReduce`).
+    pub fn reduce<T: Element>(&self, send: &[T], recv: &mut [T], op: ReduceOp, root: usize) -> Result<()> {
+        self.run(call::reduce(self.place(), send.into(), recv.into(), op, root))
+    }
+
+    /// Rank `i`'s `recv` becomes block `i` of the reduction of all ranks' `send`; `send` has `ranks` blocks of the
+    /// length of `recv` (`ncclReduceScatter`).
+    pub fn reduce_scatter<T: Element>(&self, send: &[T], recv: &mut [T], op: ReduceOp) -> Result<()> {
+        self.run(call::reduce_scatter(self.place(), send.into(), recv.into(), op))
+    }
+
+    /// Block `i` of every rank's `recv` becomes rank `i`'s `send`; `recv` has `ranks` blocks of the length of `send`
+    /// (`ncclAllGather`).
+    pub fn all_gather<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(call::all_gather(self.place(), send.into(), recv.into()))
+    }
+
+    /// Block `i` of the root's `recv` becomes rank `i`'s `send`. On other ranks `recv` is not used and may be empty
+    /// (`ncclGather`).
+    pub fn gather<T: Element>(&self, send: &[T], recv: &mut [T], root: usize) -> Result<()> {
+        self.run(call::gather(self.place(), send.into(), recv.into(), root))
+    }
+
+    /// Rank `i`'s `recv` becomes block `i` of the root's `send`. On other ranks `send` is not used and may be empty
+    /// (`ncclScatter`).
+    pub fn scatter<T: Element>(&self, send: &[T], recv: &mut [T], root: usize) -> Result<()> {
+        self.run(call::scatter(self.place(), send.into(), recv.into(), root))
+    }
+
+    /// Block `j` of rank `i`'s `recv` becomes block `i` of rank `j`'s `send`; both buffers have `ranks` blocks of
+    /// equal length (`ncclAlltoAll`).
+    pub fn all_to_all<T: Element>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
+        self.run(call::all_to_all(self.place(), send.into(), recv.into()))
+    }
+
+    /// As [`Communicator::all_to_all`] with blocks of different lengths, one after another: `send_counts[j]` elements
+    /// go to rank `j`, `recv_counts[j]` come from it. The counts of the two sides must agree.
+    pub fn all_to_all_v<T: Element>(
+        &self,
+        send: &[T],
+        send_counts: &[usize],
+        recv: &mut [T],
+        recv_counts: &[usize],
+    ) -> Result<()> {
+        self.run(call::all_to_all_v(self.place(), send.into(), send_counts, recv.into(), recv_counts))
+    }
+
+    /// Sends `data` to rank `to`, which calls [`Communicator::recv`] with the same length (`ncclSend`). Returns when
+    /// `data` may be reused; the receiver must come, so two ranks that both send first wait for each other: use
+    /// [`Communicator::send_recv`].
+    pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
+        self.run(call::send(self.place(), data.into(), to))
+    }
+
+    /// Receives `data` from rank `from` (`ncclRecv`).
+    pub fn recv<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
+        self.run(call::recv(self.place(), data.into(), from))
+    }
+
+    /// Sends to one rank and receives from another (or the same) at once (`ncclSend` and `ncclRecv` in a group).
+    ///
+    /// ```
+    /// # use oxccl::Communicator;
+    /// let comms = Communicator::init_all(3)?;
+    /// std::thread::scope(|threads| {
+    ///     for comm in comms {
+    ///         threads.spawn(move || {
+    ///             let (me, n) = (comm.rank(), comm.ranks());
+    ///             let mut left = [0_u64];
+    ///             comm.send_recv(&[me as u64], (me + 1) % n, &mut left, (me + n - 1) % n).unwrap();
+    ///             assert_eq!(left[0] as usize, (me + n - 1) % n);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), oxccl::Error>(())
+    /// ```
+    pub fn send_recv<T: Element>(&self, send: &[T], to: usize, recv: &mut [T], from: usize) -> Result<()> {
+        crate::group(|g| {
+            g.send(self, send, to)?;
+            g.recv(self, recv, from)
+        })
+    }
+
+    /// Returns when every rank has called it.
+    pub fn barrier(&self) -> Result<()> {
+        self.all_reduce_in_place(&mut [0_u8], ReduceOp::Max)
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // A failure has been logged where it was found; there is nobody to tell here.
+        let _ = if std::thread::panicking() { self.inner.abort() } else { self.inner.destroy() };
+    }
+}
+
+impl std::fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Communicator(rank {} of {}, device {})", self.rank(), self.ranks(), self.device())
+    }
+}
+
+/// Aborts a communicator from any thread: calls that wait in it end with an error (`ncclCommAbort`).
+#[derive(Clone)]
+pub struct AbortHandle(Arc<Inner>);
+
+impl AbortHandle {
+    /// Aborts. The communicator is of no use afterwards.
+    pub fn abort(&self) -> Result<()> {
+        self.0.abort()
+    }
+}
+
+fn default_device(rank: usize) -> usize {
+    rank % device::count().max(1)
+}
+
+fn join(ranks: usize, id: UniqueId, rank: usize, device: usize, config: &Config) -> Result<Communicator> {
+    let number = |n: usize, what: &str| {
+        i32::try_from(n).map_err(|_| Error::argument(format!("Communicator::init: {what} {n} is beyond {}", i32::MAX)))
+    };
+    if rank >= ranks {
+        return Err(Error::argument(format!(
+            "Communicator::init: rank {rank} is not below the number of ranks {ranks}"
+        )));
+    }
+    let (ranks, rank) = (number(ranks, "the number of ranks")?, number(rank, "the rank")?);
+    let config = CommConfig { name: config.name.clone(), ..CommConfig::default() };
+    wrap(Inner::init_rank(ranks, id.to_runtime()?, rank, device, config, "Communicator::init")?)
+}
+
+fn wrap(inner: Arc<Inner>) -> Result<Communicator> {
+    let stream = Stream::on(inner.device())?.0;
+    Ok(Communicator { inner, stream, one_thread_at_a_time: PhantomData })
+}

@@ -1,0 +1,255 @@
+//! `install --prefix DIR`: libraries, headers, pkg-config files and tools, laid out as programs expect them; and the
+//! check that C programs build and run against such a prefix.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::program::{Program, exists};
+
+/// The version of the C interface.
+const ABI: &str = "2.29.7";
+
+/// A shared library: cargo's file, the name it is loaded by, the full name and the name it is linked by.
+struct Library {
+    package: &'static str,
+    built: &'static str,
+    soname: &'static str,
+    full: String,
+    link: &'static str,
+    description: &'static str,
+}
+
+fn libraries() -> [Library; 2] {
+    [
+        Library {
+            package: "nccl",
+            built: "libnccl.so",
+            soname: "libnccl.so.2",
+            full: format!("libnccl.so.{ABI}"),
+            link: "libnccl.so",
+            description: "oxccl with the C interface of NCCL",
+        },
+        Library {
+            package: "rccl",
+            built: "librccl.so",
+            soname: "librccl.so.1",
+            full: "librccl.so.1.0".to_owned(),
+            link: "librccl.so",
+            description: "oxccl with the C interface of RCCL",
+        },
+    ]
+}
+
+/// Headers that programs include; others beside them are installed too.
+const HEADERS: &[&str] = &["nccl.h", "rccl/rccl.h", "oxccl.h"];
+
+/// Names under which the tool behaves as `oxccl perf NAME`.
+const PERF: &[&str] = &[
+    "all_reduce",
+    "all_gather",
+    "alltoall",
+    "alltoallv",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "sendrecv",
+];
+
+/// Builds for release and lays out `prefix`.
+pub fn run(prefix: &Path) -> Result<()> {
+    build()?;
+    let prefix = std::path::absolute(prefix)?;
+    let built = target().join("release");
+    for folder in ["bin", "lib/pkgconfig", "include/rccl"] {
+        let folder = prefix.join(folder);
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    for library in libraries() {
+        let lib = prefix.join("lib");
+        copy(&built.join(library.built), &lib.join(&library.full))?;
+        strip(&lib.join(&library.full))?;
+        link(&library.full, &lib.join(library.soname))?;
+        link(library.soname, &lib.join(library.link))?;
+        pkg_config(&prefix, library.package, library.description, library.package)?;
+        say(&lib.join(&library.full))?;
+    }
+    pkg_config(&prefix, "oxccl", "oxccl: collective communication on host devices (oxccl.h)", "nccl")?;
+    headers(&crate::root().join("crates/capi/include"), &prefix.join("include"))?;
+    copy(&built.join("oxccl"), &prefix.join("bin/oxccl"))?;
+    strip(&prefix.join("bin/oxccl"))?;
+    say(&prefix.join("bin/oxccl"))?;
+    for name in PERF {
+        link("oxccl", &prefix.join(format!("bin/{name}_perf")))?;
+    }
+    println!("{} links to bin/oxccl: {}_perf", PERF.len(), PERF.join("_perf, "));
+    println!("installed under {}", prefix.display());
+    Ok(())
+}
+
+fn build() -> Result<()> {
+    Program::new("cargo build --release --locked -p oxccl-nccl -p oxccl-rccl -p oxccl-cli", Duration::from_secs(1800))
+        .run()
+}
+
+/// The folder of cargo's outputs.
+fn target() -> PathBuf {
+    let root = crate::root();
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+/// Copies by way of a new file, so that a program that runs from the old one is not disturbed.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let mut new = to.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    fs::copy(from, &new).with_context(|| format!("cannot copy {} to {}", from.display(), new.display()))?;
+    fs::rename(&new, to).with_context(|| format!("cannot replace {}", to.display()))
+}
+
+/// Copies the headers of `from` and of the folders in it.
+fn headers(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            headers(&from, &to)?;
+        } else {
+            copy(&from, &to)?;
+            say(&to)?;
+        }
+    }
+    Ok(())
+}
+
+fn link(target: &str, at: &Path) -> Result<()> {
+    if at.symlink_metadata().is_ok() {
+        fs::remove_file(at).with_context(|| format!("cannot replace {}", at.display()))?;
+    }
+    symlink(target, at).with_context(|| format!("cannot make the link {}", at.display()))
+}
+
+fn strip(file: &Path) -> Result<()> {
+    if !exists("strip") {
+        println!("strip is not installed; {} keeps its symbols", file.display());
+        return Ok(());
+    }
+    Program::new("strip --strip-unneeded", Duration::from_secs(60)).arg(file).run()
+}
+
+fn pkg_config(prefix: &Path, name: &str, description: &str, library: &str) -> Result<()> {
+    let text = format!(
+        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: {name}\nDescription: {description}\n\
+         Version: {ABI}\nLibs: -L${{libdir}} -l{library}\nCflags: -I${{includedir}}\n",
+        prefix.display()
+    );
+    let file = prefix.join(format!("lib/pkgconfig/{name}.pc"));
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+fn say(file: &Path) -> Result<()> {
+    let size = fs::metadata(file)?.len();
+    println!("{:9.1} kB  {}", size as f64 / 1000.0, file.display());
+    Ok(())
+}
+
+/// Builds every program of `examples/c` against each library of `prefix` and runs it; checks that each header stands
+/// alone in C and C++.
+pub fn check(prefix: &Path) -> Result<()> {
+    let work = target().join("c-check");
+    fs::create_dir_all(&work)?;
+    for header in HEADERS {
+        header_stands_alone(prefix, &work, header)?;
+    }
+    let folder = crate::root().join("examples/c");
+    let mut programs: Vec<PathBuf> = fs::read_dir(&folder)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    programs.retain(|p| p.extension().is_some_and(|e| e == "c"));
+    programs.sort();
+    ensure!(!programs.is_empty(), "no programs in {}", folder.display());
+    for library in libraries() {
+        loads_by(&prefix.join("lib").join(&library.full), library.soname)?;
+        for source in &programs {
+            let name = source.file_stem().unwrap_or_default().display();
+            let program = work.join(format!("{name}-{}", library.package));
+            compile(prefix, source, &program, library.package)?;
+            Program::new("", Duration::from_secs(60)).arg(&program).run()?;
+        }
+    }
+    println!("{} C programs run with each of 2 libraries", programs.len());
+    Ok(())
+}
+
+fn compile(prefix: &Path, source: &Path, program: &Path, library: &str) -> Result<()> {
+    Program::new("cc -std=c11 -O2 -Wall -Wextra -Werror -pthread", Duration::from_secs(60))
+        .arg(format!("-I{}", prefix.join("include").display()))
+        .arg(source)
+        .arg("-o")
+        .arg(program)
+        .arg(format!("-L{}", prefix.join("lib").display()))
+        .arg(format!("-l{library}"))
+        .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
+        .run()
+}
+
+fn header_stands_alone(prefix: &Path, work: &Path, header: &str) -> Result<()> {
+    let mut compilers = vec![("cc -std=c99", "c")];
+    if exists("c++") {
+        compilers.push(("c++ -std=c++11", "cc"));
+    }
+    for (compiler, ending) in compilers {
+        let source = work.join(format!("header.{ending}"));
+        fs::write(&source, format!("#include <{header}>\nint main(void) {{ return 0; }}\n"))?;
+        Program::new(&format!("{compiler} -Wall -Wextra -Werror -pedantic -fsyntax-only"), Duration::from_secs(60))
+            .arg(format!("-I{}", prefix.join("include").display()))
+            .arg(&source)
+            .run()?;
+    }
+    Ok(())
+}
+
+/// The library names itself as programs look for it.
+fn loads_by(file: &Path, soname: &str) -> Result<()> {
+    let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let name = [soname.as_bytes(), b"\0"].concat();
+    if bytes.windows(name.len()).any(|w| w == name) {
+        return Ok(());
+    }
+    bail!(
+        "{} does not name itself {soname}; programs that were linked with the original would not find it",
+        file.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_replaced_and_pkg_config_names_the_prefix() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = folder.path().join("libx.so");
+        link("a", &at).expect("new link");
+        link("b", &at).expect("replaced link");
+        assert_eq!(fs::read_link(&at).expect("a link"), Path::new("b"));
+        fs::create_dir_all(folder.path().join("lib/pkgconfig")).expect("folders");
+        pkg_config(folder.path(), "nccl", "words", "nccl").expect("written");
+        let text = fs::read_to_string(folder.path().join("lib/pkgconfig/nccl.pc")).expect("readable");
+        assert!(text.starts_with(&format!("prefix={}\n", folder.path().display())), "{text}");
+        assert!(text.contains("Libs: -L${libdir} -lnccl\n"), "{text}");
+    }
+
+    #[test]
+    fn a_library_with_another_name_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("lib");
+        fs::write(&file, b"..libnccl.so.2\0..").expect("written");
+        assert!(loads_by(&file, "libnccl.so.2").is_ok());
+        assert!(loads_by(&file, "librccl.so.1").is_err());
+    }
+}
