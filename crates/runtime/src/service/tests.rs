@@ -1,1 +1,113 @@
+//! The service against friends and strangers.
 
+use std::io::{Read, Write};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::*;
+use oxccl_sys::SharedMemory;
+
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn service() -> Arc<Service> {
+    // Whichever test of this process came first has chosen the log.
+    Service::get(&ServiceConfig { ifname: None, family: None, log: |_, t| locked(&SAID).push(t.into()) }).unwrap()
+}
+
+fn key(n: u8) -> CommKey {
+    CommKey::new([n; 32])
+}
+
+static NO_ABORT: AtomicBool = AtomicBool::new(false);
+
+fn limits() -> Limits<'static> {
+    Limits { deadline: Deadline::after(Duration::from_secs(20)), abort: &NO_ABORT }
+}
+
+#[test]
+fn one_service_per_process() {
+    assert!(Arc::ptr_eq(&service(), &service()));
+}
+
+#[test]
+fn descriptors_go_to_who_knows_the_key() {
+    let service = service();
+    let hash = 0xa1;
+    service.register_key(hash, &key(1));
+    service.register_key(hash, &key(1));
+    let memory = SharedMemory::create("t", 4096).unwrap();
+    memory.write(0, b"hello");
+    service.publish(77, memory.fd().try_clone_to_owned().unwrap());
+    let get = |hash, k, segment| fetch(service.address(), hash, &key(k), segment, &limits());
+    let mut out = [0; 5];
+    SharedMemory::from_fd(get(hash, 1, 77).unwrap()).unwrap().read(0, &mut out);
+    assert_eq!(&out, b"hello");
+    assert!(oxccl_sys::process::alive(&get(hash, 1, SELF_SEGMENT).unwrap()));
+    assert!(get(hash, 2, 77).unwrap_err().text.contains("secret"));
+    assert!(get(hash + 1, 1, 77).unwrap_err().text.contains("does not know this communicator"));
+    assert!(get(hash, 1, 78).unwrap_err().text.contains("does not publish"));
+    service.withdraw(77);
+    assert!(get(hash, 1, 77).is_err());
+    service.forget_key(hash);
+    assert!(get(hash, 1, SELF_SEGMENT).is_ok(), "one registration is left");
+    service.forget_key(hash);
+    assert!(get(hash, 1, SELF_SEGMENT).is_err());
+    let nobody = ProcessAddress { uuid: [3; 16] };
+    assert!(fetch(&nobody, hash, &key(1), 77, &limits()).is_err());
+}
+
+#[test]
+fn strangers_are_refused_and_friends_served_meanwhile() {
+    let service = service();
+    let (hash, k) = (0xb2, key(5));
+    let inbox = service.expect(hash, &k, 4);
+    assert!(inbox.poll().is_none());
+    let begin = Instant::now();
+    // Silent ones, more than the service keeps, and one that speaks something else.
+    let silent: Vec<_> = (0..600).map(|_| TcpStream::connect(service.tcp()[0]).unwrap()).collect();
+    let mut garbage = TcpStream::connect(service.tcp()[0]).unwrap();
+    garbage.write_all(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n and more of it, beyond 64 bytes").unwrap();
+    garbage.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(!matches!(garbage.read(&mut [0]), Ok(n) if n > 0));
+    let route = Route { comm_hash: hash, from: 2, to: 4, purpose: 1 };
+    let _stream = dial(service.tcp(), &k, route, &limits()).unwrap();
+    assert_eq!(inbox.wait(&limits()).unwrap().from, 2);
+    assert!(begin.elapsed() < HANDSHAKE_TIME, "nobody waited for the silent: {:?}", begin.elapsed());
+    let wrong = dial(service.tcp(), &key(6), route, &limits()).unwrap_err();
+    assert!(wrong.text.contains("secret") && wrong.text.contains("rank 4"), "{wrong}");
+    assert!(dial(service.tcp(), &k, Route { to: 5, ..route }, &limits()).is_err(), "rank 5 is not here");
+    // The silent ones are dropped in the end: their reads come back.
+    let mut last = silent.last().unwrap();
+    last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(!matches!(last.read(&mut [0]), Ok(n) if n > 0));
+    drop(inbox);
+    assert!(dial(service.tcp(), &k, route, &limits()).is_err(), "after the inbox is dropped");
+}
+
+#[test]
+fn waits_hear_abort_and_deadline() {
+    let service = service();
+    let inbox = service.expect(0xc3, &key(7), 0);
+    let short = Limits { deadline: Deadline::after(Duration::from_millis(30)), abort: &NO_ABORT };
+    assert!(inbox.wait(&short).unwrap_err().text.contains("timed out"));
+    let abort = AtomicBool::new(true);
+    assert!(inbox.wait(&Limits { abort: &abort, ..limits() }).unwrap_err().text.contains("aborted"));
+}
+
+#[test]
+fn a_dropped_watch_is_silent() {
+    let service = service();
+    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let (tell, hear) = std::sync::mpsc::channel();
+    let open = || oxccl_sys::process::pidfd_open(child.id()).unwrap();
+    let watch = |name: &'static str| {
+        let tell = Mutex::new(tell.clone());
+        service.watch(open(), Box::new(move || locked(&tell).send(name).unwrap())).unwrap()
+    };
+    let _kept = watch("kept");
+    drop(watch("dropped"));
+    child.kill().unwrap();
+    assert_eq!(hear.recv_timeout(Duration::from_secs(20)).unwrap(), "kept");
+    assert!(hear.recv_timeout(Duration::from_millis(20)).is_err(), "once, and not the dropped one");
+    child.wait().unwrap();
+}
