@@ -232,3 +232,74 @@ fn create(bytes: usize) -> std::io::Result<Arc<SharedMemory>> {
     let bytes = bytes.max(NONCE).checked_next_multiple_of(page).ok_or(std::io::ErrorKind::OutOfMemory)?;
     SharedMemory::create("oxccl", bytes).map(Arc::new)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::PeerInfo;
+    use crate::service::ServiceConfig;
+    use oxccl_sys::Deadline;
+    use oxccl_sys::sync::AtomicBool;
+
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    /// Equal hints do not make a clique: only the right number out of the memory does.
+    #[test]
+    fn membership_is_proved() {
+        let service = Service::get(&ServiceConfig { ifname: None, family: None, log: |_, _| {} }).unwrap();
+        let (key, abort) = (CommKey::new([4; 32]), AtomicBool::new(false));
+        let limits = Limits { deadline: Deadline::after(std::time::Duration::from_secs(20)), abort: &abort };
+        let info = |_| {
+            let process = service.address().clone();
+            let peer = PeerInfo { host: "h".into(), pid: 1, process, tcp: Vec::new(), payload: Vec::new() };
+            Info { peer, hint: hint(true, 0) }
+        };
+        let infos: Vec<Info> = (0..4).map(info).collect();
+        let bytes: SegmentBytes = Box::new(|n| 100 * n);
+        let maker = |rank| Maker::new(&service, 0xd4, &key, limits, group(&infos, rank));
+        let mut makers: Vec<_> = (0..4).map(maker).collect();
+        let made: Vec<_> = (0..4).map(|r| makers[r].make(r, &bytes)).collect();
+        let mut proofs: Vec<_> = (0..4).map(|r| makers[r].prove(r, &made, &infos)).collect();
+        proofs[1] = [&[NO], &b"seccomp"[..]].concat();
+        proofs[3][7] ^= 1;
+        let log: LogFn = |_, text| locked(&SAID).push(text.into());
+        let mut conclude = |r: usize| makers[r].conclude(r, &infos, &made, &proofs, &bytes, log).unwrap();
+        let all: Vec<Sharing> = (0..4).map(&mut conclude).collect();
+        let cliques: Vec<_> = all.iter().map(|s| s.clique.clone()).collect();
+        assert_eq!(cliques, [vec![0, 2], vec![1], vec![0, 2], vec![3]]);
+        assert!(all.iter().all(|s| s.clique_of == [0, 1, 0, 3]));
+        assert!(Arc::ptr_eq(&all[0].segment, &all[2].segment) && !Arc::ptr_eq(&all[0].segment, &all[3].segment));
+        assert!(
+            locked(&SAID)[0].contains("rank 1 does not share memory with rank 0")
+                && locked(&SAID)[0].contains("seccomp")
+        );
+        let mut zeros = [1; NONCE];
+        all[2].segment.read(0, &mut zeros);
+        assert_eq!(zeros, [0; NONCE], "the proof is gone");
+    }
+
+    /// A leader that could not make memory leaves everyone alone, and the job goes on.
+    #[test]
+    fn a_leader_without_memory_leaves_everyone_alone() {
+        let service = Service::get(&ServiceConfig { ifname: None, family: None, log: |_, _| {} }).unwrap();
+        let (key, abort) = (CommKey::new([4; 32]), AtomicBool::new(false));
+        let limits = Limits { deadline: Deadline::NEVER, abort: &abort };
+        let mut maker = Maker::new(&service, 0xd5, &key, limits, vec![0, 1]);
+        let bytes: SegmentBytes = Box::new(|n| if n > 1 { usize::MAX } else { 10 });
+        let made = maker.make(0, &bytes);
+        assert_eq!(made[0], NO);
+        let peer = PeerInfo {
+            host: "h".into(),
+            pid: 1,
+            process: service.address().clone(),
+            tcp: Vec::new(),
+            payload: Vec::new(),
+        };
+        let infos = [Info { peer: peer.clone(), hint: vec![1] }, Info { peer, hint: vec![1] }];
+        let proof = maker.prove(0, &[made.clone(), Vec::new()], &infos);
+        let proofs = [proof.clone(), proof];
+        let sharing = maker.conclude(0, &infos, &[made, Vec::new()], &proofs, &bytes, |_, _| {}).unwrap();
+        assert_eq!(sharing.clique, [0]);
+        assert_eq!(sharing.clique_of, [0, 1]);
+    }
+}
