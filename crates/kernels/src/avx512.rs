@@ -249,7 +249,7 @@ impl Bf16 {
     unsafe fn encode(v: [__m512; 2]) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
-            let [even, odd] = v.map(|x| _mm512_castps_si512(x));
+            let (even, odd) = (_mm512_castps_si512(v[0]), _mm512_castps_si512(v[1]));
             let high = _mm512_mask_blend_epi16(ODD, _mm512_srli_epi32(even, 16), odd);
             let low = _mm512_mask_blend_epi16(ODD, even, _mm512_slli_epi32(odd, 16));
             // Up if what is cut off is more than a half, or a half and the last bit kept is odd: with that bit in the

@@ -147,24 +147,51 @@ impl<F: Format> Fp8<F> {
         // SAFETY: the caller's promise.
         unsafe {
             let upper = _mm512_set1_epi16(0xff00_u16 as i16);
-            let halves = |mut lane: __m512i, nan: __m512i| {
-                if !F::IS_BINARY16 {
-                    // The arithmetic shift doubles the sign into the exponent's first bit, which the mask clears.
-                    lane = _mm512_and_si512(_mm512_srai_epi16(lane, 1), _mm512_set1_epi16(0xbf80_u16 as i16));
-                }
-                let lane = _mm512_or_si512(lane, nan);
-                let low = _mm512_cvtph_ps(_mm512_castsi512_si256(lane));
-                let high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(lane));
-                if F::IS_BINARY16 {
-                    return (low, high);
-                }
-                let scale = _mm512_set1_ps(256.0);
-                (_mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale))
-            };
-            let (even_low, even_high) = halves(_mm512_slli_epi16(raw, 8), _mm512_slli_epi16(nan, 8));
+            let [even_low, even_high] = Self::to_f32(_mm512_slli_epi16(raw, 8), _mm512_slli_epi16(nan, 8));
             let odd = if F::IS_BINARY16 { _mm512_and_si512(raw, upper) } else { raw };
-            let (odd_low, odd_high) = halves(odd, _mm512_and_si512(nan, upper));
+            let [odd_low, odd_high] = Self::to_f32(odd, _mm512_and_si512(nan, upper));
             [even_low, even_high, odd_low, odd_high]
+        }
+    }
+
+    /// The 32 elements in the upper bytes of the 16-bit lanes. (Not a closure, here and below: closures are not inlined
+    /// before the instructions in them would have to be, and each would become a call.)
+    ///
+    /// # Safety
+    /// The level's features are there.
+    #[inline(always)]
+    unsafe fn to_f32(mut lane: __m512i, nan: __m512i) -> [__m512; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !F::IS_BINARY16 {
+                // The arithmetic shift doubles the sign into the exponent's first bit, which the mask clears.
+                lane = _mm512_and_si512(_mm512_srai_epi16(lane, 1), _mm512_set1_epi16(0xbf80_u16 as i16));
+            }
+            let lane = _mm512_or_si512(lane, nan);
+            let low = _mm512_cvtph_ps(_mm512_castsi512_si256(lane));
+            let high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(lane));
+            if F::IS_BINARY16 {
+                return [low, high];
+            }
+            let scale = _mm512_set1_ps(256.0);
+            [_mm512_mul_ps(low, scale), _mm512_mul_ps(high, scale)]
+        }
+    }
+
+    /// The rounded mantissa in the lowest bits of an f32 whose exponent and sign tell the element's.
+    ///
+    /// # Safety
+    /// The level's features are there.
+    #[inline(always)]
+    unsafe fn round(x: __m512) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // The lesser magnitude, the sign of the first operand; below, the greater.
+            let clamped = _mm512_range_ps::<0b0010>(x, _mm512_set1_ps(F::MAX));
+            let power = _mm512_and_ps(clamped, _mm512_castsi512_ps(_mm512_set1_epi32(0xff80_0000_u32 as i32)));
+            let power = _mm512_range_ps::<0b0011>(power, _mm512_set1_ps(F::MIN_NORMAL));
+            let magic = _mm512_add_epi32(_mm512_castps_si512(power), _mm512_set1_epi32(F::MAGIC as i32));
+            _mm512_castps_si512(_mm512_add_ps(clamped, _mm512_castsi512_ps(magic)))
         }
     }
 
@@ -176,15 +203,7 @@ impl<F: Format> Fp8<F> {
     unsafe fn codes(a: __m512, b: __m512) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
-            let rounded = |x: __m512| {
-                // The lesser magnitude, the sign of the first operand; below, the greater.
-                let clamped = _mm512_range_ps::<0b0010>(x, _mm512_set1_ps(F::MAX));
-                let power = _mm512_and_ps(clamped, _mm512_castsi512_ps(_mm512_set1_epi32(0xff80_0000_u32 as i32)));
-                let power = _mm512_range_ps::<0b0011>(power, _mm512_set1_ps(F::MIN_NORMAL));
-                let magic = _mm512_add_epi32(_mm512_castps_si512(power), _mm512_set1_epi32(F::MAGIC as i32));
-                _mm512_castps_si512(_mm512_add_ps(clamped, _mm512_castsi512_ps(magic)))
-            };
-            let (a, b) = (rounded(a), rounded(b));
+            let (a, b) = (Self::round(a), Self::round(b));
             let upper = upper_halves(a, b);
             let exponent = if F::MANTISSA == 3 { _mm512_srli_epi16(upper, 4) } else { _mm512_srli_epi16(upper, 5) };
             let code = _mm512_add_epi16(lower_halves(a, b), exponent);
@@ -225,6 +244,7 @@ impl<F: Format> Lanes for Fp8<F> {
     type V = V;
     const N: usize = 64;
     const SIZE: usize = 1;
+    const IS_WIDE: bool = true;
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> V {

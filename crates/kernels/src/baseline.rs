@@ -117,9 +117,31 @@ floating! {
 pub(crate) struct Array<E, const N: usize>(PhantomData<E>);
 
 impl<E: Element, const N: usize> Array<E, N> {
+    // Loops, because `array::map` and its like stay calls in which the target's features are off.
     #[inline(always)]
-    fn zip(a: [E::Acc; N], b: [E::Acc; N], op: impl Fn(E::Acc, E::Acc) -> E::Acc) -> [E::Acc; N] {
-        std::array::from_fn(|i| op(a[i], b[i]))
+    fn decode(raw: [E::Raw; N]) -> [E::Acc; N] {
+        let mut acc = [E::splat(0.0); N];
+        for (a, r) in acc.iter_mut().zip(raw) {
+            *a = E::decode(r);
+        }
+        acc
+    }
+
+    #[inline(always)]
+    fn encode(acc: [E::Acc; N]) -> [E::Raw; N] {
+        let mut raw = [E::Raw::default(); N];
+        for (r, a) in raw.iter_mut().zip(acc) {
+            *r = E::encode(a);
+        }
+        raw
+    }
+
+    #[inline(always)]
+    fn zip(mut a: [E::Acc; N], b: [E::Acc; N], op: impl Fn(E::Acc, E::Acc) -> E::Acc) -> [E::Acc; N] {
+        for (a, b) in a.iter_mut().zip(b) {
+            *a = op(*a, b);
+        }
+        a
     }
 }
 
@@ -131,7 +153,7 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {
         // SAFETY: the caller's promise; any bytes are a value of every `Raw`.
-        unsafe { p.cast::<[E::Raw; N]>().read_unaligned() }.map(E::decode)
+        Self::decode(unsafe { p.cast::<[E::Raw; N]>().read_unaligned() })
     }
 
     #[inline(always)]
@@ -141,18 +163,18 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
             // SAFETY: the caller's promise; `i < n`.
             *r = unsafe { p.cast::<E::Raw>().add(i).read_unaligned() };
         }
-        raw.map(E::decode)
+        Self::decode(raw)
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut u8, v: Self::V) {
         // SAFETY: the caller's promise.
-        unsafe { p.cast::<[E::Raw; N]>().write_unaligned(v.map(E::encode)) }
+        unsafe { p.cast::<[E::Raw; N]>().write_unaligned(Self::encode(v)) }
     }
 
     #[inline(always)]
     unsafe fn store_part(p: *mut u8, v: Self::V, n: usize) {
-        for (i, raw) in v.map(E::encode).into_iter().enumerate().take(n) {
+        for (i, raw) in Self::encode(v).into_iter().enumerate().take(n) {
             // SAFETY: the caller's promise; `i < n`.
             unsafe { p.cast::<E::Raw>().add(i).write_unaligned(raw) }
         }

@@ -12,6 +12,8 @@ pub(crate) trait Lanes {
     const N: usize;
     /// Bytes per element in memory.
     const SIZE: usize;
+    /// Whether a `V` is more than one step's worth of registers, so that several at a time would not fit.
+    const IS_WIDE: bool = false;
 
     /// # Safety
     /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
@@ -116,6 +118,16 @@ unsafe fn block<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], at
     }
 }
 
+/// One step or, if `n < N`, a part of one.
+///
+/// # Safety
+/// `p` is readable for `min(n, N)` elements.
+#[inline(always)]
+unsafe fn load_upto<L: Lanes>(p: *const u8, n: usize) -> L::V {
+    // SAFETY: the caller's promise.
+    unsafe { if n < L::N { L::load_part(p, n) } else { L::load(p) } }
+}
+
 /// What does not fill a block: whole steps, then the elements that remain.
 ///
 /// # Safety
@@ -133,12 +145,9 @@ unsafe fn remainder<L: Lanes, const OP: u8>(
         let at = from * L::SIZE;
         // SAFETY: the caller's promise; only `n` elements are touched when fewer than `N` remain.
         unsafe {
-            let load = |p: *const u8| {
-                if n < L::N { L::load_part(p.add(at), n) } else { L::load(p.add(at)) }
-            };
-            let mut acc = load(*srcs.get_unchecked(0));
+            let mut acc = load_upto::<L>(srcs.get_unchecked(0).add(at), n);
             for src in srcs.get_unchecked(1..) {
-                acc = combine::<L, OP>(acc, load(*src));
+                acc = combine::<L, OP>(acc, load_upto::<L>(src.add(at), n));
             }
             if let Some(x) = factor {
                 acc = L::prod(acc, L::splat(x));
@@ -162,7 +171,7 @@ unsafe fn run<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], coun
     let mut from = 0;
     // SAFETY: the caller's promise; the block ends at or before `count`.
     unsafe {
-        while from + UNROLL * L::N <= count {
+        while !L::IS_WIDE && from + UNROLL * L::N <= count {
             block::<L, OP>(dsts, srcs, from * L::SIZE, factor);
             from += UNROLL * L::N;
         }
