@@ -152,7 +152,7 @@ fn log_settings(c: &ncclConfig_t) {
     let limits = [("minCTAs", c.minCTAs), ("maxCTAs", c.maxCTAs), ("trafficClass", c.trafficClass)];
     let settings = ranges(c).into_iter().map(|(name, value, ..)| (name, value)).chain(limits);
     for (name, value) in settings.filter(|(_, value)| *value != UNDEF) {
-        log::info(log::Subsys::Env, &format!("Comm config {name} set to {value}"));
+        log::info(log::Subsys::ENV, &format!("Comm config {name} set to {value}"));
     }
 }
 
