@@ -250,14 +250,9 @@ fn refused(op: &str, comm: ncclComm_t) -> Failure {
     corrupted(op, comm)
 }
 
-/// Ends a handle: `body` destroys or aborts the communicator while no new call can enter it. If `body` fails and
-/// `keep` allows it for that failure, the handle is usable again.
-pub(crate) fn retire(
-    op: &str,
-    comm: ncclComm_t,
-    body: impl FnOnce(&Communicator) -> Outcome,
-    keep: impl FnOnce(&Failure) -> bool,
-) -> Outcome {
+/// Ends a handle: `body` destroys or aborts the communicator while no new call can enter it. Whatever `body` says, the
+/// handle is not usable afterwards.
+pub(crate) fn retire(op: &str, comm: ncclComm_t, body: impl FnOnce(&Communicator) -> Outcome) -> Outcome {
     let in_use = check_known(op, comm)?;
     let handle = in_use.comm;
     // SYNC: handle-retire. Of two threads that destroy the same handle, one wins here.
@@ -265,12 +260,6 @@ pub(crate) fn retire(
         return Err(refused(op, comm));
     }
     let outcome = body(&in_use);
-    if let Err(failure) = &outcome
-        && keep(failure)
-    {
-        handle.head.store(LIVE, SeqCst);
-        return outcome;
-    }
     handle.tail.store(DEAD, SeqCst);
     drop(in_use);
     with_registry(|registry| registry.retired.push_back(comm as usize));
@@ -288,7 +277,7 @@ mod tests {
     }
 
     fn end(comm: ncclComm_t) -> Outcome {
-        retire("Test", comm, |c| Ok(c.destroy()?), |_| false)
+        retire("Test", comm, |c| Ok(c.destroy()?))
     }
 
     #[test]
@@ -301,11 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_destroy_keeps_the_handle() {
+    fn a_failed_destroy_ends_the_handle_all_the_same() {
         let comm = make();
-        assert!(retire("Test", comm, |_| Err(Failure::argument("no")), |_| true).is_err());
-        assert!(check("Test", comm).is_ok());
-        end(comm).unwrap();
+        assert!(retire("Test", comm, |_| Err(Failure::argument("no"))).is_err());
+        assert!(check("Test", comm).is_err());
     }
 
     #[test]

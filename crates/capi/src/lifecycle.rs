@@ -161,20 +161,18 @@ pub unsafe fn comm_destroy(comm: ncclComm_t) -> Outcome {
     if comm.is_null() {
         return Ok(());
     }
-    // Only "not ready" leaves the communicator as it was; after any other failure there is nothing left to use.
-    let keep = |failure: &Failure| failure.code() == ResultCode::InvalidArgument;
-    let body = |c: &Communicator| {
-        c.ensure_ready()?;
-        Ok(c.destroy()?)
-    };
-    remember(handle::retire("CommDestroy", comm, body, keep))
+    // A communicator that is not ready, or has failed, stays as it is, so that it can be aborted.
+    let outcome = check_known("CommDestroy", comm)
+        .and_then(|c| Ok(c.ensure_ready()?))
+        .and_then(|()| handle::retire("CommDestroy", comm, |c| Ok(c.destroy()?)));
+    remember(outcome)
 }
 
 pub unsafe fn comm_abort(comm: ncclComm_t) -> Outcome {
     if comm.is_null() {
         return Ok(());
     }
-    handle::retire("CommAbort", comm, |c| Ok(c.abort()?), |_| false)
+    handle::retire("CommAbort", comm, |c| Ok(c.abort()?))
 }
 
 /// The common part of the three queries.
