@@ -327,3 +327,29 @@ fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     both(mapped(2.0, 2.0 * n, 2.0 * n, 2.0 * (n - 1.0) + move_copies(n, 2.0)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::ALGORITHMS;
+
+    /// Pieces are counted from this, and mixed sizes would break them (see `algorithms`).
+    #[test]
+    fn all_chunks_of_a_program_are_cut_alike() {
+        for a in ALGORITHMS {
+            for &collective in a.collectives {
+                for ranks in 1..10 {
+                    let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false };
+                    let expected = parts(a.name, &shape) * 3;
+                    for p in a.schedule(&shape).programs {
+                        for op in p.channels.iter().flatten() {
+                            let (reads, writes) = op.accesses(p.rank);
+                            let cut = reads.iter().chain(&writes).map(|x| x.chunk.parts);
+                            assert!(cut.into_iter().all(|x| x == expected), "{} {shape:?} {op}", a.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
