@@ -28,7 +28,7 @@ fn pairing() {
     s.programs[1].channels[0].pop();
     assert_eq!(
         words(&s, 2),
-        "Pairing: rank 0 channel 0 op 2: RecvReduceSend in2 + from 3 to 1: message 2 of an iteration to 1 is never \
+        "Pairing: rank 0 channel 0 op 2: RecvReduceSend in1 + from 3 to 1: message 2 of an iteration to 1 is never \
          received there"
     );
 }
