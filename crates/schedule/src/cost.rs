@@ -131,7 +131,9 @@ impl Rates {
         let cpu = crowd * f64::from(shape.channels);
         let block = block_bytes(shape.collective, bytes, shape.ranks);
         let chunk = block.div_ceil(u64::from(parts(a.name, shape)) * u64::from(shape.channels));
-        let staged = a.needs != Needs::MappedUser && shape.ranks > 1;
+        // In place, one_shot keeps its result in scratch until the peers have read the input.
+        let in_scratch = a.name == "one_shot" && shape.collective == Collective::AllReduce && shape.in_place;
+        let staged = shape.ranks > 1 && (a.needs != Needs::MappedUser || in_scratch);
         let rendezvous = if direct { 2.0 * (m.signal_us + switch) + n * m.wait_us * crowd } else { 0.0 };
         Rates {
             latency: cost.latency_us + switch,
