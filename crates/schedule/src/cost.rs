@@ -131,7 +131,9 @@ impl Rates {
         let cpu = crowd * f64::from(shape.channels);
         let block = block_bytes(shape.collective, bytes, shape.ranks);
         let chunk = block.div_ceil(u64::from(parts(a.name, shape)) * u64::from(shape.channels));
-        let staged = a.needs != Needs::MappedUser && shape.ranks > 1;
+        // In place, one_shot keeps its result in scratch until the peers have read the input.
+        let in_scratch = a.name == "one_shot" && shape.collective == Collective::AllReduce && shape.in_place;
+        let staged = shape.ranks > 1 && (a.needs != Needs::MappedUser || in_scratch);
         let rendezvous = if direct { 2.0 * (m.signal_us + switch) + n * m.wait_us * crowd } else { 0.0 };
         Rates {
             latency: cost.latency_us + switch,
@@ -326,4 +328,30 @@ fn staged_one_shot(shape: &Shape) -> (Steps, Steps) {
 fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     both(mapped(2.0, 2.0 * n, 2.0 * n, 2.0 * (n - 1.0) + move_copies(n, 2.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithms::ALGORITHMS;
+
+    /// Pieces are counted from this, and mixed sizes would break them (see `algorithms`).
+    #[test]
+    fn all_chunks_of_a_program_are_cut_alike() {
+        for a in ALGORITHMS {
+            for &collective in a.collectives {
+                for ranks in 1..10 {
+                    let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false };
+                    let expected = parts(a.name, &shape) * 3;
+                    for p in a.schedule(&shape).programs {
+                        for op in p.channels.iter().flatten() {
+                            let (reads, writes) = op.accesses(p.rank);
+                            let cut = reads.iter().chain(&writes).map(|x| x.chunk.parts);
+                            assert!(cut.into_iter().all(|x| x == expected), "{} {shape:?} {op}", a.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

@@ -4,16 +4,19 @@ use crate::algorithms::ALGORITHMS;
 use crate::ir::{Needs, Op, Program, Schedule};
 use crate::select::{Query, candidates};
 use oxccl_types::Collective;
+use std::collections::HashSet;
 use std::fmt::Write;
 
-/// A table of all candidates for `q`, the chosen one first.
+/// A table of the candidates for `q`, the chosen one first; each algorithm with its best number of channels.
 pub fn explain(q: &Query) -> String {
     let mut out = format!("{} of {} over {} ranks", q.collective.snake(), size(q.bytes), q.ranks);
     if q.collective.rooted() {
         let _ = write!(out, ", root {}", q.root);
     }
     let _ = writeln!(out, "{}, reach {:?}", if q.in_place { ", in place" } else { "" }, q.reach);
-    let all = candidates(q);
+    let mut all = candidates(q);
+    let mut seen = HashSet::new();
+    all.retain(|c| seen.insert((c.algorithm, c.protocol)));
     if all.is_empty() {
         out += "no algorithm that is allowed can serve this\n";
         return out;

@@ -283,4 +283,17 @@ mod tests {
             }
         }
     }
+
+    /// The verifier compares chunks of different parts as fractions of their block.
+    #[test]
+    fn equal_fractions_have_equal_boundaries() {
+        for len in [0u64, 5, 16, 100, 4097] {
+            for (parts, finer) in [(1, 6), (2, 6), (3, 6), (4, 12), (17, 68)] {
+                for p in 0..parts {
+                    let fine = |x| part_range(len, x * (finer / parts), finer, 16).start;
+                    assert_eq!(part_range(len, p, parts, 16).start, fine(p), "{len} {p}/{parts} {finer}");
+                }
+            }
+        }
+    }
 }

@@ -31,7 +31,8 @@ pub struct Simulated {
 /// Iterations simulated at most; beyond, time grows by what the second half of them took.
 const MOST_PIECES: u64 = 16;
 
-/// Simulates `algorithm`, which must support `shape`. `bytes` as nccl-tests counts them; `link` is the way of messages.
+/// Simulates `a`, which must support `shape`. A ring has ops in proportion to its ranks on each of them, trees and
+/// doubling only their logarithm: those can be simulated with 100,000 ranks. `bytes` as nccl-tests counts them; `link` is the way of messages.
 pub fn simulate(a: &Algorithm, shape: &Shape, bytes: u64, m: &CostModel, link: Link, slot_bytes: u64) -> Simulated {
     let rates = Rates::new(m, a, shape, bytes, link, slot_bytes);
     let full = rates.pieces;
