@@ -2,19 +2,20 @@
 
 use std::any::Any;
 use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use oxccl_sys::SharedMemory;
-use oxccl_types::{Error, Result};
+use oxccl_types::{Error, Result, ResultCode};
 
 use super::conformance as suite;
 use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
 use super::local::{Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route};
 use super::tcp::{TcpOptions, TcpReceiver, TcpSender};
-use super::{Peer, RecvEnd, SendEnd};
+use super::{Peer, RecvEnd, SendEnd, Ticket};
 use crate::conformance;
 
 fn peer(rank: u32) -> Peer {
@@ -303,4 +304,170 @@ fn raw_addresses_and_mixed_routes_deliver() {
     suite::delivers_every_size(&mixed);
     suite::keeps_order(&mixed);
     suite::delivers_random_messages(&mixed);
+}
+
+#[test]
+fn an_area_that_cannot_be_is_refused() {
+    let memory = create(4, 64);
+    let make = |skew: usize, bytes, slots, slot_bytes| {
+        // SAFETY: nothing is done with the area.
+        unsafe { LocalArea::new(memory.as_ptr().wrapping_add(skew), bytes, slots, slot_bytes) }.map(|_| ())
+    };
+    assert_eq!(make(0, memory.len(), 4, 64), Ok(()));
+    for (skew, bytes, slots, slot_bytes) in [
+        (64, 1 << 20, 4, 64),
+        (0, memory.len() - 1, 4, 64),
+        (0, 1 << 20, 3, 64),
+        (0, 1 << 20, 4, 65),
+        (0, 1 << 20, 0, 64),
+    ] {
+        assert!(make(skew, bytes, slots, slot_bytes).is_err(), "{skew} {bytes} {slots} {slot_bytes}");
+    }
+}
+
+#[test]
+fn a_forced_route_that_cannot_be_taken_is_an_error() {
+    let factory = LocalFactory::<DIRECT>::default();
+    let mut pair = factory.pair(4, 64);
+    let header = super::Header { total: 8, ..Default::default() };
+    // SAFETY: nothing is accepted.
+    let e = unsafe { pair.send.poll_send(&header, [0u8; 8].as_ptr(), 8) }.unwrap_err();
+    assert!(e.text.contains("ncclMemAlloc"), "{e}");
+    // The connection is as it was.
+    suite::delivers_random_messages(&factory);
+    assert!(pair.recv.poll_recv().unwrap().is_none());
+}
+
+#[test]
+fn a_record_that_makes_no_sense_is_an_error() {
+    // The ends disagree: the sender believes that both live in one process.
+    let factory = LocalFactory::<SHM>::default();
+    let memory = create(4, 64);
+    let area = area(&memory, 4, 64);
+    let mut send = LocalSender::new(area, policy(RAW), None, peer(0));
+    let mut recv = factory.receiver(area, std::process::id());
+    let bytes = [0u8; 100];
+    // SAFETY: the bytes stay to the end of the test.
+    unsafe { send.poll_send(&super::Header { total: 100, ..Default::default() }, bytes.as_ptr(), 100) }.unwrap();
+    let e = recv.poll_recv().unwrap_err();
+    assert!(e.code == ResultCode::InternalError && e.text.contains("rank 1"), "{e}");
+}
+
+/// The error that a poll ends in.
+fn failure<T>(what: &str, mut poll: impl FnMut() -> Result<T>) -> Error {
+    let mut failure = None;
+    until(what, || {
+        failure = poll().err();
+        failure.is_some()
+    });
+    failure.unwrap()
+}
+
+#[test]
+fn tcp_garbage_is_an_error_at_both_ends() {
+    for garbage in
+        [vec![0u8; 64], b"GET / HTTP/1.1\r\nHost: example.org\r\nAccept: everything there is\r\n\r\n".to_vec()]
+    {
+        let (mut a, b) = streams();
+        a.write_all(&garbage).unwrap();
+        let mut recv = tcp_receiver(b, 4, 64);
+        let e = failure("the receiver", || recv.poll_header());
+        assert!(e.code == ResultCode::RemoteError && e.text.contains("rank 1 (127.0.0.1:"), "{e}");
+        assert_eq!(recv.poll_recv().map(|_| ()), Err(e), "the error stays");
+
+        let (a, mut b) = streams();
+        b.write_all(&garbage).unwrap();
+        let mut send = tcp_sender(a, 4, 64);
+        let e = failure("the sender", || send.poll_received(Ticket::new(1)));
+        assert!(e.code == ResultCode::RemoteError && e.text.contains("rank 0 (127.0.0.1:"), "{e}");
+    }
+}
+
+#[test]
+fn tcp_delivers_what_came_before_a_goodbye() {
+    let Pair { mut send, mut recv, keep: _ } = TcpFactory.pair(4, 64);
+    let header = super::Header { total: 8, ..Default::default() };
+    // SAFETY: the bytes are static.
+    let sent = unsafe { send.poll_send(&header, b"farewell".as_ptr(), 8) }.unwrap();
+    until("the kernel", || send.poll_done(sent.unwrap().1).unwrap());
+    drop(send);
+    until("the message", || recv.poll_recv().unwrap().is_some());
+    recv.release();
+    let e = failure("the goodbye", || recv.poll_recv());
+    assert!(e.code == ResultCode::RemoteError && e.text.contains("in order"), "{e}");
+}
+
+#[test]
+fn tcp_tells_the_sender_how_the_receiver_ended() {
+    for orderly in [true, false] {
+        let (a, b) = streams();
+        let mut send = tcp_sender(a, 4, 64);
+        if orderly {
+            drop(tcp_receiver(b, 4, 64));
+        } else {
+            drop(b);
+        }
+        let header = super::Header { total: 8, ..Default::default() };
+        // SAFETY: the bytes are static.
+        let e = failure("the end", || unsafe { send.poll_send(&header, b"too late".as_ptr(), 8) });
+        assert!(e.code == ResultCode::RemoteError && e.text.contains("rank 0 (127.0.0.1:"), "{e}");
+        assert_eq!(e.text.contains("in order"), orderly, "{e}");
+    }
+}
+
+/// Round trips of 8 bytes: `cargo test --release -p oxccl-runtime ping_pong -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, not a test"]
+fn measures_ping_pong() {
+    // Short runs, of which some fall between the turns of other processes.
+    const RUNS: u64 = 300;
+    fn pin(core: usize) {
+        // SAFETY: a zeroed set is valid, and the call only reads it.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(core, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &set);
+        }
+    }
+    fn send(end: &mut dyn SendEnd, sequence: u64, bytes: &[u8; 8]) {
+        let header = super::Header { sequence, total: 8, ..Default::default() };
+        // SAFETY: eight bytes, staged or waited for by the echo.
+        while unsafe { end.poll_send(&header, bytes.as_ptr(), 8) }.unwrap().is_none() {}
+    }
+    fn recv(end: &mut dyn RecvEnd, bytes: &mut [u8; 8]) {
+        // SAFETY: eight bytes of ours.
+        while unsafe { end.poll_recv_into(bytes.as_mut_ptr(), 8) }.unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+    }
+    fn measure(name: &str, factory: &(impl Factory + Sync), rounds: u64) {
+        let (there, back) = (factory.pair(8, 4096), factory.pair(8, 4096));
+        let (mut to, mut from) = (there.send, back.recv);
+        let (mut echo_from, mut echo_to) = (there.recv, back.send);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                pin(1);
+                let mut bytes = [0; 8];
+                for i in 0..RUNS * rounds {
+                    recv(&mut *echo_from, &mut bytes);
+                    send(&mut *echo_to, i, &bytes);
+                }
+            });
+            pin(0);
+            let mut best = f64::MAX;
+            for _ in 0..RUNS {
+                let start = std::time::Instant::now();
+                for i in 0..rounds {
+                    send(&mut *to, i, &i.to_le_bytes());
+                    let mut bytes = [0; 8];
+                    recv(&mut *from, &mut bytes);
+                    assert_eq!(u64::from_le_bytes(bytes), i);
+                }
+                best = best.min(start.elapsed().as_nanos() as f64 / rounds as f64 / 2.0);
+            }
+            println!("{name}: {best:.0} ns one way, 8 bytes, best of {RUNS} runs of {rounds}");
+        });
+    }
+    measure("shm", &ShmFactory::default(), 1000);
+    measure("tcp", &TcpFactory, 50);
 }
