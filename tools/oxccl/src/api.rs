@@ -8,6 +8,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use anyhow::{Result, anyhow};
 use oxccl_types::DataType;
 
+/// The C functions themselves: this program carries the library, in RCCL's flavour because that has AlltoAllv.
+mod library {
+    oxccl_capi::export!(rccl);
+}
+
 /// The functions as the C header declares them.
 mod sys {
     use super::*;

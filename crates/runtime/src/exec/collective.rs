@@ -94,7 +94,8 @@ impl Temp {
         // SAFETY: only the collective whose turn it is uses the memory, and none runs now. An error would mean that
         // the registry does not know its own allocation; there is nothing left to free then.
         let _ = unsafe { crate::device::free(self.memory as *mut u8) };
-        *self = Temp { memory: 0, bytes: 0 };
+        self.memory = 0;
+        self.bytes = 0;
     }
 }
 
