@@ -57,7 +57,6 @@ pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Outcome<CommConfig> {
         min_ctas: defined(config.minCTAs),
         max_ctas: defined(config.maxCTAs),
         net_name,
-        ..CommConfig::default()
     })
 }
 

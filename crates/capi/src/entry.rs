@@ -71,9 +71,7 @@ impl Failure {
         let wanted = match self.logged {
             Logged::Done => false,
             Logged::No => true,
-            Logged::Perhaps => {
-                self.error.code != ResultCode::InProgress && log::last_error().as_bytes() != self.error.text.as_bytes()
-            }
+            Logged::Perhaps => self.error.code != ResultCode::InProgress && log::last_error() != self.error.text,
         };
         if wanted {
             log::warn(&self.error.text);

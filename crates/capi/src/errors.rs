@@ -37,16 +37,16 @@ static LAST_ERROR_LOCK: Mutex<()> = Mutex::new(());
 
 pub unsafe fn get_last_error(_comm: ncclComm_t) -> *const c_char {
     let text = log::last_error();
-    let mut end = text.as_bytes().len().min(LAST_ERROR_BYTES - 1);
     // Not in the middle of a character.
-    while end > 0 && end < text.as_bytes().len() && text.as_bytes()[end] & 0xc0 == 0x80 {
+    let mut end = text.len().min(LAST_ERROR_BYTES - 1);
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
     let _held = LAST_ERROR_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let buffer: *mut u8 = LAST_ERROR.0.get().cast();
     // SAFETY: `end` is less than the length of the buffer; the lock makes this the only writer.
     unsafe {
-        std::ptr::copy_nonoverlapping(text.as_bytes().as_ptr(), buffer, end);
+        std::ptr::copy_nonoverlapping(text.as_ptr(), buffer, end);
         buffer.add(end).write(0);
     }
     buffer.cast()

@@ -288,6 +288,11 @@ fn streams_and_events_keep_order() {
 }
 
 #[test]
+fn an_abort_sets_waiting_threads_free() {
+    compile_and_run(Nccl, "abort.c");
+}
+
+#[test]
 fn a_profiler_can_interpose() {
     let tool = libraries().join("libinterpose.so");
     let mut compile = compiler(Nccl, false, "gnu11");
