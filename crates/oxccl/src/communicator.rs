@@ -60,14 +60,21 @@ impl Communicator {
     pub fn init_many(ranks: usize, id: UniqueId, members: &[(usize, usize)]) -> Result<Vec<Communicator>> {
         no_group("Communicator::init_many")?;
         inner_group::start();
-        let joined: Result<Vec<_>> =
-            members.iter().map(|(rank, device)| join(ranks, id, *rank, *device, &Config::default())).collect();
-        if let Err(e) = &joined {
-            inner_group::fail(e);
+        let mut joined = Vec::with_capacity(members.len());
+        let mut failure = Ok(());
+        for (rank, device) in members {
+            match join(ranks, id, *rank, *device, &Config::default()) {
+                Ok(comm) => joined.push(comm),
+                Err(e) => {
+                    inner_group::fail(&e);
+                    failure = Err(e);
+                    break;
+                }
+            }
         }
+        // On a failure those that were queued are dropped after the end of the group, not within it.
         let ended = inner_group::end();
-        let joined = joined?;
-        ended.map(|()| joined)
+        failure.and(ended).map(|()| joined)
     }
 
     /// A communicator whose `ranks` ranks all live in this process; element `i` is rank `i` (`ncclCommInitAll`).
