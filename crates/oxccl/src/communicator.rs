@@ -80,9 +80,17 @@ impl Communicator {
     /// A communicator whose `ranks` ranks all live in this process; element `i` is rank `i` (`ncclCommInitAll`).
     ///
     /// Give each to a thread of its own, or drive all of them from one thread with [`crate::group`].
+    /// Errors: `ranks` is 0 or above [`crate::device_count`].
     pub fn init_all(ranks: usize) -> Result<Vec<Communicator>> {
         no_group("Communicator::init_all")?;
-        let devices: Vec<usize> = (0..ranks).map(default_device).collect();
+        if ranks == 0 || ranks > device::count() {
+            return Err(Error::argument(format!(
+                "Communicator::init_all: {ranks} ranks on the {} devices of this machine; set OXCCL_HOST_DEVICES to have \
+                 more",
+                device::count()
+            )));
+        }
+        let devices: Vec<usize> = (0..ranks).collect();
         Inner::init_all(&devices)?.into_iter().map(wrap).collect()
     }
 

@@ -179,6 +179,9 @@ fn wrong_arguments_are_refused_before_anything_moves() {
     assert!(comm.broadcast(&mut [0_u8], 1).is_err());
     let e = Communicator::init(2, UniqueId::create().unwrap(), 2).unwrap_err();
     assert!(e.text.contains("rank 2 is not below"), "{e}");
+    assert!(Communicator::init_all(0).is_err());
+    let e = Communicator::init_all(oxccl::device_count() + 1).unwrap_err();
+    assert!(e.text.contains("OXCCL_HOST_DEVICES"), "{e}");
 }
 
 #[test]
