@@ -48,9 +48,7 @@ fn documents() -> Result<Vec<(&'static str, String)>> {
     let readme = replace_part(&readme, "functions", &functions::render())?;
     let readme = replace_part(&readme, "rust", &program("rust", "crates/oxccl/examples/hello.rs")?)?;
     let readme = replace_part(&readme, "c", &program("c", "examples/c/all_reduce.c")?)?;
-    let mut all = vec![("docs/env.md", env::render()), ("README.md", readme)];
-    all.extend(algorithms::render().map(|text| ("docs/algorithms.md", text)));
-    Ok(all)
+    Ok(vec![("docs/env.md", env::render()), ("docs/algorithms.md", algorithms::render()), ("README.md", readme)])
 }
 
 /// A program of the repository, which tests compile and run, without the comment at its head.

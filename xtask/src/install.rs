@@ -55,6 +55,7 @@ const PERF: &[&str] = &[
     "alltoallv",
     "broadcast",
     "gather",
+    "hypercube",
     "reduce",
     "reduce_scatter",
     "scatter",

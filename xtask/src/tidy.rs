@@ -15,6 +15,8 @@ pub struct File {
     pub path: String,
     /// Its content.
     pub text: String,
+    /// Whether it is no part of the product: a test, a bench, or a module that is only compiled for tests.
+    pub is_test: bool,
 }
 
 impl File {
@@ -30,9 +32,8 @@ impl File {
 
     /// Code before the unit tests at the end of the file; nothing of files that are tests.
     pub fn product_code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let test = self.path.contains("/tests/") || self.path.contains("/benches/") || self.path.ends_with("/tests.rs");
         let end = self.lines().find(|(_, l)| l.starts_with("#[cfg(test)]")).map_or(usize::MAX, |(n, _)| n);
-        self.code().filter(move |(n, _)| !test && *n < end)
+        self.code().filter(move |(n, _)| !self.is_test && *n < end)
     }
 
     /// Whether this is Rust.
@@ -45,6 +46,7 @@ impl File {
 pub fn run() -> Result<()> {
     let mut files = Vec::new();
     collect(&crate::root(), "", &mut files)?;
+    mark_test_modules(&mut files);
     let faults = rules::check(&files);
     for fault in &faults {
         println!("{fault}");
@@ -55,6 +57,28 @@ pub fn run() -> Result<()> {
             Ok(())
         }
         n => bail!("tidy: {n} faults"),
+    }
+}
+
+/// Marks the files of modules that are declared under `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
+fn mark_test_modules(files: &mut [File]) {
+    let mut modules = Vec::new();
+    for file in files.iter().filter(|f| f.is_rust()) {
+        let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
+        let folder = match name {
+            "lib.rs" | "main.rs" | "mod.rs" => folder.to_owned(),
+            name => format!("{folder}/{}", name.trim_end_matches(".rs")),
+        };
+        let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+        for pair in lines.windows(2).filter(|p| p[0].starts_with("#[cfg(") && p[0].contains("test")) {
+            if let Some((_, module)) = pair[1].strip_suffix(';').and_then(|l| l.split_once("mod ")) {
+                modules.push(format!("{folder}/{module}"));
+            }
+        }
+    }
+    for file in files {
+        let is_in = |m: &String| file.path == format!("{m}.rs") || file.path.starts_with(&format!("{m}/"));
+        file.is_test |= modules.iter().any(is_in);
     }
 }
 
@@ -73,8 +97,27 @@ fn collect(top: &Path, folder: &str, files: &mut Vec<File>) -> Result<()> {
             collect(top, &path, files)?;
         } else if kind.is_file() && (TEXT.contains(&ending) || path == ".ci/run") {
             let text = fs::read_to_string(entry.path()).with_context(|| format!("cannot read {path}"))?;
-            files.push(File { path, text });
+            let is_test = path.contains("/tests/") || path.contains("/benches/");
+            files.push(File { path, text, is_test });
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_for_tests_are_no_product() {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned(), is_test: false };
+        let mut files = [
+            file("a/src/lib.rs", "//! A.\n#[cfg(all(test, loom))]\nmod model;\nmod real;\n"),
+            file("a/src/real.rs", "//! R.\n#[cfg(test)]\npub(crate) mod deep;\n"),
+            file("a/src/model.rs", "//! M.\n"),
+            file("a/src/real/deep/x.rs", "//! X.\n"),
+        ];
+        mark_test_modules(&mut files);
+        assert_eq!(files.map(|f| f.is_test), [false, false, true, true]);
+    }
 }

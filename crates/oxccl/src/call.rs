@@ -22,7 +22,20 @@ pub struct Shared<'scope, T> {
 /// Memory that a call writes: address and length of a slice that is mutably borrowed for `'scope`.
 ///
 /// Made from `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>` or `&mut DeviceBuffer<T>`. It may be copied, so that a later
-/// call of the same scope reads what an earlier one wrote: the calls of one stream run in order.
+/// call of the same scope reads what an earlier one wrote: the calls of one stream run in order. It fits no other
+/// scope, whose calls would not be ordered with those of this one:
+///
+/// ```compile_fail,E0521
+/// # use oxccl::{Communicator, DeviceBuffer, ReduceOp, Stream};
+/// # let comm = Communicator::init_all(1)?.remove(0);
+/// let (first, second) = (Stream::on(0)?, Stream::on(0)?);
+/// let mut x = DeviceBuffer::<f32>::zeroed(8)?;
+/// first.scope(|a| {
+///     let x = a.lend(&mut x);
+///     second.scope(|b| b.all_reduce_in_place(&comm, x, ReduceOp::Sum))
+/// })?;
+/// # Ok::<(), oxccl::Error>(())
+/// ```
 pub struct Lent<'scope, T> {
     pub(crate) ptr: *mut T,
     pub(crate) len: usize,

@@ -60,22 +60,37 @@ impl Communicator {
     pub fn init_many(ranks: usize, id: UniqueId, members: &[(usize, usize)]) -> Result<Vec<Communicator>> {
         no_group("Communicator::init_many")?;
         inner_group::start();
-        let joined: Result<Vec<_>> =
-            members.iter().map(|(rank, device)| join(ranks, id, *rank, *device, &Config::default())).collect();
-        if let Err(e) = &joined {
-            inner_group::fail(e);
+        let mut joined = Vec::with_capacity(members.len());
+        let mut failure = Ok(());
+        for (rank, device) in members {
+            match join(ranks, id, *rank, *device, &Config::default()) {
+                Ok(comm) => joined.push(comm),
+                Err(e) => {
+                    inner_group::fail(&e);
+                    failure = Err(e);
+                    break;
+                }
+            }
         }
+        // On a failure those that were queued are dropped after the end of the group, not within it.
         let ended = inner_group::end();
-        let joined = joined?;
-        ended.map(|()| joined)
+        failure.and(ended).map(|()| joined)
     }
 
     /// A communicator whose `ranks` ranks all live in this process; element `i` is rank `i` (`ncclCommInitAll`).
     ///
     /// Give each to a thread of its own, or drive all of them from one thread with [`crate::group`].
+    /// Errors: `ranks` is 0 or above [`crate::device_count`].
     pub fn init_all(ranks: usize) -> Result<Vec<Communicator>> {
         no_group("Communicator::init_all")?;
-        let devices: Vec<usize> = (0..ranks).map(default_device).collect();
+        if ranks == 0 || ranks > device::count() {
+            return Err(Error::argument(format!(
+                "Communicator::init_all: {ranks} ranks on the {} devices of this machine; set OXCCL_HOST_DEVICES to have \
+                 more",
+                device::count()
+            )));
+        }
+        let devices: Vec<usize> = (0..ranks).collect();
         Inner::init_all(&devices)?.into_iter().map(wrap).collect()
     }
 

@@ -179,4 +179,41 @@ fn wrong_arguments_are_refused_before_anything_moves() {
     assert!(comm.broadcast(&mut [0_u8], 1).is_err());
     let e = Communicator::init(2, UniqueId::create().unwrap(), 2).unwrap_err();
     assert!(e.text.contains("rank 2 is not below"), "{e}");
+    assert!(Communicator::init_all(0).is_err());
+    let e = Communicator::init_all(oxccl::device_count() + 1).unwrap_err();
+    assert!(e.text.contains("OXCCL_HOST_DEVICES"), "{e}");
+}
+
+#[test]
+fn a_scope_waits_also_when_its_closure_fails_or_panics() {
+    ranks(|comm| {
+        let stream = Stream::on(comm.device()).unwrap();
+        let mut x = vec![1_i32; 50_000];
+        let failed = stream.scope(|s| {
+            s.all_reduce_in_place(comm, &mut x, ReduceOp::Sum)?;
+            Err::<(), _>(oxccl::Error::usage("on purpose"))
+        });
+        assert_eq!(failed.unwrap_err().text, "on purpose");
+        assert!(x.iter().all(|v| *v == 3));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            stream.scope::<()>(|s| {
+                s.all_reduce_in_place(comm, &mut x, ReduceOp::Sum).unwrap();
+                panic!("on purpose")
+            })
+        }));
+        assert!(panicked.is_err());
+        assert!(x.iter().all(|v| *v == 9));
+    });
+}
+
+#[test]
+fn what_moves_between_threads() {
+    fn send<T: Send>() {}
+    fn sync<T: Sync>() {}
+    send::<Communicator>();
+    send::<Stream>();
+    send::<DeviceBuffer<f32>>();
+    sync::<DeviceBuffer<f32>>();
+    send::<oxccl::AbortHandle>();
+    sync::<oxccl::AbortHandle>();
 }

@@ -1,6 +1,16 @@
 //! `docs/algorithms.md`: every algorithm with a drawing, from the schedules themselves.
 
-/// The text, or `None` while the schedule crate has no generator.
-pub fn render() -> Option<String> {
-    None
+/// The text.
+pub fn render() -> String {
+    oxccl_schedule::explain::algorithms_markdown()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_text_is_a_document() {
+        let text = super::render();
+        assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
+        assert_eq!(text, super::render(), "the text differs from run to run");
+    }
 }
