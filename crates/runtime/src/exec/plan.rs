@@ -240,15 +240,7 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
         parts = parts.min(least_parts(&algorithm.program(shape, rank)));
     }
     let program = algorithm.program(shape, core.rank as u32);
-    let exchange = program.channels.iter().flatten().all(|op| {
-        let user = |c: &oxccl_schedule::ir::Chunk| c.buffer != Buffer::Scratch;
-        match op {
-            Op::Send { src, .. } => src.buffer == Buffer::Input,
-            Op::Recv { dst, .. } => dst.buffer == Buffer::Output,
-            Op::Copy { src, dst } => user(src) && user(dst),
-            _ => false,
-        }
-    });
+    let exchange = algorithm.exchanges(shape.collective);
     Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange })
 }
 

@@ -63,6 +63,12 @@ impl Algorithm {
             && (self.accepts)(shape)
     }
 
+    /// Whether no rank forwards or combines what it receives: every program is sends of Input, receives into Output and
+    /// copies, so all of it may progress at once. The same for all ranks.
+    pub fn exchanges(&self, collective: Collective) -> bool {
+        matches!(self.name, "pairwise" | "flat") && !collective.reduces()
+    }
+
     /// The program of `rank`. A single rank copies its input. `shape` must be supported and `rank` be one of it.
     pub fn program(&self, shape: &Shape, rank: Rank) -> Program {
         debug_assert!(self.supports(shape) && rank < shape.ranks);
