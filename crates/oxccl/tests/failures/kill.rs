@@ -116,7 +116,11 @@ fn kills(name: &str, rounds: usize, env: &[(&str, &str)]) {
     let mut noticed: Vec<u64> = (0..rounds).map(|r| one_kill(&mut pool, &mut spare, &mut random, r)).collect();
     noticed.sort_unstable();
     let ms = |ns: u64| ns as f64 / 1e6;
-    println!("{name}: noticed within {:.1} ms (median), {:.1} ms (worst)", ms(noticed[rounds / 2]), ms(noticed[rounds - 1]));
+    println!(
+        "{name}: noticed within {:.1} ms (median), {:.1} ms (worst)",
+        ms(noticed[rounds / 2]),
+        ms(noticed[rounds - 1])
+    );
 }
 
 /// How often each test kills: 200 in all, or what the variable says.

@@ -13,9 +13,8 @@ const PARTING: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// What differs.
-const KINDS: [&str; 10] = [
-    "collective", "count", "size", "dtype", "op", "root", "v", "rooted", "sendrecv-count", "sendrecv-dtype",
-];
+const KINDS: [&str; 10] =
+    ["collective", "count", "size", "dtype", "op", "root", "v", "rooted", "sendrecv-count", "sendrecv-dtype"];
 
 fn with<T: Element>(device: bool, len: usize, value: T, f: impl FnOnce(&[T], &mut [T]) -> Result<()>) -> Result<()> {
     if device {
@@ -50,9 +49,9 @@ fn call(comm: &Communicator, kind: &str, len: usize, device: bool, odd: bool) ->
             let (to, from) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
             comm.send_recv(&send[..n], to, &mut recv[..len], from)
         }
-        ("sendrecv-dtype", true) => with(device, len, 1_i32, |s, r| {
-            comm.send_recv(s, (me + 1) % ranks, r, (me + ranks - 1) % ranks)
-        }),
+        ("sendrecv-dtype", true) => {
+            with(device, len, 1_i32, |s, r| comm.send_recv(s, (me + 1) % ranks, r, (me + ranks - 1) % ranks))
+        }
         ("sendrecv-dtype", false) => comm.send_recv(send, (me + 1) % ranks, recv, (me + ranks - 1) % ranks),
         _ => comm.all_reduce(send, recv, ReduceOp::Sum),
     })

@@ -116,6 +116,8 @@ enum Phase {
     EagerWait,
     DirectAnnounce,
     DirectMeet,
+    /// Saying which call this is before messages of it travel.
+    MessageAnnounce,
     Direct {
         mapped: bool,
         cursor: Cursor,
@@ -187,17 +189,11 @@ impl CollectiveTask {
                 Phase::Start => self.start(core, engine)?,
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
-                Phase::EagerPublish | Phase::DirectAnnounce => {
+                Phase::EagerPublish | Phase::DirectAnnounce | Phase::MessageAnnounce => {
                     if !engine.seen.may_publish(core, self.seq) {
                         return Ok(Step::Blocked);
                     }
-                    if matches!(self.phase, Phase::EagerPublish) {
-                        eager::start(core, &self.call, self.seq);
-                        self.phase = Phase::EagerWait;
-                    } else {
-                        direct::announce(core, engine, &self.call, self.seq, self.send);
-                        self.phase = Phase::DirectMeet;
-                    }
+                    self.publish(core, engine)?;
                 }
                 Phase::EagerWait => {
                     if !eager::finish(core, &self.call, self.seq, &mut engine.seen, &mut engine.srcs)? {
@@ -280,7 +276,37 @@ impl CollectiveTask {
         Ok(())
     }
 
+    /// Writes my line of the call and goes on to the phase behind it.
+    fn publish(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+        match self.phase {
+            Phase::EagerPublish => {
+                eager::start(core, &self.call, self.seq);
+                self.phase = Phase::EagerWait;
+            }
+            Phase::DirectAnnounce => {
+                direct::announce(core, engine, &self.call, self.seq, self.send);
+                self.phase = Phase::DirectMeet;
+            }
+            _ => {
+                entry::publish(core, &self.call, self.seq, |_| {});
+                self.begin_messages(core, engine)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where all ranks share the hub, every call has its line, those by messages too: a peer that made another call
+    /// finds out, and lines of later calls need not wonder whether this one is over.
     fn take_road(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+        match self.plan.as_deref() {
+            Some(Plan::Messages(_)) if !core.whole => self.begin_messages(core, engine)?,
+            Some(Plan::Messages(_)) => self.phase = Phase::MessageAnnounce,
+            _ => self.phase = Phase::DirectAnnounce,
+        }
+        Ok(())
+    }
+
+    fn begin_messages(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         self.phase = match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let exchange =
@@ -288,7 +314,7 @@ impl CollectiveTask {
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
-            _ => Phase::DirectAnnounce,
+            _ => return Err(Error::internal("a message phase without a message plan")),
         };
         Ok(())
     }
@@ -410,6 +436,11 @@ impl CollectiveTask {
             Ok(Step::Blocked)
         };
         let error = match result {
+            // Who waits for its turn ends with the operation before it, which looks after its own time.
+            Ok(Step::Blocked) if !my_turn => match core.check() {
+                Ok(()) => return Step::Blocked,
+                Err(e) => e,
+            },
             Ok(Step::Blocked) => match self.blocked(core) {
                 Ok(()) => return Step::Blocked,
                 Err(e) => e,
