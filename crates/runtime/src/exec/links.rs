@@ -59,13 +59,22 @@ impl Links {
         Ok(self.recv.get_mut(&(from, lane)))
     }
 
-    /// Sends acknowledgements that were held back.
+    /// Drives what was accepted but not written, and acknowledgements that were held back; `true` when nothing is left.
+    /// An operation is over only then: nobody polls its connections afterwards.
     pub(crate) fn flush(&mut self) -> Result<bool> {
         let mut done = true;
+        for end in self.send.values_mut() {
+            done &= end.flush()?;
+        }
         for end in self.recv.values_mut() {
             done &= end.flush()?;
         }
         Ok(done)
+    }
+
+    /// Whether all may be closed without a loss for a peer. A connection that failed has nothing to lose.
+    pub(crate) fn closable(&mut self) -> bool {
+        self.send.values_mut().all(|end| end.poll_closable().unwrap_or(true))
     }
 }
 

@@ -152,8 +152,9 @@ impl Exchange {
         progress |= self.step_recvs(core, links, &mut budget)?;
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
         if done {
-            links.flush()?;
-            return Ok(Step::Done);
+            if links.flush()? {
+                return Ok(Step::Done);
+            }
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
     }
