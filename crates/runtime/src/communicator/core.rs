@@ -304,7 +304,7 @@ impl Core {
         {
             return Err(e);
         }
-        match self.first_death(true) {
+        match self.first_death() {
             Some(d) => Err(self.dead(&d, "before this operation started")),
             None => Ok(()),
         }
@@ -314,12 +314,13 @@ impl Core {
         Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
     }
 
-    fn first_death(&self, unannounced: bool) -> Option<Death> {
+    /// The first rank that died without having left in good order.
+    fn first_death(&self) -> Option<Death> {
         let left = |d: &Death| {
             let member = self.member_of[d.rank];
             member != usize::MAX && self.hub.presence(member) == Presence::Left
         };
-        lock(&self.deaths).iter().find(|d| !(unannounced && left(d))).cloned()
+        lock(&self.deaths).iter().find(|d| !left(d)).cloned()
     }
 
     fn dead(&self, death: &Death, when: &str) -> Error {
@@ -333,18 +334,29 @@ impl Core {
 
     /// To be called by an operation that cannot go on now: the error if it never will.
     ///
-    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns.
+    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns. `gone` says of a member that
+    /// left in good order whether this operation still needs it.
     #[inline]
-    pub(crate) fn check_blocked(&self, since: &mut u64, waiting: impl FnOnce() -> String) -> Result<()> {
+    pub(crate) fn check_blocked(
+        &self,
+        since: &mut u64,
+        waiting: impl FnOnce() -> String,
+        gone: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let status = self.status.load(Ordering::Relaxed);
         if status == 0 && !self.hub.is_poisoned() && *since == 0 {
             *since = clock::now_ns();
             return Ok(());
         }
-        self.check_long_wait(since, waiting)
+        self.check_long_wait(since, waiting, gone)
     }
 
-    fn check_long_wait(&self, since: &mut u64, waiting: impl FnOnce() -> String) -> Result<()> {
+    fn check_long_wait(
+        &self,
+        since: &mut u64,
+        waiting: impl FnOnce() -> String,
+        gone: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let status = self.status.load(Ordering::Acquire);
         if status & (ABORTED | FAILED) != 0 || self.hub.is_poisoned() {
             return self.check_slow();
@@ -355,37 +367,40 @@ impl Core {
         }
         let waited = now - *since;
         let grace = self.config.death_grace.as_nanos() as u64;
-        if status & (DEATH | NEWS) != 0 && waited > grace {
+        if waited <= grace {
+            return Ok(());
+        }
+        if status & (DEATH | NEWS) != 0 {
             // Something ended and nothing moved since: a peer that had done its part would have let this end too.
             let trouble = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
             if trouble > grace {
                 if let Some(e) = lock(&self.news).clone() {
                     return Err(e);
                 }
-                if let Some(d) = self.first_death(false) {
+                if let Some(d) = self.first_death() {
                     return Err(self.dead(&d, &format!("while {}", waiting())));
                 }
             }
-        } else if waited > grace {
-            self.look_for_absent(waited)?;
-            if let Some(limit) = self.config.op_timeout
-                && u128::from(waited) > limit.as_nanos()
-            {
-                return Err(Error::remote(format!(
-                    "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
-                    limit.as_secs(),
-                    waiting()
-                )));
-            }
+        }
+        self.look_for_absent(waited, gone)?;
+        if let Some(limit) = self.config.op_timeout
+            && u128::from(waited) > limit.as_nanos()
+        {
+            return Err(Error::remote(format!(
+                "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
+                limit.as_secs(),
+                waiting()
+            )));
         }
         Ok(())
     }
 
-    /// An error when a peer that this rank may wait for has left for good.
-    fn look_for_absent(&self, waited: u64) -> Result<()> {
+    /// An error when a peer that this rank waits for has left for good.
+    fn look_for_absent(&self, waited: u64, gone: impl Fn(usize) -> bool) -> Result<()> {
         for (member, rank) in self.members.iter().enumerate().filter(|(m, _)| *m != self.me) {
             let what = match self.hub.presence(member) {
                 Presence::Here => continue,
+                Presence::Left if !gone(member) => continue,
                 Presence::Left => "destroyed",
                 Presence::Aborted => "aborted",
             };

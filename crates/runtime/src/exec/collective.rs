@@ -8,7 +8,7 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::direct::{self, Cursor, Spot};
-use super::entry::{self, Seen};
+use super::entry::{self, History, Seen};
 use super::imports::Imports;
 use super::links::Links;
 use super::messages::{self, MessageState};
@@ -22,6 +22,7 @@ use crate::request::VCounts;
 pub(crate) struct Engine {
     seq: u64,
     seen: Seen,
+    history: History,
     /// The last call whose peers' arrival was not awaited: sequence and signature.
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
@@ -42,6 +43,7 @@ impl Engine {
         Engine {
             seq: 0,
             seen: Seen::new(members),
+            history: History::default(),
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
@@ -61,6 +63,11 @@ impl Engine {
             && let Some(e) = core.hub.poison_error()
         {
             return Some(Err(e));
+        }
+        if self.seq != seq {
+            // A later call runs: its signature carries the history, and peers may write the old lines again.
+            self.unsettled = None;
+            return Some(Ok(()));
         }
         match self.seen.all_started(core, signature, seq) {
             Ok(false) => None,
@@ -116,6 +123,7 @@ enum Phase {
     EagerWait,
     DirectAnnounce,
     DirectMeet,
+    MessagesAnnounce,
     Direct {
         mapped: bool,
         cursor: Cursor,
@@ -187,16 +195,23 @@ impl CollectiveTask {
                 Phase::Start => self.start(core, engine)?,
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
-                Phase::EagerPublish | Phase::DirectAnnounce => {
+                Phase::EagerPublish | Phase::DirectAnnounce | Phase::MessagesAnnounce => {
                     if !engine.seen.may_publish(core, self.seq) {
                         return Ok(Step::Blocked);
                     }
-                    if matches!(self.phase, Phase::EagerPublish) {
-                        eager::start(core, &self.call, self.seq);
-                        self.phase = Phase::EagerWait;
-                    } else {
-                        direct::announce(core, engine, &self.call, self.seq, self.send);
-                        self.phase = Phase::DirectMeet;
+                    match self.phase {
+                        Phase::EagerPublish => {
+                            eager::start(core, &self.call, self.seq);
+                            self.phase = Phase::EagerWait;
+                        }
+                        Phase::DirectAnnounce => {
+                            direct::announce(core, engine, &self.call, self.seq, self.send);
+                            self.phase = Phase::DirectMeet;
+                        }
+                        _ => {
+                            entry::publish(core, &self.call, self.seq, |_| {});
+                            self.open(core, engine)?;
+                        }
                     }
                 }
                 Phase::EagerWait => {
@@ -234,15 +249,19 @@ impl CollectiveTask {
                     let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
                         return Err(Error::internal("a message phase without a message plan"));
                     };
-                    match messages::step(core, engine, &self.call, plan, self.send, self.seq, state)? {
-                        Step::Done => self.phase = Phase::Post(0),
-                        other => return Ok(other),
+                    let step = messages::step(core, engine, &self.call, plan, self.send, self.seq, state)?;
+                    self.exchanged(core, engine, &step)?;
+                    if !matches!(step, Step::Done) {
+                        return Ok(step);
                     }
                 }
-                Phase::Exchange(exchange) => match exchange.step(core, &mut engine.links)? {
-                    Step::Done => self.phase = Phase::Post(0),
-                    other => return Ok(other),
-                },
+                Phase::Exchange(exchange) => {
+                    let step = exchange.step(core, &mut engine.links)?;
+                    self.exchanged(core, engine, &step)?;
+                    if !matches!(step, Step::Done) {
+                        return Ok(step);
+                    }
+                }
                 Phase::Post(_) => {
                     if let Some(step) = self.post(core) {
                         return Ok(step);
@@ -262,6 +281,7 @@ impl CollectiveTask {
         core.check()?;
         engine.seq += 1;
         self.seq = engine.seq;
+        self.call.signature = engine.history.add(self.call.signature);
         if core.ranks == 1 {
             self.phase = Phase::Local(0);
             return Ok(());
@@ -275,12 +295,20 @@ impl CollectiveTask {
             engine.temp.ensure(self.call.input_bytes(core.rank as u32, core.ranks) as usize)?;
             self.phase = Phase::Scale(0);
         } else {
-            self.take_road(core, engine)?;
+            self.take_road();
         }
         Ok(())
     }
 
-    fn take_road(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+    fn take_road(&mut self) {
+        self.phase = match self.plan.as_deref() {
+            Some(Plan::Messages(_)) => Phase::MessagesAnnounce,
+            _ => Phase::DirectAnnounce,
+        };
+    }
+
+    /// Begins the message program.
+    fn open(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         self.phase = match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let exchange =
@@ -288,8 +316,25 @@ impl CollectiveTask {
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
-            _ => Phase::DirectAnnounce,
+            _ => return Err(Error::internal("a message phase without a message plan")),
         };
+        Ok(())
+    }
+
+    /// After a step of a message program: peers that called something else send nothing, but their lines say so.
+    fn exchanged(&mut self, core: &Core, engine: &mut Engine, step: &Step) -> Result<()> {
+        let done = match step {
+            Step::Done => true,
+            Step::Blocked => false,
+            _ => return Ok(()),
+        };
+        let all = engine.seen.all_started(core, self.call.signature, self.seq)?;
+        if done {
+            if !all {
+                engine.unsettled = Some((self.seq, self.call.signature));
+            }
+            self.phase = Phase::Post(0);
+        }
         Ok(())
     }
 
@@ -308,7 +353,7 @@ impl CollectiveTask {
         *done += n;
         if *done == total {
             self.send = memory;
-            self.take_road(core, engine)?;
+            self.take_road();
         }
         Ok(Step::Progress)
     }
@@ -441,7 +486,10 @@ impl CollectiveTask {
 
     fn blocked(&mut self, core: &Core) -> Result<()> {
         let mut since = self.started_ns;
-        let result = core.check_blocked(&mut since, || self.waiting_for(core));
+        let seq = self.seq;
+        // Who left without having started this call never will; who has started it did its part before it left.
+        let gone = |member: usize| seq > 0 && !entry::started(core, member, seq);
+        let result = core.check_blocked(&mut since, || self.waiting_for(core), gone);
         self.started_ns = since;
         result
     }

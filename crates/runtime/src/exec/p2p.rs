@@ -228,6 +228,11 @@ impl Exchange {
         Ok(progress)
     }
 
+    /// Whether a transfer with `peer` is not complete.
+    fn needs(&self, peer: u32) -> bool {
+        self.sends.iter().chain(&self.recvs).any(|t| t.peer == peer && !t.complete)
+    }
+
     fn waiting_for(&self) -> String {
         let from: Vec<u32> = self.recvs.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
         let to: Vec<u32> = self.sends.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
@@ -321,8 +326,9 @@ impl Task for P2pTask {
                 return Step::Done;
             }
             Ok(Step::Blocked) => {
-                let exchange = &self.exchange;
-                match self.core.check_blocked(&mut self.started_ns, || exchange.waiting_for()) {
+                let (core, exchange) = (&self.core, &self.exchange);
+                let gone = |member: usize| exchange.needs(core.members[member] as u32);
+                match core.check_blocked(&mut self.started_ns, || exchange.waiting_for(), gone) {
                     Ok(()) => return Step::Blocked,
                     Err(e) => e,
                 }
