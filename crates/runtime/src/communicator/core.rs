@@ -2,9 +2,10 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use oxccl_schedule::select::AllowList;
-use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32, fence};
 use oxccl_sys::{Deadline, Doorbell, clock};
 use oxccl_types::{Error, Result};
 
@@ -30,6 +31,8 @@ pub(crate) enum Lane {
 struct Turns {
     issued: AtomicU64,
     current: AtomicU64,
+    /// Operations that are over, in whichever order they ended.
+    ended: AtomicU64,
 }
 
 const ABORTED: u32 = 1;
@@ -102,6 +105,22 @@ pub(super) struct Parts {
     pub cma: Vec<bool>,
     pub abort: Arc<AtomicBool>,
     pub inbox: Inbox,
+}
+
+/// How long a failing operation waits for peers in other processes to let go of its memory: far longer than a step.
+const TAKE_BACK: Duration = Duration::from_secs(2);
+
+/// User memory of peers is being touched; ends when dropped.
+pub(crate) struct Borrowed<'a> {
+    word: SharedU32,
+    _core: &'a Core,
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        // SYNC: borrow
+        self.word.store(0, Ordering::Release);
+    }
 }
 
 /// Tasks kept for reuse.
@@ -192,18 +211,37 @@ impl Core {
         self.turns[lane as usize].current.load(Ordering::Acquire) == ticket
     }
 
+    /// The operation of `ticket` is over; the turn passes on if it had it. To be called once per ticket.
     pub(crate) fn pass_turn(&self, lane: Lane, ticket: u64) {
         let turns = &self.turns[lane as usize];
-        // SYNC: turn
-        turns.current.store(ticket + 1, Ordering::Release);
+        // An operation that fails before its turn leaves the order alone: those behind it fail as well.
+        if self.is_turn(lane, ticket) {
+            // SYNC: turn
+            turns.current.store(ticket + 1, Ordering::Release);
+        }
+        turns.ended.fetch_add(1, Ordering::AcqRel);
         if turns.issued.load(Ordering::Relaxed) > ticket + 1 {
             self.bell().ring();
         }
     }
 
+    /// The operation of `ticket` ends with `error`, and with it the communicator: whoever found the error first tells
+    /// the others. `lent`: peers may have the addresses of its buffers.
+    #[cold]
+    pub(crate) fn fail_operation(&self, lane: Lane, ticket: u64, error: &Error, lent: bool) {
+        if self.check().is_ok() {
+            self.spread(error);
+        }
+        self.fail(error);
+        if lent {
+            self.take_back(lane);
+        }
+        self.pass_turn(lane, ticket);
+    }
+
     /// Whether every operation that was issued is over.
     pub(super) fn is_idle(&self) -> bool {
-        self.turns.iter().all(|t| t.current.load(Ordering::Acquire) >= t.issued.load(Ordering::Acquire))
+        self.turns.iter().all(|t| t.ended.load(Ordering::Acquire) >= t.issued.load(Ordering::Acquire))
     }
 
     /// Works on the streams of the process until this communicator has nothing under way, at most until `deadline`.
@@ -224,6 +262,35 @@ impl Core {
             }
         }
         true
+    }
+
+    // ---- borrowed memory
+
+    /// To be held while this rank touches user memory of its peers; `None` once an operation has failed somewhere,
+    /// because the memory may be gone. The reason is heard by the checks of the wait that follows.
+    pub(crate) fn borrow_memory(&self, lane: Lane) -> Option<Borrowed<'_>> {
+        let word = self.hub.borrows(self.me, lane as usize);
+        word.store(1, Ordering::Relaxed);
+        let borrowed = Borrowed { word, _core: self };
+        // SYNC: borrow. Either this load sees that the memory was taken back, or who took it sees the word above.
+        fence(Ordering::SeqCst);
+        let ended = self.status.load(Ordering::Relaxed) & (ABORTED | FAILED) != 0;
+        (!ended && !self.hub.is_taken_back()).then_some(borrowed)
+    }
+
+    /// Waits until no peer touches memory of this rank any more, and none will. A peer holds it for one step at most.
+    fn take_back(&self, lane: Lane) {
+        self.hub.take_back();
+        // SYNC: borrow
+        fence(Ordering::SeqCst);
+        // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
+        let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
+        for member in (0..self.members.len()).filter(|m| *m != self.me) {
+            let dead = || lock(&self.deaths).iter().any(|d| d.rank == self.members[member]);
+            while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead() {
+                oxccl_sys::sync::yield_now();
+            }
+        }
     }
 
     // ---- shared parts

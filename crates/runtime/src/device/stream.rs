@@ -57,6 +57,21 @@ pub(crate) trait Task: Send {
     fn recycle(self: Box<Self>) {}
 }
 
+/// Runs a step; a panic in it becomes an error, so that it neither unwinds into C nor wedges the stream.
+pub(crate) fn caught(step: impl FnOnce() -> Step) -> Result<Step> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        Error::internal(format!("work on a stream panicked: {text}"))
+    })
+}
+
+/// The error of work that can no longer be done because its stream is gone.
+#[cold]
+pub(crate) fn abandoned(what: &str) -> Error {
+    Error::usage(format!("the stream was dropped before {what} on it was done; synchronise a stream before dropping it"))
+}
+
 /// A check that is put off until somebody synchronises.
 pub(crate) trait Settle: Send + Sync {
     /// `Some` when the check is over. Never blocks.
@@ -466,10 +481,12 @@ struct HostCall(Option<Box<dyn FnOnce() + Send>>);
 
 impl Task for HostCall {
     fn step(&mut self) -> Step {
-        if let Some(f) = self.0.take() {
+        let Some(f) = self.0.take() else { return Step::Done };
+        caught(|| {
             f();
-        }
-        Step::Done
+            Step::Done
+        })
+        .unwrap_or_else(Step::Failed)
     }
 }
 

@@ -15,7 +15,7 @@ use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
 use super::{eager, p2p};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{Exporter, Settle, Step, Task};
+use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
@@ -148,6 +148,18 @@ pub(crate) struct CollectiveTask {
     plan: Option<Arc<Plan>>,
     phase: Phase,
     started_ns: u64,
+    /// Its end is known to the communicator.
+    over: bool,
+}
+
+impl Drop for CollectiveTask {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take()
+            && !self.over
+        {
+            self.fail(&core, &abandoned(&describe(self.call.signature)));
+        }
+    }
 }
 
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
@@ -168,6 +180,7 @@ impl CollectiveTask {
             plan: None,
             phase: Phase::Start,
             started_ns: 0,
+            over: false,
             core: Some(core),
         }
     }
@@ -240,6 +253,11 @@ impl CollectiveTask {
                         Some(Plan::Direct { staged, .. }) => staged,
                         _ => return Err(Error::internal("a direct phase without a direct plan")),
                     };
+                    // Staged programs touch the peers' scratch only, which stays.
+                    let borrowed = if *mapped { core.borrow_memory(Lane::Collectives) } else { None };
+                    if *mapped && borrowed.is_none() {
+                        return Ok(Step::Blocked);
+                    }
                     match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
                         Step::Done => self.phase = Phase::Bias(0),
                         other => return Ok(other),
@@ -465,11 +483,14 @@ impl CollectiveTask {
             }
             Err(e) => e,
         };
-        core.fail(&error);
-        if my_turn {
-            core.pass_turn(Lane::Collectives, self.turn);
-        }
+        self.fail(core, &error);
         Step::Failed(error)
+    }
+
+    fn fail(&mut self, core: &Core, error: &Error) {
+        let lent = matches!(self.phase, Phase::DirectMeet | Phase::Direct { mapped: true, .. });
+        self.over = true;
+        core.fail_operation(Lane::Collectives, self.turn, error, lent);
     }
 
     fn finished(&mut self, core: &Core, engine: &Engine) -> Step {
@@ -479,7 +500,8 @@ impl CollectiveTask {
         }
     }
 
-    fn end(&self, core: &Core) -> Step {
+    fn end(&mut self, core: &Core) -> Step {
+        self.over = true;
         core.pass_turn(Lane::Collectives, self.turn);
         Step::Done
     }
@@ -512,7 +534,12 @@ impl Task for CollectiveTask {
     fn step(&mut self) -> Step {
         // Taken out for the time of the step, so that the task can be changed beside it.
         let Some(core) = self.core.take() else { return Step::Done };
-        let step = self.step_with(&core);
+        let step = caught(|| self.step_with(&core)).unwrap_or_else(|error| {
+            if !self.over {
+                self.fail(&core, &error);
+            }
+            Step::Failed(error)
+        });
         self.core = Some(core);
         step
     }

@@ -12,7 +12,7 @@ use super::call::{Call, describe};
 use super::links::{Links, P2P_LANE};
 use super::plan::{MessagePlan, alignment};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{Step, Task};
+use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -228,6 +228,11 @@ impl Exchange {
         Ok(progress)
     }
 
+    /// Whether a receiver may know the address of memory that is sent.
+    fn lends(&self) -> bool {
+        self.sends.iter().any(|t| t.offered && !t.complete)
+    }
+
     /// Whether a transfer with `peer` is not complete.
     fn needs(&self, peer: u32) -> bool {
         self.sends.iter().chain(&self.recvs).any(|t| t.peer == peer && !t.complete)
@@ -299,12 +304,14 @@ pub(crate) struct P2pTask {
     batch: u64,
     exchange: Exchange,
     started_ns: u64,
+    /// Its end is known to the communicator.
+    over: bool,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> Box<P2pTask> {
         let turn = core.issue(Lane::P2p);
-        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0 })
+        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0, over: false })
     }
 
     fn advance(&mut self) -> Result<Step> {
@@ -314,20 +321,29 @@ impl P2pTask {
         }
         core.check()?;
         let mut links = core.lock_links();
+        // Receiving may read straight from the sender's memory.
+        let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         self.exchange.step(core, &mut links)
     }
 }
 
-impl Task for P2pTask {
-    fn step(&mut self) -> Step {
+impl P2pTask {
+    fn fail(&mut self, error: &Error) {
+        self.over = true;
+        self.core.fail_operation(Lane::P2p, self.turn, error, self.exchange.lends());
+    }
+
+    fn try_step(&mut self) -> Step {
         let error = match self.advance() {
             Ok(Step::Done) => {
+                self.over = true;
                 self.core.pass_turn(Lane::P2p, self.turn);
                 return Step::Done;
             }
             Ok(Step::Blocked) => {
                 let (core, exchange) = (&self.core, &self.exchange);
-                let gone = |member: usize| exchange.needs(core.members[member] as u32);
+                let mine = core.is_turn(Lane::P2p, self.turn);
+                let gone = |member: usize| mine && exchange.needs(core.members[member] as u32);
                 match core.check_blocked(&mut self.started_ns, || exchange.waiting_for(), gone) {
                     Ok(()) => return Step::Blocked,
                     Err(e) => e,
@@ -339,9 +355,27 @@ impl Task for P2pTask {
             }
             Err(e) => e,
         };
-        self.core.fail(&error);
-        self.core.pass_turn(Lane::P2p, self.turn);
+        self.fail(&error);
         Step::Failed(error)
+    }
+}
+
+impl Drop for P2pTask {
+    fn drop(&mut self) {
+        if !self.over {
+            self.fail(&abandoned("a group of sends and receives"));
+        }
+    }
+}
+
+impl Task for P2pTask {
+    fn step(&mut self) -> Step {
+        caught(|| self.try_step()).unwrap_or_else(|error| {
+            if !self.over {
+                self.fail(&error);
+            }
+            Step::Failed(error)
+        })
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
