@@ -1,6 +1,7 @@
 //! The heart of a live communicator on one rank: who the peers are, the hub, whose turn it is, and what ended it.
 
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use oxccl_schedule::select::AllowList;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32, fence};
 use oxccl_sys::{Deadline, Doorbell, clock};
 use oxccl_types::{Error, Result};
+use rustix::event::{Timespec, epoll};
 
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
@@ -79,6 +81,8 @@ pub(crate) struct Core {
     pub abort: Arc<AtomicBool>,
     pub(super) links: Mutex<Links>,
     pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
+    /// An epoll set of the connections to other machines, on which a rank parks; none where all share memory.
+    sockets: Option<OwnedFd>,
     pub(super) inbox: Inbox,
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
     pub(super) control: Mutex<Option<ControlRing>>,
@@ -109,6 +113,12 @@ pub(super) struct Parts {
 
 /// How long a failing operation waits for peers in other processes to let go of its memory: far longer than a step.
 const TAKE_BACK: Duration = Duration::from_secs(2);
+
+/// How long a leaving rank waits for peers to read what it sent.
+const DELIVER: Duration = Duration::from_secs(5);
+
+/// Longest park of a rank that waits for the network.
+const NAP: Duration = Duration::from_millis(1);
 
 /// User memory of peers is being touched; ends when dropped.
 pub(crate) struct Borrowed<'a> {
@@ -163,6 +173,10 @@ impl Core {
             me: member_of[parts.rank],
             member_of,
             whole: parts.members.len() == parts.ranks,
+            // Without the set a wait notices the network a little later.
+            sockets: (parts.members.len() < parts.ranks)
+                .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())
+                .flatten(),
             crowded,
             polls: crate::exec::collective::polls(crowded),
             engine: Mutex::new(Engine::new(parts.ranks, parts.members.len())),
@@ -333,6 +347,31 @@ impl Core {
 
     pub(crate) fn bell(&self) -> Doorbell {
         self.hub.doorbell(self.me)
+    }
+
+    /// What a task of this communicator parks on; `None` where bytes come by the network, see [`Core::park`].
+    pub(crate) fn park_bell(&self) -> Option<Doorbell> {
+        self.whole.then(|| self.bell())
+    }
+
+    /// Blocks until a connection of this rank has news, at most for a short time: neighbours that share memory, and
+    /// whoever aborts, are not heard here.
+    pub(crate) fn park(&self, timeout: Duration) {
+        let timeout = timeout.min(NAP);
+        let Some(set) = &self.sockets else { return oxccl_sys::sync::yield_now() };
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 16];
+        // Edges: what arrived since the last look is reported at once, and only once. An error only costs the nap.
+        let _ = epoll::wait(set, &mut events[..], Timespec::try_from(timeout).ok().as_ref());
+    }
+
+    /// Lets `stream`, which this rank will poll, end its parks.
+    pub(crate) fn wake_by(&self, stream: &TcpStream) {
+        if let Some(set) = &self.sockets {
+            let edges = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            // Closing the stream takes it out again.
+            let _ = epoll::add(set, stream, epoll::EventData::new_u64(0), edges);
+        }
     }
 
     /// Wakes `rank` if it shares the hub; elsewhere the bytes themselves wake it.
@@ -546,6 +585,23 @@ impl Core {
         }
         for member in 0..self.members.len() {
             self.hub.doorbell(member).ring();
+        }
+    }
+
+    /// Waits, for a bounded time, until the peers have read what was sent over the network: closing a connection may
+    /// destroy what is on its way.
+    pub(super) fn deliver(&self) {
+        let deadline = Deadline::after(DELIVER);
+        let mut waiter = Waiter::new(true);
+        while self.check().is_ok() && !deadline.passed() {
+            let collectives = lock(&self.engine).closable();
+            if collectives && lock(&self.links).closable() {
+                return;
+            }
+            if let Turn::Park(timeout) = waiter.turn() {
+                self.park(timeout);
+            }
+            assist_any();
         }
     }
 

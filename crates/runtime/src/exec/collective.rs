@@ -1,6 +1,7 @@
 //! The task of one collective call of one rank.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -54,6 +55,11 @@ impl Engine {
             plans: Plans::default(),
             temp: Temp::default(),
         }
+    }
+
+    /// Whether the connections may be closed without a loss for a peer.
+    pub(crate) fn closable(&mut self) -> bool {
+        self.links.closable()
     }
 
     /// Looks whether the peers of calls that finished early have made the same call.
@@ -545,7 +551,13 @@ impl Task for CollectiveTask {
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
-        self.core.as_ref().map(|c| c.bell())
+        self.core.as_ref().and_then(|c| c.park_bell())
+    }
+
+    fn park(&self, timeout: Duration) {
+        if let Some(core) = &self.core {
+            core.park(timeout);
+        }
     }
 
     fn batch(&self) -> u64 {

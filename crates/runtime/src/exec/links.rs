@@ -143,6 +143,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Box<dyn SendEnd>> {
     let route = service::Route { comm_hash: core.hash, from: me, to, purpose: lane as u8 };
     let limits = core.limits();
     let stream = service::dial(&core.peers[to as usize].tcp, &core.key, route, &limits.as_limits())?;
+    core.wake_by(&stream);
     Ok(Box::new(TcpSender::new(stream, tcp_options(core, to))?))
 }
 
@@ -159,7 +160,10 @@ fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn R
         return Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))));
     }
     match core.take_stream(from, lane as u8) {
-        Some(stream) => Ok(Some(Box::new(TcpReceiver::new(stream, tcp_options(core, from))?))),
+        Some(stream) => {
+            core.wake_by(&stream);
+            Ok(Some(Box::new(TcpReceiver::new(stream, tcp_options(core, from))?)))
+        }
         None => Ok(None),
     }
 }

@@ -3,6 +3,7 @@
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
@@ -379,7 +380,11 @@ impl Task for P2pTask {
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
-        Some(self.core.bell())
+        self.core.park_bell()
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.core.park(timeout);
     }
 
     fn batch(&self) -> u64 {
