@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use oxccl_sys::Doorbell;
-use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
 use super::{Event, helper};
@@ -57,6 +57,23 @@ pub(crate) trait Task: Send {
     fn recycle(self: Box<Self>) {}
 }
 
+/// Runs a step; a panic in it becomes an error, so that it neither unwinds into C nor wedges the stream.
+pub(crate) fn caught(step: impl FnOnce() -> Step) -> Result<Step> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        Error::internal(format!("work on a stream panicked: {text}"))
+    })
+}
+
+/// The error of work that can no longer be done because its stream is gone.
+#[cold]
+pub(crate) fn abandoned(what: &str) -> Error {
+    Error::usage(format!(
+        "the stream was dropped before {what} on it was done; synchronise a stream before dropping it"
+    ))
+}
+
 /// A check that is put off until somebody synchronises.
 pub(crate) trait Settle: Send + Sync {
     /// `Some` when the check is over. Never blocks.
@@ -82,7 +99,8 @@ const ASSIST_AFTER: u32 = 48;
 #[derive(Default)]
 struct Running {
     tasks: VecDeque<Box<dyn Task>>,
-    unsettled: Vec<Arc<dyn Settle>>,
+    /// Weak: a stream keeps no communicator alive that was destroyed.
+    unsettled: Vec<Weak<dyn Settle>>,
 }
 
 impl Running {
@@ -93,7 +111,8 @@ impl Running {
     }
 
     fn keep(&mut self, check: Arc<dyn Settle>) {
-        if !self.unsettled.iter().any(|u| Arc::ptr_eq(u, &check)) {
+        let check = Arc::downgrade(&check);
+        if !self.unsettled.iter().any(|u| u.ptr_eq(&check)) {
             self.unsettled.push(check);
         }
     }
@@ -101,6 +120,8 @@ impl Running {
 
 pub(super) struct Inner {
     device: usize,
+    /// Its C handle was destroyed.
+    closed: AtomicBool,
     queue: Mutex<VecDeque<Box<dyn Task>>>,
     running: Mutex<Running>,
     enqueued: AtomicU64,
@@ -244,6 +265,7 @@ impl Stream {
     fn on(device: usize) -> Stream {
         let inner = Arc::new(Inner {
             device,
+            closed: AtomicBool::new(false),
             queue: Mutex::default(),
             running: Mutex::default(),
             enqueued: AtomicU64::new(0),
@@ -350,7 +372,7 @@ impl Stream {
         }
         let checks = std::mem::take(&mut running.unsettled);
         drop(running);
-        for check in checks {
+        for check in checks.iter().filter_map(Weak::upgrade) {
             let mut waiter = Waiter::new(true);
             let limit = std::time::Instant::now() + SETTLE_GRACE;
             loop {
@@ -430,7 +452,7 @@ impl Stream {
         LAST.with_borrow_mut(|last| {
             if let Some(s) = last
                 && Arc::as_ptr(&s.0) as *mut c_void == handle
-                && Arc::strong_count(&s.0) > 1
+                && !s.0.closed.load(Ordering::Acquire)
             {
                 return Ok(s.clone());
             }
@@ -447,10 +469,14 @@ impl Stream {
         })
     }
 
-    /// Finishes the queued work, then forgets the C handle.
+    /// Finishes the queued work, then forgets the C handle. `InvalidArgument` for the default stream.
     pub fn destroy_raw(handle: *mut c_void) -> Result<()> {
+        if handle.is_null() {
+            return Err(Error::argument("the default stream cannot be destroyed"));
+        }
         let stream = Stream::from_raw(handle)?;
         let result = stream.synchronize();
+        stream.0.closed.store(true, Ordering::Release);
         lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &stream.0));
         helper::unregister(&stream.0);
         result
@@ -466,10 +492,12 @@ struct HostCall(Option<Box<dyn FnOnce() + Send>>);
 
 impl Task for HostCall {
     fn step(&mut self) -> Step {
-        if let Some(f) = self.0.take() {
+        let Some(f) = self.0.take() else { return Step::Done };
+        caught(|| {
             f();
-        }
-        Step::Done
+            Step::Done
+        })
+        .unwrap_or_else(Step::Failed)
     }
 }
 
