@@ -6,7 +6,7 @@
 use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
-use oxccl_runtime::device::{self, Stream};
+use oxccl_runtime::device::Stream;
 use oxccl_runtime::{Operator, Request, VCounts};
 use oxccl_types::{Collective, DataType, ReduceOp};
 use std::ptr::null;
@@ -94,14 +94,10 @@ impl Call {
 
     /// The null stream is the default stream of the communicator's device, whatever the current device is.
     fn stream_of(&self, communicator: &InUse) -> Outcome<Stream> {
-        let current = device::current();
-        if !self.stream.is_null() || communicator.device() == current {
-            return Ok(Stream::from_raw(self.stream)?);
+        if self.stream.is_null() {
+            return Ok(Stream::default_of(communicator.device()));
         }
-        device::set_current(communicator.device())?;
-        let stream = Stream::default_stream();
-        device::set_current(current)?;
-        Ok(stream)
+        Ok(Stream::from_raw(self.stream)?)
     }
 
     fn check_root(&self, ranks: usize) -> Outcome<usize> {

@@ -150,7 +150,12 @@ fn launch_collective(core: &Arc<Core>, request: Request, batch: u64) {
     }
     let call = Call::new(&request, core.ranks);
     let stream = request.stream;
-    stream.push(CollectiveTask::new(core.clone(), call, request.v, batch));
+    let task = CollectiveTask::new(core.clone(), call, request.v, batch);
+    if task.is_quick() {
+        stream.run_or_push(task, |t| t.boxed());
+    } else {
+        stream.push(task.boxed());
+    }
 }
 
 fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {

@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub member_of: Vec<usize>,
     /// The clique is the whole communicator.
     pub whole: bool,
+    /// The announcing lines may carry payload.
+    pub eager: bool,
     /// All ranks of the clique live in this process.
     pub one_process: bool,
     pub hub: Arc<Hub>,
@@ -136,6 +138,7 @@ impl Core {
         for (i, rank) in parts.members.iter().enumerate() {
             member_of[*rank] = i;
         }
+        let allowed = allow_list(&parts.config.algo);
         let crowded = parts.members.len() > oxccl_sys::affinity::available_cores();
         let core = Arc::new(Core {
             me: member_of[parts.rank],
@@ -156,7 +159,8 @@ impl Core {
             deaths: Mutex::default(),
             news: Mutex::default(),
             failure: OnceLock::new(),
-            allowed: allow_list(&parts.config.algo),
+            eager: parts.members.len() == parts.ranks && allowed.allows("one_shot"),
+            allowed,
             rank: parts.rank,
             ranks: parts.ranks,
             hash: parts.hash,

@@ -85,6 +85,20 @@ struct Running {
     unsettled: Vec<Arc<dyn Settle>>,
 }
 
+impl Running {
+    fn remember(&mut self, task: &impl Task) {
+        if let Some(check) = task.unsettled() {
+            self.keep(check);
+        }
+    }
+
+    fn keep(&mut self, check: Arc<dyn Settle>) {
+        if !self.unsettled.iter().any(|u| Arc::ptr_eq(u, &check)) {
+            self.unsettled.push(check);
+        }
+    }
+}
+
 pub(super) struct Inner {
     device: usize,
     queue: Mutex<VecDeque<Box<dyn Task>>>,
@@ -93,6 +107,7 @@ pub(super) struct Inner {
     finished: AtomicU64,
     error: Mutex<Option<Error>>,
     sleepers: Mutex<()>,
+    sleeping: AtomicU64,
     runner_done: Condvar,
 }
 
@@ -149,10 +164,8 @@ impl Inner {
                 }
                 Step::DoneUnsettled => {
                     progress = true;
-                    if let Some(check) = running.tasks[i].unsettled()
-                        && !running.unsettled.iter().any(|u| Arc::ptr_eq(u, &check))
-                    {
-                        running.unsettled.push(check);
+                    if let Some(check) = running.tasks[i].unsettled() {
+                        running.keep(check);
                     }
                     self.finish(running, i);
                 }
@@ -172,7 +185,10 @@ impl Inner {
         }
         // SYNC: stream-finished
         self.finished.fetch_add(1, Ordering::Release);
-        self.runner_done.notify_all();
+        // A notification is a system call; a sleeper that is missed wakes by its timeout.
+        if self.sleeping.load(Ordering::Relaxed) > 0 {
+            self.runner_done.notify_all();
+        }
     }
 
     /// Takes the next task, and its batch, from the queue.
@@ -213,9 +229,11 @@ impl Inner {
     fn await_runner(&self, timeout: Duration) {
         let before = self.finished();
         let guard = lock(&self.sleepers);
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
         if self.finished() == before {
             drop(self.runner_done.wait_timeout(guard, timeout.min(BATCH_PARK)));
         }
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn crowded(&self) -> bool {
@@ -233,6 +251,7 @@ impl Stream {
             finished: AtomicU64::new(0),
             error: Mutex::default(),
             sleepers: Mutex::default(),
+            sleeping: AtomicU64::new(0),
             runner_done: Condvar::new(),
         });
         helper::register(&inner);
@@ -250,7 +269,7 @@ impl Stream {
     }
 
     /// The default stream of `device`, which must exist.
-    pub(crate) fn default_of(device: usize) -> Stream {
+    pub fn default_of(device: usize) -> Stream {
         static DEFAULTS: OnceLock<Vec<Stream>> = OnceLock::new();
         DEFAULTS.get_or_init(|| (0..super::count()).map(Stream::on).collect())[device].clone()
     }
@@ -263,6 +282,30 @@ impl Stream {
     /// The device of the stream.
     pub fn device(&self) -> usize {
         self.0.device
+    }
+
+    /// Tries a task that is over soon at once, on the calling thread, when the stream is idle: neither queue nor box nor
+    /// helper is needed then. Otherwise `boxed` puts it where the stream goes on with it.
+    pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
+        let Ok(mut running) = self.0.running.try_lock() else { return self.push(boxed(task)) };
+        if !running.tasks.is_empty() || self.0.pending() {
+            drop(running);
+            return self.push(boxed(task));
+        }
+        match task.step() {
+            Step::Done => {}
+            Step::DoneUnsettled => running.remember(&task),
+            Step::Failed(error) => {
+                lock(&self.0.error).get_or_insert(error);
+            }
+            Step::Progress | Step::Blocked => {
+                running.tasks.push_back(boxed(task));
+                // SYNC: stream-enqueued
+                self.0.enqueued.fetch_add(1, Ordering::Release);
+                drop(running);
+                helper::notify();
+            }
+        }
     }
 
     pub(crate) fn push(&self, task: Box<dyn Task>) {

@@ -12,7 +12,7 @@ use super::entry::{self, Seen};
 use super::imports::Imports;
 use super::links::Links;
 use super::messages::{self, MessageState};
-use super::plan::{Plan, Plans};
+use super::plan::{self, Plan, Plans};
 use super::{eager, p2p};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task};
@@ -149,10 +149,9 @@ unsafe impl Send for CollectiveTask {}
 const PASS: u64 = 1 << 20;
 
 impl CollectiveTask {
-    pub(crate) fn new(core: Arc<Core>, call: Call, v: Option<Box<VCounts>>, batch: u64) -> Box<CollectiveTask> {
-        let turn = core.issue(Lane::Collectives);
-        let fresh = CollectiveTask {
-            turn,
+    pub(crate) fn new(core: Arc<Core>, call: Call, v: Option<Box<VCounts>>, batch: u64) -> CollectiveTask {
+        CollectiveTask {
+            turn: core.issue(Lane::Collectives),
             batch,
             send: call.send,
             call,
@@ -161,17 +160,25 @@ impl CollectiveTask {
             plan: None,
             phase: Phase::Start,
             started_ns: 0,
-            core: None,
-        };
-        let mut task = match core.pool.try_lock().ok().and_then(|mut p| p.pop()) {
+            core: Some(core),
+        }
+    }
+
+    /// The task in a box, one of an earlier call where there is one.
+    pub(crate) fn boxed(self) -> Box<CollectiveTask> {
+        let pooled = self.core.as_ref().and_then(|c| c.pool.try_lock().ok().and_then(|mut p| p.pop()));
+        match pooled {
             Some(mut old) => {
-                *old = fresh;
+                *old = self;
                 old
             }
-            None => Box::new(fresh),
-        };
-        task.core = Some(core);
-        task
+            None => Box::new(self),
+        }
+    }
+
+    /// Whether one step is all that the call usually takes, and a short one.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.ranks > 1 && plan::is_eager(c, &self.call))
     }
 
     fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
@@ -259,12 +266,12 @@ impl CollectiveTask {
             self.phase = Phase::Local(0);
             return Ok(());
         }
-        let plan = engine.plans.get(core, &self.call)?;
-        let eager = matches!(*plan, Plan::Eager);
-        self.plan = Some(plan);
-        if eager {
+        if plan::is_eager(core, &self.call) {
             self.phase = Phase::EagerPublish;
-        } else if self.call.scale.is_some() {
+            return Ok(());
+        }
+        self.plan = Some(engine.plans.get(core, &self.call)?);
+        if self.call.scale.is_some() {
             engine.temp.ensure(self.call.input_bytes(core.rank as u32, core.ranks) as usize)?;
             self.phase = Phase::Scale(0);
         } else {
@@ -394,6 +401,32 @@ impl CollectiveTask {
         Some(Step::Progress)
     }
 
+    fn step_with(&mut self, core: &Core) -> Step {
+        let my_turn = core.is_turn(Lane::Collectives, self.turn);
+        let result = if my_turn {
+            let mut engine = core.lock_engine();
+            self.advance(core, &mut engine)
+        } else {
+            Ok(Step::Blocked)
+        };
+        let error = match result {
+            Ok(Step::Blocked) => match self.blocked(core) {
+                Ok(()) => return Step::Blocked,
+                Err(e) => e,
+            },
+            Ok(step) => {
+                self.started_ns = 0;
+                return step;
+            }
+            Err(e) => e,
+        };
+        core.fail(&error);
+        if my_turn {
+            core.pass_turn(Lane::Collectives, self.turn);
+        }
+        Step::Failed(error)
+    }
+
     fn finished(&mut self, core: &Core, engine: &Engine) -> Step {
         match self.end(core) {
             Step::Done if engine.unsettled.is_some_and(|(seq, _)| seq == self.seq) => Step::DoneUnsettled,
@@ -429,30 +462,11 @@ impl CollectiveTask {
 
 impl Task for CollectiveTask {
     fn step(&mut self) -> Step {
-        let Some(core) = self.core.clone() else { return Step::Done };
-        let my_turn = core.is_turn(Lane::Collectives, self.turn);
-        let result = if my_turn {
-            let mut engine = core.lock_engine();
-            self.advance(&core, &mut engine)
-        } else {
-            Ok(Step::Blocked)
-        };
-        let error = match result {
-            Ok(Step::Blocked) => match self.blocked(&core) {
-                Ok(()) => return Step::Blocked,
-                Err(e) => e,
-            },
-            Ok(step) => {
-                self.started_ns = 0;
-                return step;
-            }
-            Err(e) => e,
-        };
-        core.fail(&error);
-        if my_turn {
-            core.pass_turn(Lane::Collectives, self.turn);
-        }
-        Step::Failed(error)
+        // Taken out for the time of the step, so that the task can be changed beside it.
+        let Some(core) = self.core.take() else { return Step::Done };
+        let step = self.step_with(&core);
+        self.core = Some(core);
+        step
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {

@@ -47,8 +47,6 @@ pub(crate) struct MessagePlan {
 /// How calls of one kind and size are served.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// In the announcing line.
-    Eager,
     /// Over mapped memory: user memory where all of it is mapped, else scratch.
     Direct { mapped: DirectPlan, staged: DirectPlan },
     /// Over connections.
@@ -90,24 +88,22 @@ impl Plans {
     }
 }
 
-/// Sizes up to the eager limit share bucket 0 when the eager protocol can serve them; above, one bucket per power of
-/// two. The signature of the call decides it, so all ranks agree.
+/// One bucket per power of two. The signature of the call decides it, so all ranks agree.
 fn bucket(core: &Core, call: &Call) -> u32 {
     let bytes = call.total_bytes(core.ranks);
-    if eager(core, call) { 0 } else { 1 + (u64::BITS - bytes.leading_zeros()) }
+    u64::BITS - bytes.leading_zeros()
 }
 
-fn eager(core: &Core, call: &Call) -> bool {
-    core.whole
+/// Whether the announcing line serves the call. The same answer on every rank.
+#[inline]
+pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
+    core.eager
+
         && call.collective != Collective::AllToAllV
-        && core.allowed.allows("one_shot")
         && super::eager::published(call, core.ranks) <= core.config.eager_limit as u64
 }
 
 fn make(core: &Core, call: &Call) -> Result<Plan> {
-    if eager(core, call) {
-        return Ok(Plan::Eager);
-    }
     let choice = choose(core, call, bucket(core, call))?;
     let shape = Shape {
         collective: call.collective,
@@ -137,7 +133,7 @@ struct Choice {
 
 /// Which algorithm serves `call`. The same answer on every rank: it rests on the signature and on agreed settings.
 fn choose(core: &Core, call: &Call, bucket: u32) -> Result<Choice> {
-    let bytes = if bucket == 0 { 0 } else { 1u64 << (bucket - 1).min(62) };
+    let bytes = bucket.checked_sub(1).map_or(0, |b| 1u64 << b);
     let query = |reach: Reach| Query {
         root: call.root,
         allow: core.allowed.clone(),
