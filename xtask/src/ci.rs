@@ -102,7 +102,7 @@ fn test(results: &mut Vec<String>) -> Result<()> {
 }
 
 fn loom(results: &mut Vec<String>) -> Result<()> {
-    let program = Program::new("cargo test --release --locked -p oxccl-runtime --lib loom_", Duration::from_secs(900))
+    let program = Program::new("cargo test --release --locked -p oxccl-loom loom_", Duration::from_secs(900))
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", root().join("target/loom"));
     keep_results(program, results)

@@ -77,6 +77,8 @@ pub(crate) struct Core {
     /// Polls of a flag before a task says that it is blocked.
     pub polls: u32,
     pub engine: Mutex<Engine>,
+    // Boxes, since the queue of a stream takes boxes: the pool keeps them, and none is allocated per call.
+    #[allow(clippy::vec_box)]
     pub pool: Mutex<Vec<Box<CollectiveTask>>>,
     pub abort: Arc<AtomicBool>,
     pub(super) links: Mutex<Links>,

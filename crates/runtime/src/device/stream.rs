@@ -153,6 +153,7 @@ impl Inner {
     }
 
     pub(super) fn finished(&self) -> u64 {
+        // SYNC: stream-finished
         self.finished.load(Ordering::Acquire)
     }
 
@@ -343,6 +344,7 @@ impl Stream {
     /// Returns the first error of its tasks since the last `synchronize`.
     pub fn synchronize(&self) -> Result<()> {
         let inner = &*self.0;
+        // SYNC: stream-enqueued
         let target = inner.enqueued.load(Ordering::Acquire);
         let mut waiter: Option<Waiter> = None;
         while inner.finished() < target {

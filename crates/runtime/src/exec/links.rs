@@ -4,6 +4,7 @@
 //! its inbox. Opening blocks for a bounded time; everything after that is polled.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxccl_types::{Error, Result};
@@ -39,24 +40,18 @@ pub(crate) const P2P_LANE: usize = 0;
 impl Links {
     /// The sending end towards `to`, opened if need be.
     pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<&mut Box<dyn SendEnd>> {
-        if !self.send.contains_key(&(to, lane)) {
-            let end = open_sender(core, to, lane)?;
-            self.send.insert((to, lane), end);
-        }
-        self.send.get_mut(&(to, lane)).ok_or_else(|| Error::internal("a sender that was just made is missing"))
+        Ok(match self.send.entry((to, lane)) {
+            Entry::Occupied(end) => end.into_mut(),
+            Entry::Vacant(place) => place.insert(open_sender(core, to, lane)?),
+        })
     }
 
     /// The receiving end from `from`; `None` while the peer has not connected yet.
     pub(crate) fn receiver(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Box<dyn RecvEnd>>> {
-        if !self.recv.contains_key(&(from, lane)) {
-            match open_receiver(core, from, lane)? {
-                Some(end) => {
-                    self.recv.insert((from, lane), end);
-                }
-                None => return Ok(None),
-            }
-        }
-        Ok(self.recv.get_mut(&(from, lane)))
+        Ok(match self.recv.entry((from, lane)) {
+            Entry::Occupied(end) => Some(end.into_mut()),
+            Entry::Vacant(place) => open_receiver(core, from, lane)?.map(|end| place.insert(end)),
+        })
     }
 
     /// Drives what was accepted but not written, and acknowledgements that were held back; `true` when nothing is left.

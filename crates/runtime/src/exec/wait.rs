@@ -49,7 +49,7 @@ impl Waiter {
             oxccl_sys::sync::spin_loop();
             return Turn::Again;
         }
-        if self.turns % CLOCK_EVERY == 0 {
+        if self.turns.is_multiple_of(CLOCK_EVERY) {
             let now = oxccl_sys::clock::now_ns();
             if self.started == 0 {
                 self.started = now;

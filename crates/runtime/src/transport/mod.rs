@@ -18,8 +18,6 @@ use oxccl_types::{Error, Result};
 pub mod conformance;
 pub mod local;
 mod ring;
-#[cfg(all(test, loom))]
-mod ring_loom;
 pub mod tcp;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,0 +1,12 @@
+//! Shared-memory protocols of the runtime under loom, which tries every interleaving and every reordering.
+//!
+//! The modules are the runtime's own files, compiled here alone: under `--cfg loom` all atomics are loom's, which the
+//! rest of the runtime, with its memory shared between processes, cannot use. Run by `cargo xtask ci --only loom`.
+
+#![cfg(all(test, loom))]
+
+#[allow(dead_code)]
+#[path = "../../../crates/runtime/src/transport/ring.rs"]
+mod ring;
+#[path = "../../../crates/runtime/src/transport/ring_loom.rs"]
+mod ring_loom;

@@ -1,0 +1,258 @@
+//! The tool as its users call it: every collective over processes, threads and devices, its files, its links, `mpirun`.
+//!
+//! Sizes are small: this checks that it works, not how fast it is. Each run is ended after a time limit.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const COLLECTIVES: [&str; 11] = [
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "alltoallv",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "hypercube",
+];
+
+/// Two sizes, below and above the limit of eager messages, in few iterations.
+const SMALL: &str = "-b 1K -e 64K -f 64 -n 2 -w 1";
+
+/// Seconds after which a run is taken for hung; far above what a busy machine needs.
+const LIMIT: &str = "120";
+
+const OXCCL: &str = env!("CARGO_BIN_EXE_oxccl");
+
+/// `program` with the words of `line`, ended after [`LIMIT`], without the variables of a launcher around the test.
+fn command(program: impl AsRef<Path>, line: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", LIMIT]).arg(program.as_ref()).args(line.split_whitespace());
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if ["OMPI_", "PMI", "SLURM_", "NCCL_", "OXCCL_"].iter().any(|p| name.starts_with(p)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn oxccl(line: &str) -> Output {
+    command(OXCCL, line).output().expect("`timeout` and the tool start")
+}
+
+/// The standard output of a run that succeeded.
+#[track_caller]
+fn text(output: Output) -> String {
+    let out = String::from_utf8(output.stdout).expect("UTF-8");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n--- output\n{out}\n--- errors\n{err}", output.status);
+    out
+}
+
+/// The rows of a table, split into words.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    table.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().collect()).collect()
+}
+
+/// A table of `ranks` ranks with `expected` rows in which every result was checked and right.
+#[track_caller]
+fn assert_right(table: &str, ranks: usize, expected: usize) {
+    let rows = rows(table);
+    assert_eq!(rows.len(), expected, "{table}");
+    for row in rows {
+        assert_eq!(row.len(), 13, "{table}");
+        // Elements that are wrong: out of place, and in place where the collective has that.
+        assert!(row[8] == "0" && ["0", "N/A"].contains(&row[12]), "{table}");
+        assert!(row[5].parse::<f64>().is_ok_and(|us| us > 0.0), "{table}");
+    }
+    assert_eq!(table.matches("#  Rank ").count(), ranks, "{table}");
+    assert!(table.contains("# Out of bounds values : 0 OK"), "{table}");
+}
+
+fn every_collective(layout: &str, ranks: usize) {
+    for collective in COLLECTIVES {
+        let table = text(oxccl(&format!("perf {collective} {SMALL} {layout}")));
+        assert!(table.contains(&format!("# Collective test starting: {collective}_perf\n")), "{table}");
+        assert_right(&table, ranks, 2);
+    }
+}
+
+#[test]
+fn processes() {
+    every_collective("--procs 2", 2);
+}
+
+#[test]
+fn threads() {
+    every_collective("-t 2", 2);
+}
+
+#[test]
+fn devices_of_one_thread() {
+    every_collective("-g 2", 2);
+}
+
+#[test]
+fn processes_of_threads_of_devices() {
+    assert_right(&text(oxccl(&format!("perf all_reduce {SMALL} --procs 2 -t 2 -g 2"))), 8, 2);
+}
+
+#[test]
+fn every_type_and_operator() {
+    let table = text(oxccl("perf all_reduce --procs 2 -b 512 -e 512 -n 1 -w 0 -d all -o all"));
+    assert_right(&table, 2, 12 * 6);
+}
+
+#[test]
+fn every_root() {
+    let table = text(oxccl("perf broadcast --procs 3 -b 512 -e 512 -n 1 -w 0 -r all"));
+    assert_right(&table, 3, 3);
+    assert_eq!(rows(&table).iter().map(|r| r[4]).collect::<Vec<_>>(), ["0", "1", "2"]);
+}
+
+#[test]
+fn memory_of_the_program_and_single_calls() {
+    assert_right(&text(oxccl(&format!("perf all_reduce {SMALL} --procs 2 --memory malloc --mode sync"))), 2, 2);
+}
+
+#[test]
+fn over_tcp() {
+    let mut run = command(OXCCL, &format!("perf all_reduce {SMALL} --procs 2"));
+    assert_right(&text(run.env("OXCCL_SHM", "0").output().expect("starts")), 2, 2);
+}
+
+/// Every fact that comparisons need stands in every line.
+#[test]
+fn json_lines() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("points.jsonl");
+    for line in ["all_reduce --procs 2", "broadcast -t 2", "sendrecv -g 2"] {
+        let mut run = command(OXCCL, &format!("perf {line} {SMALL} --setup here --jsonl"));
+        text(run.arg(&file).output().expect("starts"));
+    }
+    let lines = std::fs::read_to_string(&file).expect("the file was written");
+    let points: Vec<serde_json::Value> =
+        lines.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect();
+    // Two sizes, out of place and in place, of three runs that append.
+    assert!((10..=12).contains(&points.len()), "{lines}");
+    for p in &points {
+        for number in ["ranks", "bytes", "moved", "time_us_median", "time_us_min", "algbw", "busbw", "iters", "reps"] {
+            assert!(p[number].as_f64().is_some_and(|v| v > 0.0), "{number}: {p}");
+        }
+        assert!((p["ok"] == 1) && p["ranks"] == 2 && (p["in_place"] == 0 || p["in_place"] == 1), "{p}");
+        assert!(p["impl"] == "oxccl" && p["setup"] == "here" && p["dtype"] == "f32" && p["mode"] == "b2b", "{p}");
+        assert!(p["time_us_min"].as_f64() <= p["time_us_median"].as_f64(), "{p}");
+        assert_eq!(p["op"] == "sum", p["coll"] == "allreduce", "{p}");
+        assert_eq!(p["root"] == 0, p["coll"] == "broadcast", "{p}");
+    }
+}
+
+#[test]
+fn a_link_is_a_collective() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let link = folder.path().join("all_reduce_perf");
+    symlink(OXCCL, &link).expect("a link");
+    let table = text(command(&link, &format!("{SMALL} --procs 2")).output().expect("starts"));
+    assert_right(&table, 2, 2);
+}
+
+/// What goes into a pipe has no colours, bars or carriage returns, on either stream.
+#[test]
+fn pipes_get_plain_text() {
+    let output = oxccl(&format!("perf all_reduce {SMALL} --procs 2"));
+    for stream in [&output.stdout, &output.stderr] {
+        let plain = stream.iter().all(|b| *b == b'\n' || (b' '..=b'~').contains(b));
+        assert!(plain, "{:?}", String::from_utf8_lossy(stream));
+    }
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    text(output);
+}
+
+/// A reader that goes away ends the run with an error, not with a hang or a panic.
+#[test]
+fn a_closed_pipe_ends_the_run() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut run = command(OXCCL, &format!("perf all_reduce {SMALL} -g 2"));
+    let output = run.stdout(writer).output().expect("starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.status.code() != Some(124), "{}: {errors}", output.status);
+    assert!(!errors.contains("panicked"), "{errors}");
+}
+
+#[test]
+fn senseless_arguments_are_refused() {
+    for (line, said) in [
+        ("perf all_reduce --procs 0", "--procs"),
+        ("perf nothing", "nothing"),
+        ("perf all_reduce -b 8 -e 4", "-e is smaller"),
+        ("perf broadcast -r 7 -g 2", "root 7"),
+        ("perf hypercube -g 3", "power of two"),
+        ("perf all_reduce -G 1", "graphs"),
+        ("explain all_reduce --ranks 0", "--ranks"),
+    ] {
+        let output = oxccl(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+        assert!(errors.contains(said), "{line}: {errors}");
+    }
+}
+
+#[test]
+fn explain_draws_what_it_chose() {
+    let shown = text(oxccl("explain all_reduce --bytes 1M --ranks 4 --link tcp --draw"));
+    let chosen = shown.lines().find(|l| l.starts_with('*')).and_then(|l| l.split_whitespace().nth(1));
+    let chosen = chosen.unwrap_or_else(|| panic!("nothing is chosen: {shown}"));
+    assert!(shown.contains(&format!("\n{chosen} 4 ranks (all_reduce")), "{shown}");
+}
+
+#[test]
+fn help_names_the_subcommands() {
+    let help = text(oxccl("--help"));
+    assert!(help.contains("perf") && help.contains("explain"), "{help}");
+    assert!(text(oxccl("perf --help")).contains("--procs"));
+}
+
+/// The launcher's program, if it is installed. In CI a missing one is a failure, elsewhere a line says what was left out.
+fn launcher(name: &str, needed: bool) -> Option<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|d| d.join(name).is_file()) {
+        return Some(());
+    }
+    let ci = std::env::var("CI").is_ok_and(|v| v == "true" || v == "1");
+    assert!(!(ci && needed), "{name} is not installed, and CI=true says that nothing may be left out");
+    // Not captured, unlike what `println!` writes in a test.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {name} is not installed");
+    None
+}
+
+#[test]
+fn under_open_mpi() {
+    if launcher("mpirun", true).is_none() {
+        return;
+    }
+    let version = command("mpirun", "--version").output().expect("mpirun starts");
+    if !String::from_utf8_lossy(&version.stdout).contains("Open MPI") {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: mpirun is not Open MPI's");
+        return;
+    }
+    let mut run = command("mpirun", &format!("-np 4 {OXCCL} perf all_reduce {SMALL}"));
+    run.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    run.env("OMPI_MCA_rmaps_base_oversubscribe", "1").env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    assert_right(&text(run.output().expect("mpirun starts")), 4, 2);
+}
+
+#[test]
+fn under_mpich() {
+    if launcher("mpiexec.hydra", false).is_none() {
+        return;
+    }
+    let run = command("mpiexec.hydra", &format!("-n 4 {OXCCL} perf all_reduce {SMALL}")).output();
+    assert_right(&text(run.expect("mpiexec starts")), 4, 2);
+}
