@@ -45,6 +45,10 @@ pub(crate) trait Task: Send {
     fn batch(&self) -> u64 {
         0
     }
+    /// Whether one step is all that the task usually takes, and a short one.
+    fn is_quick(&self) -> bool {
+        false
+    }
     /// Whether waiting ranks outnumber cores, so that spinning would only keep others from working.
     fn crowded(&self) -> bool {
         false
@@ -91,6 +95,8 @@ pub(crate) enum Waited {
 
 /// How long `synchronize` waits for peers to arrive at a call whose result is already here.
 const SETTLE_GRACE: Duration = Duration::from_millis(200);
+/// Queued tasks that an enqueue works off before it gives its own to the queue.
+const CATCH_UP: u32 = 4;
 /// Longest park of a thread that cares for several bells.
 const BATCH_PARK: Duration = Duration::from_millis(1);
 /// Turns of waiting after which a thread looks at other streams of the process.
@@ -152,6 +158,17 @@ impl Inner {
         self.finished.load(Ordering::Acquire) < self.enqueued.load(Ordering::Acquire)
     }
 
+    /// Counts a task before [`helper::notify`] looks whether the helper sleeps.
+    fn count_enqueued(&self) {
+        // SYNC: stream-enqueued, helper-asleep
+        self.enqueued.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tasks enqueued so far.
+    pub(super) fn enqueued(&self) -> u64 {
+        self.enqueued.load(Ordering::SeqCst)
+    }
+
     pub(super) fn finished(&self) -> u64 {
         // SYNC: stream-finished
         self.finished.load(Ordering::Acquire)
@@ -198,6 +215,19 @@ impl Inner {
             }
         }
         if progress { Waited::Progress } else { Waited::Blocked }
+    }
+
+    /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.
+    fn catch_up(&self, running: &mut Running) -> bool {
+        for _ in 0..CATCH_UP {
+            if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
+                return !self.pending();
+            }
+            if !running.tasks.iter().all(|t| t.is_quick()) || self.advance_locked(running) != Waited::Progress {
+                return false;
+            }
+        }
+        running.tasks.is_empty() && !self.pending()
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
@@ -310,7 +340,7 @@ impl Stream {
     /// helper is needed then. Otherwise `boxed` puts it where the stream goes on with it.
     pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
         let Ok(mut running) = self.0.running.try_lock() else { return self.push(boxed(task)) };
-        if !running.tasks.is_empty() || self.0.pending() {
+        if !self.0.catch_up(&mut running) {
             drop(running);
             return self.push(boxed(task));
         }
@@ -322,8 +352,7 @@ impl Stream {
             }
             Step::Progress | Step::Blocked => {
                 running.tasks.push_back(boxed(task));
-                // SYNC: stream-enqueued
-                self.0.enqueued.fetch_add(1, Ordering::Release);
+                self.0.count_enqueued();
                 drop(running);
                 helper::notify();
             }
@@ -333,8 +362,7 @@ impl Stream {
     pub(crate) fn push(&self, task: Box<dyn Task>) {
         let mut queue = lock(&self.0.queue);
         queue.push_back(task);
-        // SYNC: stream-enqueued
-        self.0.enqueued.fetch_add(1, Ordering::Release);
+        self.0.count_enqueued();
         drop(queue);
         helper::notify();
     }

@@ -203,11 +203,6 @@ impl CollectiveTask {
         }
     }
 
-    /// Whether one step is all that the call usually takes, and a short one.
-    pub(crate) fn is_quick(&self) -> bool {
-        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.ranks > 1 && plan::is_eager(c, &self.call))
-    }
-
     fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         loop {
             match &mut self.phase {
@@ -567,6 +562,10 @@ impl Task for CollectiveTask {
 
     fn batch(&self) -> u64 {
         self.batch
+    }
+
+    fn is_quick(&self) -> bool {
+        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.ranks > 1 && plan::is_eager(c, &self.call))
     }
 
     fn crowded(&self) -> bool {
