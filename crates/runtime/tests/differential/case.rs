@@ -62,6 +62,8 @@ enum Values {
     Like,
     /// -1, 0 and 1: every partial sum is exact.
     Units,
+    /// Near the greatest value: their sum overflows, their average does not.
+    Large,
 }
 
 /// Where buffers lie.
@@ -119,6 +121,7 @@ impl Case {
         let spread = dtype == DataType::Float8e5m2 && ranks > 6;
         let values = match (rounding, rng.u8(..3)) {
             (Rounding::Once, 0) => Values::Any,
+            (_, 2) if op == Op::Avg && what != What::WithBias && oracle::greatest(dtype).is_some() => Values::Large,
             (_, 1) if op != Op::Prod && !spread => Values::Units,
             _ => Values::Like,
         };
@@ -161,6 +164,7 @@ impl Case {
         while bytes.len() < len {
             let x = match (self.values, self.op) {
                 (Values::Units, _) => f64::from(rng.i8(-1..=1)),
+                (Values::Large, _) => oracle::greatest(t).unwrap_or(1.0) * (0.4 + 0.4 * rng.f64()),
                 (_, Op::Prod) => [0.75, 0.875, 1.0, 1.125, 1.25, 1.5][rng.usize(..6)] + small(&mut rng, t),
                 _ => (0.5 + 1.5 * rng.f64()) * if rng.bool() { 1.0 } else { -1.0 },
             };
