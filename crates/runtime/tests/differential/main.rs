@@ -6,6 +6,7 @@
 mod case;
 mod job;
 mod oracle;
+mod scenarios;
 
 use case::{Memory, Rounding};
 use job::{Job, Road, run, seed};
