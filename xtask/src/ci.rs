@@ -36,6 +36,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", about: "generated documents match the code", run: |_| docs::run(docs::Mode::Check) },
     Step { name: "rustdoc", about: "the interface's documentation builds", run: rustdoc },
     Step { name: "test", about: "all tests", run: test },
+    Step { name: "large", about: "calls of more than 2^31 bytes on every road", run: large },
     Step { name: "loom", about: "every interleaving of the shared-memory ring", run: loom },
     Step { name: "install", about: "the layout of an installed prefix", run: |_| install::run(&prefix()) },
     Step { name: "c", about: "C programs against the prefix", run: |_| crate::install::check(&prefix()) },
@@ -99,6 +100,11 @@ fn rustdoc(_: &mut Vec<String>) -> Result<()> {
 fn test(results: &mut Vec<String>) -> Result<()> {
     // Not stopped at the first failing binary: one run tells all.
     keep_results(Program::new("cargo test --workspace --locked --no-fail-fast", Duration::from_secs(2400)), results)
+}
+
+fn large(results: &mut Vec<String>) -> Result<()> {
+    let line = "cargo test --locked -p oxccl-runtime --test differential beyond -- --ignored --nocapture";
+    keep_results(Program::new(line, Duration::from_secs(600)), results)
 }
 
 fn loom(results: &mut Vec<String>) -> Result<()> {

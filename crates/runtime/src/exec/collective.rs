@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
-use oxccl_types::{Error, Result};
+use oxccl_types::{DataType, Error, Result};
 
 use super::call::{Call, describe};
 use super::direct::{self, Cursor, Spot};
@@ -121,7 +121,7 @@ impl Drop for Temp {
 #[derive(Debug)]
 enum Phase {
     Start,
-    /// Scaling the own input into `Temp`; elements done.
+    /// Scaling the own input into `Temp`, by the operator's factor or for a narrow average; elements done.
     Scale(u64),
     /// One rank: local copy; bytes done.
     Local(u64),
@@ -310,7 +310,7 @@ impl CollectiveTask {
             return Ok(());
         }
         self.plan = Some(engine.plans.get(core, &self.call)?);
-        if self.call.scale.is_some() {
+        if self.call.scale.is_some() || self.averages_first() {
             engine.temp.ensure(self.call.input_bytes(core.rank as u32, core.ranks) as usize)?;
             self.phase = Phase::Scale(0);
         } else {
@@ -357,21 +357,35 @@ impl CollectiveTask {
         Ok(())
     }
 
+    /// Whether the sum of an average would be rounded to a type of so narrow a range that it may overflow: the
+    /// contributions are then divided before they are added.
+    fn averages_first(&self) -> bool {
+        let narrow = matches!(self.call.dtype, DataType::Float16 | DataType::Float8e4m3 | DataType::Float8e5m2);
+        narrow && self.call.post != Post::None && matches!(self.plan.as_deref(), Some(Plan::Messages(_)))
+    }
+
     fn scale(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         let Phase::Scale(done) = &mut self.phase else { return Ok(Step::Blocked) };
         let element = self.call.dtype.size() as u64;
         let total = self.call.input_bytes(core.rank as u32, core.ranks) / element;
         let n = (total - *done).min(PASS / element);
         let memory = engine.temp.memory as *mut u8;
-        let Some(factor) = self.call.scale else { return Err(Error::internal("nothing to scale by")) };
+        let dtype = self.call.dtype;
         // SAFETY: both buffers have `total` elements; the temporary one is this communicator's alone.
         unsafe {
             let at = (*done * element) as usize;
-            kernels::scale(memory.add(at), self.call.send.add(at), n as usize, factor.read(self.call.dtype));
+            let (src, dst) = (self.call.send.add(at), memory.add(at));
+            match self.call.scale {
+                Some(factor) => kernels::scale(dst, src, n as usize, factor.read(dtype)),
+                None => kernels::reduce(dtype, self.call.op, &[dst], &[src], n as usize, self.call.post),
+            }
         }
         *done += n;
         if *done == total {
             self.send = memory;
+            if self.call.scale.is_none() {
+                self.call.post = Post::None;
+            }
             self.take_road();
         }
         Ok(Step::Progress)

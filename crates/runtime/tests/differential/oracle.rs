@@ -47,6 +47,16 @@ fn precision(t: DataType) -> (i32, i32) {
     }
 }
 
+/// The greatest finite value of the floats of narrow range.
+pub fn greatest(t: DataType) -> Option<f64> {
+    match t {
+        DataType::Float16 => Some(65504.0),
+        DataType::Float8e4m3 => Some(448.0),
+        DataType::Float8e5m2 => Some(57344.0),
+        _ => None,
+    }
+}
+
 /// The value of a byte of an 8-bit float with `mantissa` mantissa bits and exponent bias `bias`.
 fn fp8(b: u8, mantissa: i32, bias: i32) -> f64 {
     let e4m3 = mantissa == 3;
