@@ -11,7 +11,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use crate::communicator::Communicator;
 use crate::communicator::core::Core;
-use crate::device::{Event, Stream};
+use crate::device::{Event, Stream, Task};
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::p2p::{Exchange, P2pTask};

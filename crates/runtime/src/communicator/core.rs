@@ -1,12 +1,15 @@
 //! The heart of a live communicator on one rank: who the peers are, the hub, whose turn it is, and what ended it.
 
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use oxccl_schedule::select::AllowList;
-use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32, fence};
 use oxccl_sys::{Deadline, Doorbell, clock};
 use oxccl_types::{Error, Result};
+use rustix::event::{Timespec, epoll};
 
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
@@ -30,6 +33,8 @@ pub(crate) enum Lane {
 struct Turns {
     issued: AtomicU64,
     current: AtomicU64,
+    /// Operations that are over, in whichever order they ended.
+    ended: AtomicU64,
 }
 
 const ABORTED: u32 = 1;
@@ -78,6 +83,8 @@ pub(crate) struct Core {
     pub abort: Arc<AtomicBool>,
     pub(super) links: Mutex<Links>,
     pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
+    /// An epoll set of the connections to other machines, on which a rank parks; none where all share memory.
+    sockets: Option<OwnedFd>,
     pub(super) inbox: Inbox,
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
     pub(super) control: Mutex<Option<ControlRing>>,
@@ -104,6 +111,28 @@ pub(super) struct Parts {
     pub cma: Vec<bool>,
     pub abort: Arc<AtomicBool>,
     pub inbox: Inbox,
+}
+
+/// How long a failing operation waits for peers in other processes to let go of its memory: far longer than a step.
+const TAKE_BACK: Duration = Duration::from_secs(2);
+
+/// How long a leaving rank waits for peers to read what it sent.
+const DELIVER: Duration = Duration::from_secs(5);
+
+/// Longest park of a rank that waits for the network.
+const NAP: Duration = Duration::from_millis(1);
+
+/// User memory of peers is being touched; ends when dropped.
+pub(crate) struct Borrowed<'a> {
+    word: SharedU32,
+    _core: &'a Core,
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        // SYNC: borrow
+        self.word.store(0, Ordering::Release);
+    }
 }
 
 /// Tasks kept for reuse.
@@ -146,6 +175,10 @@ impl Core {
             me: member_of[parts.rank],
             member_of,
             whole: parts.members.len() == parts.ranks,
+            // Without the set a wait notices the network a little later.
+            sockets: (parts.members.len() < parts.ranks)
+                .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())
+                .flatten(),
             crowded,
             polls: crate::exec::collective::polls(crowded),
             engine: Mutex::new(Engine::new(parts.ranks, parts.members.len())),
@@ -194,18 +227,37 @@ impl Core {
         self.turns[lane as usize].current.load(Ordering::Acquire) == ticket
     }
 
+    /// The operation of `ticket` is over; the turn passes on if it had it. To be called once per ticket.
     pub(crate) fn pass_turn(&self, lane: Lane, ticket: u64) {
         let turns = &self.turns[lane as usize];
-        // SYNC: turn
-        turns.current.store(ticket + 1, Ordering::Release);
+        // An operation that fails before its turn leaves the order alone: those behind it fail as well.
+        if self.is_turn(lane, ticket) {
+            // SYNC: turn
+            turns.current.store(ticket + 1, Ordering::Release);
+        }
+        turns.ended.fetch_add(1, Ordering::AcqRel);
         if turns.issued.load(Ordering::Relaxed) > ticket + 1 {
             self.bell().ring();
         }
     }
 
+    /// The operation of `ticket` ends with `error`, and with it the communicator: whoever found the error first tells
+    /// the others. `lent`: peers may have the addresses of its buffers.
+    #[cold]
+    pub(crate) fn fail_operation(&self, lane: Lane, ticket: u64, error: &Error, lent: bool) {
+        if self.check().is_ok() {
+            self.spread(error);
+        }
+        self.fail(error);
+        if lent {
+            self.take_back(lane);
+        }
+        self.pass_turn(lane, ticket);
+    }
+
     /// Whether every operation that was issued is over.
     pub(super) fn is_idle(&self) -> bool {
-        self.turns.iter().all(|t| t.current.load(Ordering::Acquire) >= t.issued.load(Ordering::Acquire))
+        self.turns.iter().all(|t| t.ended.load(Ordering::Acquire) >= t.issued.load(Ordering::Acquire))
     }
 
     /// Works on the streams of the process until this communicator has nothing under way, at most until `deadline`.
@@ -226,6 +278,36 @@ impl Core {
             }
         }
         true
+    }
+
+    // ---- borrowed memory
+
+    /// To be held while this rank touches user memory of its peers; `None` once an operation has failed somewhere,
+    /// because the memory may be gone. The reason is heard by the checks of the wait that follows.
+    pub(crate) fn borrow_memory(&self, lane: Lane) -> Option<Borrowed<'_>> {
+        let word = self.hub.borrows(self.me, lane as usize);
+        word.store(1, Ordering::Relaxed);
+        let borrowed = Borrowed { word, _core: self };
+        // SYNC: borrow. Either this load sees that the memory was taken back, or who took it sees the word above.
+        fence(Ordering::SeqCst);
+        let ended = self.status.load(Ordering::Relaxed) & (ABORTED | FAILED) != 0;
+        (!ended && !self.hub.is_taken_back()).then_some(borrowed)
+    }
+
+    /// Waits until no peer touches memory of this rank any more, and none will. A peer holds it for one step at most.
+    fn take_back(&self, lane: Lane) {
+        self.hub.take_back();
+        // SYNC: borrow
+        fence(Ordering::SeqCst);
+        // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
+        let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
+        for member in (0..self.members.len()).filter(|m| *m != self.me) {
+            let dead = || lock(&self.deaths).iter().any(|d| d.rank == self.members[member]);
+            while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead()
+            {
+                oxccl_sys::sync::yield_now();
+            }
+        }
     }
 
     // ---- shared parts
@@ -270,6 +352,31 @@ impl Core {
         self.hub.doorbell(self.me)
     }
 
+    /// What a task of this communicator parks on; `None` where bytes come by the network, see [`Core::park`].
+    pub(crate) fn park_bell(&self) -> Option<Doorbell> {
+        self.whole.then(|| self.bell())
+    }
+
+    /// Blocks until a connection of this rank has news, at most for a short time: neighbours that share memory, and
+    /// whoever aborts, are not heard here.
+    pub(crate) fn park(&self, timeout: Duration) {
+        let timeout = timeout.min(NAP);
+        let Some(set) = &self.sockets else { return oxccl_sys::sync::yield_now() };
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 16];
+        // Edges: what arrived since the last look is reported at once, and only once. An error only costs the nap.
+        let _ = epoll::wait(set, &mut events[..], Timespec::try_from(timeout).ok().as_ref());
+    }
+
+    /// Lets `stream`, which this rank will poll, end its parks.
+    pub(crate) fn wake_by(&self, stream: &TcpStream) {
+        if let Some(set) = &self.sockets {
+            let edges = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            // Closing the stream takes it out again.
+            let _ = epoll::add(set, stream, epoll::EventData::new_u64(0), edges);
+        }
+    }
+
     /// Wakes `rank` if it shares the hub; elsewhere the bytes themselves wake it.
     pub(crate) fn ring(&self, rank: usize) {
         let member = self.member_of[rank];
@@ -306,7 +413,7 @@ impl Core {
         {
             return Err(e);
         }
-        match self.first_death(true) {
+        match self.first_death() {
             Some(d) => Err(self.dead(&d, "before this operation started")),
             None => Ok(()),
         }
@@ -316,12 +423,13 @@ impl Core {
         Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
     }
 
-    fn first_death(&self, unannounced: bool) -> Option<Death> {
+    /// The first rank that died without having left in good order.
+    fn first_death(&self) -> Option<Death> {
         let left = |d: &Death| {
             let member = self.member_of[d.rank];
             member != usize::MAX && self.hub.presence(member) == Presence::Left
         };
-        lock(&self.deaths).iter().find(|d| !(unannounced && left(d))).cloned()
+        lock(&self.deaths).iter().find(|d| !left(d)).cloned()
     }
 
     fn dead(&self, death: &Death, when: &str) -> Error {
@@ -335,18 +443,29 @@ impl Core {
 
     /// To be called by an operation that cannot go on now: the error if it never will.
     ///
-    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns.
+    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns. `gone` says of a member that
+    /// left in good order whether this operation still needs it.
     #[inline]
-    pub(crate) fn check_blocked(&self, since: &mut u64, waiting: impl FnOnce() -> String) -> Result<()> {
+    pub(crate) fn check_blocked(
+        &self,
+        since: &mut u64,
+        waiting: impl FnOnce() -> String,
+        gone: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let status = self.status.load(Ordering::Relaxed);
         if status == 0 && !self.hub.is_poisoned() && *since == 0 {
             *since = clock::now_ns();
             return Ok(());
         }
-        self.check_long_wait(since, waiting)
+        self.check_long_wait(since, waiting, gone)
     }
 
-    fn check_long_wait(&self, since: &mut u64, waiting: impl FnOnce() -> String) -> Result<()> {
+    fn check_long_wait(
+        &self,
+        since: &mut u64,
+        waiting: impl FnOnce() -> String,
+        gone: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let status = self.status.load(Ordering::Acquire);
         if status & (ABORTED | FAILED) != 0 || self.hub.is_poisoned() {
             return self.check_slow();
@@ -357,37 +476,40 @@ impl Core {
         }
         let waited = now - *since;
         let grace = self.config.death_grace.as_nanos() as u64;
-        if status & (DEATH | NEWS) != 0 && waited > grace {
+        if waited <= grace {
+            return Ok(());
+        }
+        if status & (DEATH | NEWS) != 0 {
             // Something ended and nothing moved since: a peer that had done its part would have let this end too.
             let trouble = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
             if trouble > grace {
                 if let Some(e) = lock(&self.news).clone() {
                     return Err(e);
                 }
-                if let Some(d) = self.first_death(false) {
+                if let Some(d) = self.first_death() {
                     return Err(self.dead(&d, &format!("while {}", waiting())));
                 }
             }
-        } else if waited > grace {
-            self.look_for_absent(waited)?;
-            if let Some(limit) = self.config.op_timeout
-                && u128::from(waited) > limit.as_nanos()
-            {
-                return Err(Error::remote(format!(
-                    "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
-                    limit.as_secs(),
-                    waiting()
-                )));
-            }
+        }
+        self.look_for_absent(waited, gone)?;
+        if let Some(limit) = self.config.op_timeout
+            && u128::from(waited) > limit.as_nanos()
+        {
+            return Err(Error::remote(format!(
+                "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
+                limit.as_secs(),
+                waiting()
+            )));
         }
         Ok(())
     }
 
-    /// An error when a peer that this rank may wait for has left for good.
-    fn look_for_absent(&self, waited: u64) -> Result<()> {
+    /// An error when a peer that this rank waits for has left for good.
+    fn look_for_absent(&self, waited: u64, gone: impl Fn(usize) -> bool) -> Result<()> {
         for (member, rank) in self.members.iter().enumerate().filter(|(m, _)| *m != self.me) {
             let what = match self.hub.presence(member) {
                 Presence::Here => continue,
+                Presence::Left if !gone(member) => continue,
                 Presence::Left => "destroyed",
                 Presence::Aborted => "aborted",
             };
@@ -466,6 +588,23 @@ impl Core {
         }
         for member in 0..self.members.len() {
             self.hub.doorbell(member).ring();
+        }
+    }
+
+    /// Waits, for a bounded time, until the peers have read what was sent over the network: closing a connection may
+    /// destroy what is on its way.
+    pub(super) fn deliver(&self) {
+        let deadline = Deadline::after(DELIVER);
+        let mut waiter = Waiter::new(true);
+        while self.check().is_ok() && !deadline.passed() {
+            let collectives = lock(&self.engine).closable();
+            if collectives && lock(&self.links).closable() {
+                return;
+            }
+            if let Turn::Park(timeout) = waiter.turn() {
+                self.park(timeout);
+            }
+            assist_any();
         }
     }
 

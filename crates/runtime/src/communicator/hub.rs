@@ -151,7 +151,7 @@ impl Hub {
         self.at(slots + (seq % DEPTH) as usize * self.geometry.eager_bytes)
     }
 
-    /// The flag line of `member` for `channel`: `sequence << 24 | epoch`.
+    /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
     pub fn flag(&self, member: usize, channel: usize) -> SharedU64 {
         self.u64_at(self.rank_base(member) + (DEPTH as usize + channel) * LINE)
     }
@@ -163,6 +163,24 @@ impl Hub {
 
     fn presence_word(&self, member: usize) -> SharedU32 {
         self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS + 1) * LINE)
+    }
+
+    /// Not 0 while `member` touches user memory of its peers in operations of `lane` (0 or 1).
+    pub fn borrows(&self, member: usize, lane: usize) -> SharedU32 {
+        debug_assert!(lane < 2);
+        self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS + 1) * LINE + 64 + 4 * lane)
+    }
+
+    /// From now on no member may begin to touch user memory of another: an operation has failed and its owner may
+    /// free it.
+    pub fn take_back(&self) {
+        self.u32_at(16).store(1, Ordering::Relaxed);
+    }
+
+    /// Whether a member took its memory back.
+    #[inline]
+    pub fn is_taken_back(&self) -> bool {
+        self.u32_at(16).load(Ordering::Relaxed) != 0
     }
 
     fn probe_word(&self, reader: usize, owner: usize) -> SharedU32 {

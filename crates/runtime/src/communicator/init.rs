@@ -8,7 +8,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use super::core::{Core, Parts};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{Communicator, READY};
+use super::{Communicator, PENDING, READY};
 use crate::bootstrap::{BootstrapConfig, Bootstrapped, ControlRing, Params, connect};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
@@ -93,7 +93,12 @@ impl Job {
         })?;
         let core = build(comm, self.config, boot)?;
         let _ = comm.core.set(core.clone());
-        comm.state.store(READY, Ordering::Release);
+        if comm.state.compare_exchange(PENDING, READY, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // Aborted meanwhile; whoever did it may not have seen the core.
+            core.raise_abort();
+            core.leave();
+            return Err(Error::usage("the communicator was aborted during its initialisation"));
+        }
         log::banner("NCCL version 2.29.7+oxccl", comm.rank);
         if log::info_enabled(Subsys::INIT) {
             log::info(

@@ -182,10 +182,12 @@ impl Communicator {
     /// Waits for outstanding work. Further operations are refused. `InvalidArgument` the second time.
     pub fn finalize(&self) -> Result<()> {
         let core = self.core()?;
-        if self.state.swap(FINALIZED, Ordering::AcqRel) >= FINALIZED {
+        // The larger state stays: a destroyed communicator does not come back to life.
+        if self.state.fetch_max(FINALIZED, Ordering::AcqRel) >= FINALIZED {
             return Err(Error::argument("the communicator was finalized before"));
         }
         core.drain(None);
+        core.deliver();
         core.leave();
         core.failure().map_or(Ok(()), Err)
     }
@@ -197,6 +199,7 @@ impl Communicator {
         }
         if let Some(core) = self.core.get() {
             core.drain(None);
+            core.deliver();
             core.leave();
         }
         Ok(())
@@ -207,6 +210,10 @@ impl Communicator {
     pub fn abort(&self) -> Result<()> {
         self.abort.store(true, Ordering::Release);
         if self.state.swap(GONE, Ordering::AcqRel) == GONE {
+            // Another thread may wait in `destroy` for an operation that never ends.
+            if let Some(core) = self.core.get().filter(|c| !c.is_idle()) {
+                core.raise_abort();
+            }
             return Ok(());
         }
         if let Some(core) = self.core.get() {

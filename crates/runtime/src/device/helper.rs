@@ -8,14 +8,13 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, Ordering};
 
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
 
 static STREAMS: RwLock<Vec<Weak<Inner>>> = RwLock::new(Vec::new());
 static ASLEEP: AtomicBool = AtomicBool::new(false);
-static ENQUEUES: AtomicU64 = AtomicU64::new(0);
 static BED: Mutex<()> = Mutex::new(());
 static ALARM: Condvar = Condvar::new();
 /// Idle periods after which the helper sleeps without a timeout.
@@ -46,10 +45,12 @@ pub(super) fn notify() {
             crate::log::warn(&format!("cannot start the helper thread ({e}); streams move only when synchronised"));
         }
     });
-    // SYNC: helper-asleep
-    ENQUEUES.fetch_add(1, Ordering::SeqCst);
+    // SYNC: helper-asleep. The count of the stream was raised before, sequentially consistent like the stores and loads
+    // in `rest`: either the helper sees the task there, or it is seen asleep here.
     if ASLEEP.load(Ordering::SeqCst) {
-        drop(bed());
+        let guard = bed();
+        ASLEEP.store(false, Ordering::SeqCst);
+        drop(guard);
         ALARM.notify_one();
     }
 }
@@ -64,10 +65,10 @@ fn run() {
     let mut idle = 0;
     let mut last = 0;
     loop {
-        let now = ENQUEUES.load(Ordering::SeqCst);
+        let now = enqueued();
         idle = if now == last { idle + 1 } else { 0 };
         last = now;
-        rest(idle, period, last);
+        rest(idle, period);
         let pending = snapshot();
         let orphan = |s: &Arc<Inner>| seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
         if pending.iter().any(orphan) {
@@ -82,17 +83,22 @@ fn run() {
     }
 }
 
+/// Tasks enqueued so far on all streams.
+fn enqueued() -> u64 {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    streams.iter().filter_map(Weak::upgrade).map(|s| s.enqueued()).fold(0, u64::wrapping_add)
+}
+
 /// Sleeps one period, or until the next enqueue when nothing happened for long.
-fn rest(idle: u32, period: Duration, last: u64) {
-    let guard = bed();
+fn rest(idle: u32, period: Duration) {
+    let mut guard = bed();
     if idle < IDLE_PERIODS {
         drop(ALARM.wait_timeout(guard, period));
         return;
     }
     // SYNC: helper-asleep
     ASLEEP.store(true, Ordering::SeqCst);
-    let mut guard = guard;
-    while ENQUEUES.load(Ordering::SeqCst) == last {
+    while ASLEEP.load(Ordering::SeqCst) && snapshot().is_empty() {
         guard = ALARM.wait(guard).unwrap_or_else(PoisonError::into_inner);
     }
     ASLEEP.store(false, Ordering::SeqCst);

@@ -18,7 +18,7 @@ pub(crate) use helper::assist_any;
 pub(crate) use memory::{Exporter, withdrawn};
 pub use memory::{alloc, free};
 pub use stream::Stream;
-pub(crate) use stream::{Settle, Step, Task};
+pub(crate) use stream::{Settle, Step, Task, abandoned, caught};
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };

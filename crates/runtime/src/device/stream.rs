@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use oxccl_sys::Doorbell;
-use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
 use super::{Event, helper};
@@ -45,6 +45,10 @@ pub(crate) trait Task: Send {
     fn batch(&self) -> u64 {
         0
     }
+    /// Whether one step is all that the task usually takes, and a short one.
+    fn is_quick(&self) -> bool {
+        false
+    }
     /// Whether waiting ranks outnumber cores, so that spinning would only keep others from working.
     fn crowded(&self) -> bool {
         false
@@ -55,6 +59,23 @@ pub(crate) trait Task: Send {
     }
     /// Gives the box back to whoever keeps it for the next call.
     fn recycle(self: Box<Self>) {}
+}
+
+/// Runs a step; a panic in it becomes an error, so that it neither unwinds into C nor wedges the stream.
+pub(crate) fn caught(step: impl FnOnce() -> Step) -> Result<Step> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+        Error::internal(format!("work on a stream panicked: {text}"))
+    })
+}
+
+/// The error of work that can no longer be done because its stream is gone.
+#[cold]
+pub(crate) fn abandoned(what: &str) -> Error {
+    Error::usage(format!(
+        "the stream was dropped before {what} on it was done; synchronise a stream before dropping it"
+    ))
 }
 
 /// A check that is put off until somebody synchronises.
@@ -74,6 +95,8 @@ pub(crate) enum Waited {
 
 /// How long `synchronize` waits for peers to arrive at a call whose result is already here.
 const SETTLE_GRACE: Duration = Duration::from_millis(200);
+/// Queued tasks that an enqueue works off before it gives its own to the queue.
+const CATCH_UP: u32 = 4;
 /// Longest park of a thread that cares for several bells.
 const BATCH_PARK: Duration = Duration::from_millis(1);
 /// Turns of waiting after which a thread looks at other streams of the process.
@@ -82,7 +105,8 @@ const ASSIST_AFTER: u32 = 48;
 #[derive(Default)]
 struct Running {
     tasks: VecDeque<Box<dyn Task>>,
-    unsettled: Vec<Arc<dyn Settle>>,
+    /// Weak: a stream keeps no communicator alive that was destroyed.
+    unsettled: Vec<Weak<dyn Settle>>,
 }
 
 impl Running {
@@ -93,7 +117,8 @@ impl Running {
     }
 
     fn keep(&mut self, check: Arc<dyn Settle>) {
-        if !self.unsettled.iter().any(|u| Arc::ptr_eq(u, &check)) {
+        let check = Arc::downgrade(&check);
+        if !self.unsettled.iter().any(|u| u.ptr_eq(&check)) {
             self.unsettled.push(check);
         }
     }
@@ -101,6 +126,8 @@ impl Running {
 
 pub(super) struct Inner {
     device: usize,
+    /// Its C handle was destroyed.
+    closed: AtomicBool,
     queue: Mutex<VecDeque<Box<dyn Task>>>,
     running: Mutex<Running>,
     enqueued: AtomicU64,
@@ -129,6 +156,17 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Inner {
     pub(super) fn pending(&self) -> bool {
         self.finished.load(Ordering::Acquire) < self.enqueued.load(Ordering::Acquire)
+    }
+
+    /// Counts a task before [`helper::notify`] looks whether the helper sleeps.
+    fn count_enqueued(&self) {
+        // SYNC: stream-enqueued, helper-asleep
+        self.enqueued.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Tasks enqueued so far.
+    pub(super) fn enqueued(&self) -> u64 {
+        self.enqueued.load(Ordering::SeqCst)
     }
 
     pub(super) fn finished(&self) -> u64 {
@@ -177,6 +215,19 @@ impl Inner {
             }
         }
         if progress { Waited::Progress } else { Waited::Blocked }
+    }
+
+    /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.
+    fn catch_up(&self, running: &mut Running) -> bool {
+        for _ in 0..CATCH_UP {
+            if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
+                return !self.pending();
+            }
+            if !running.tasks.iter().all(|t| t.is_quick()) || self.advance_locked(running) != Waited::Progress {
+                return false;
+            }
+        }
+        running.tasks.is_empty() && !self.pending()
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
@@ -245,6 +296,7 @@ impl Stream {
     fn on(device: usize) -> Stream {
         let inner = Arc::new(Inner {
             device,
+            closed: AtomicBool::new(false),
             queue: Mutex::default(),
             running: Mutex::default(),
             enqueued: AtomicU64::new(0),
@@ -288,7 +340,7 @@ impl Stream {
     /// helper is needed then. Otherwise `boxed` puts it where the stream goes on with it.
     pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
         let Ok(mut running) = self.0.running.try_lock() else { return self.push(boxed(task)) };
-        if !running.tasks.is_empty() || self.0.pending() {
+        if !self.0.catch_up(&mut running) {
             drop(running);
             return self.push(boxed(task));
         }
@@ -300,8 +352,7 @@ impl Stream {
             }
             Step::Progress | Step::Blocked => {
                 running.tasks.push_back(boxed(task));
-                // SYNC: stream-enqueued
-                self.0.enqueued.fetch_add(1, Ordering::Release);
+                self.0.count_enqueued();
                 drop(running);
                 helper::notify();
             }
@@ -311,8 +362,7 @@ impl Stream {
     pub(crate) fn push(&self, task: Box<dyn Task>) {
         let mut queue = lock(&self.0.queue);
         queue.push_back(task);
-        // SYNC: stream-enqueued
-        self.0.enqueued.fetch_add(1, Ordering::Release);
+        self.0.count_enqueued();
         drop(queue);
         helper::notify();
     }
@@ -352,7 +402,7 @@ impl Stream {
         }
         let checks = std::mem::take(&mut running.unsettled);
         drop(running);
-        for check in checks {
+        for check in checks.iter().filter_map(Weak::upgrade) {
             let mut waiter = Waiter::new(true);
             let limit = std::time::Instant::now() + SETTLE_GRACE;
             loop {
@@ -432,7 +482,7 @@ impl Stream {
         LAST.with_borrow_mut(|last| {
             if let Some(s) = last
                 && Arc::as_ptr(&s.0) as *mut c_void == handle
-                && Arc::strong_count(&s.0) > 1
+                && !s.0.closed.load(Ordering::Acquire)
             {
                 return Ok(s.clone());
             }
@@ -449,10 +499,14 @@ impl Stream {
         })
     }
 
-    /// Finishes the queued work, then forgets the C handle.
+    /// Finishes the queued work, then forgets the C handle. `InvalidArgument` for the default stream.
     pub fn destroy_raw(handle: *mut c_void) -> Result<()> {
+        if handle.is_null() {
+            return Err(Error::argument("the default stream cannot be destroyed"));
+        }
         let stream = Stream::from_raw(handle)?;
         let result = stream.synchronize();
+        stream.0.closed.store(true, Ordering::Release);
         lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &stream.0));
         helper::unregister(&stream.0);
         result
@@ -468,10 +522,12 @@ struct HostCall(Option<Box<dyn FnOnce() + Send>>);
 
 impl Task for HostCall {
     fn step(&mut self) -> Step {
-        if let Some(f) = self.0.take() {
+        let Some(f) = self.0.take() else { return Step::Done };
+        caught(|| {
             f();
-        }
-        Step::Done
+            Step::Done
+        })
+        .unwrap_or_else(Step::Failed)
     }
 }
 

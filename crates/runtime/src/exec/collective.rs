@@ -1,6 +1,7 @@
 //! The task of one collective call of one rank.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -8,20 +9,21 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::direct::{self, Cursor, Spot};
-use super::entry::{self, Seen};
+use super::entry::{self, History, Seen};
 use super::imports::Imports;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
 use super::{eager, p2p};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{Exporter, Settle, Step, Task};
+use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
 pub(crate) struct Engine {
     seq: u64,
     seen: Seen,
+    history: History,
     /// The last call whose peers' arrival was not awaited: sequence and signature.
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
@@ -42,6 +44,7 @@ impl Engine {
         Engine {
             seq: 0,
             seen: Seen::new(members),
+            history: History::default(),
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
@@ -54,6 +57,11 @@ impl Engine {
         }
     }
 
+    /// Whether the connections may be closed without a loss for a peer.
+    pub(crate) fn closable(&mut self) -> bool {
+        self.links.closable()
+    }
+
     /// Looks whether the peers of calls that finished early have made the same call.
     pub(crate) fn settle(&mut self, core: &Core) -> Option<Result<()>> {
         let Some((seq, signature)) = self.unsettled else { return Some(Ok(())) };
@@ -61,6 +69,11 @@ impl Engine {
             && let Some(e) = core.hub.poison_error()
         {
             return Some(Err(e));
+        }
+        if self.seq != seq {
+            // A later call runs: its signature carries the history, and peers may write the old lines again.
+            self.unsettled = None;
+            return Some(Ok(()));
         }
         match self.seen.all_started(core, signature, seq) {
             Ok(false) => None,
@@ -116,6 +129,7 @@ enum Phase {
     EagerWait,
     DirectAnnounce,
     DirectMeet,
+    MessagesAnnounce,
     Direct {
         mapped: bool,
         cursor: Cursor,
@@ -140,6 +154,18 @@ pub(crate) struct CollectiveTask {
     plan: Option<Arc<Plan>>,
     phase: Phase,
     started_ns: u64,
+    /// Its end is known to the communicator.
+    over: bool,
+}
+
+impl Drop for CollectiveTask {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take()
+            && !self.over
+        {
+            self.fail(&core, &abandoned(&describe(self.call.signature)));
+        }
+    }
 }
 
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
@@ -160,6 +186,7 @@ impl CollectiveTask {
             plan: None,
             phase: Phase::Start,
             started_ns: 0,
+            over: false,
             core: Some(core),
         }
     }
@@ -176,27 +203,29 @@ impl CollectiveTask {
         }
     }
 
-    /// Whether one step is all that the call usually takes, and a short one.
-    pub(crate) fn is_quick(&self) -> bool {
-        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.ranks > 1 && plan::is_eager(c, &self.call))
-    }
-
     fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         loop {
             match &mut self.phase {
                 Phase::Start => self.start(core, engine)?,
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
-                Phase::EagerPublish | Phase::DirectAnnounce => {
+                Phase::EagerPublish | Phase::DirectAnnounce | Phase::MessagesAnnounce => {
                     if !engine.seen.may_publish(core, self.seq) {
                         return Ok(Step::Blocked);
                     }
-                    if matches!(self.phase, Phase::EagerPublish) {
-                        eager::start(core, &self.call, self.seq);
-                        self.phase = Phase::EagerWait;
-                    } else {
-                        direct::announce(core, engine, &self.call, self.seq, self.send);
-                        self.phase = Phase::DirectMeet;
+                    match self.phase {
+                        Phase::EagerPublish => {
+                            eager::start(core, &self.call, self.seq);
+                            self.phase = Phase::EagerWait;
+                        }
+                        Phase::DirectAnnounce => {
+                            direct::announce(core, engine, &self.call, self.seq, self.send);
+                            self.phase = Phase::DirectMeet;
+                        }
+                        _ => {
+                            entry::publish(core, &self.call, self.seq, |_| {});
+                            self.open(core, engine)?;
+                        }
                     }
                 }
                 Phase::EagerWait => {
@@ -225,6 +254,11 @@ impl CollectiveTask {
                         Some(Plan::Direct { staged, .. }) => staged,
                         _ => return Err(Error::internal("a direct phase without a direct plan")),
                     };
+                    // Staged programs touch the peers' scratch only, which stays.
+                    let borrowed = if *mapped { core.borrow_memory(Lane::Collectives) } else { None };
+                    if *mapped && borrowed.is_none() {
+                        return Ok(Step::Blocked);
+                    }
                     match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
                         Step::Done => self.phase = Phase::Bias(0),
                         other => return Ok(other),
@@ -234,15 +268,19 @@ impl CollectiveTask {
                     let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
                         return Err(Error::internal("a message phase without a message plan"));
                     };
-                    match messages::step(core, engine, &self.call, plan, self.send, self.seq, state)? {
-                        Step::Done => self.phase = Phase::Post(0),
-                        other => return Ok(other),
+                    let step = messages::step(core, engine, &self.call, plan, self.send, self.seq, state)?;
+                    self.exchanged(core, engine, &step)?;
+                    if !matches!(step, Step::Done) {
+                        return Ok(step);
                     }
                 }
-                Phase::Exchange(exchange) => match exchange.step(core, &mut engine.links)? {
-                    Step::Done => self.phase = Phase::Post(0),
-                    other => return Ok(other),
-                },
+                Phase::Exchange(exchange) => {
+                    let step = exchange.step(core, &mut engine.links)?;
+                    self.exchanged(core, engine, &step)?;
+                    if !matches!(step, Step::Done) {
+                        return Ok(step);
+                    }
+                }
                 Phase::Post(_) => {
                     if let Some(step) = self.post(core) {
                         return Ok(step);
@@ -262,6 +300,7 @@ impl CollectiveTask {
         core.check()?;
         engine.seq += 1;
         self.seq = engine.seq;
+        self.call.signature = engine.history.add(self.call.signature);
         if core.ranks == 1 {
             self.phase = Phase::Local(0);
             return Ok(());
@@ -275,12 +314,20 @@ impl CollectiveTask {
             engine.temp.ensure(self.call.input_bytes(core.rank as u32, core.ranks) as usize)?;
             self.phase = Phase::Scale(0);
         } else {
-            self.take_road(core, engine)?;
+            self.take_road();
         }
         Ok(())
     }
 
-    fn take_road(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+    fn take_road(&mut self) {
+        self.phase = match self.plan.as_deref() {
+            Some(Plan::Messages(_)) => Phase::MessagesAnnounce,
+            _ => Phase::DirectAnnounce,
+        };
+    }
+
+    /// Begins the message program.
+    fn open(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         self.phase = match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let exchange =
@@ -288,8 +335,25 @@ impl CollectiveTask {
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
-            _ => Phase::DirectAnnounce,
+            _ => return Err(Error::internal("a message phase without a message plan")),
         };
+        Ok(())
+    }
+
+    /// After a step of a message program: peers that called something else send nothing, but their lines say so.
+    fn exchanged(&mut self, core: &Core, engine: &mut Engine, step: &Step) -> Result<()> {
+        let done = match step {
+            Step::Done => true,
+            Step::Blocked => false,
+            _ => return Ok(()),
+        };
+        let all = engine.seen.all_started(core, self.call.signature, self.seq)?;
+        if done {
+            if !all {
+                engine.unsettled = Some((self.seq, self.call.signature));
+            }
+            self.phase = Phase::Post(0);
+        }
         Ok(())
     }
 
@@ -308,7 +372,7 @@ impl CollectiveTask {
         *done += n;
         if *done == total {
             self.send = memory;
-            self.take_road(core, engine)?;
+            self.take_road();
         }
         Ok(Step::Progress)
     }
@@ -410,6 +474,11 @@ impl CollectiveTask {
             Ok(Step::Blocked)
         };
         let error = match result {
+            // Who waits for its turn ends with the operation before it, which looks after its own time.
+            Ok(Step::Blocked) if !my_turn => match core.check() {
+                Ok(()) => return Step::Blocked,
+                Err(e) => e,
+            },
             Ok(Step::Blocked) => match self.blocked(core) {
                 Ok(()) => return Step::Blocked,
                 Err(e) => e,
@@ -420,11 +489,14 @@ impl CollectiveTask {
             }
             Err(e) => e,
         };
-        core.fail(&error);
-        if my_turn {
-            core.pass_turn(Lane::Collectives, self.turn);
-        }
+        self.fail(core, &error);
         Step::Failed(error)
+    }
+
+    fn fail(&mut self, core: &Core, error: &Error) {
+        let lent = matches!(self.phase, Phase::DirectMeet | Phase::Direct { mapped: true, .. });
+        self.over = true;
+        core.fail_operation(Lane::Collectives, self.turn, error, lent);
     }
 
     fn finished(&mut self, core: &Core, engine: &Engine) -> Step {
@@ -434,14 +506,18 @@ impl CollectiveTask {
         }
     }
 
-    fn end(&self, core: &Core) -> Step {
+    fn end(&mut self, core: &Core) -> Step {
+        self.over = true;
         core.pass_turn(Lane::Collectives, self.turn);
         Step::Done
     }
 
     fn blocked(&mut self, core: &Core) -> Result<()> {
         let mut since = self.started_ns;
-        let result = core.check_blocked(&mut since, || self.waiting_for(core));
+        let seq = self.seq;
+        // Who left without having started this call never will; who has started it did its part before it left.
+        let gone = |member: usize| seq > 0 && !entry::started(core, member, seq);
+        let result = core.check_blocked(&mut since, || self.waiting_for(core), gone);
         self.started_ns = since;
         result
     }
@@ -464,17 +540,32 @@ impl Task for CollectiveTask {
     fn step(&mut self) -> Step {
         // Taken out for the time of the step, so that the task can be changed beside it.
         let Some(core) = self.core.take() else { return Step::Done };
-        let step = self.step_with(&core);
+        let step = caught(|| self.step_with(&core)).unwrap_or_else(|error| {
+            if !self.over {
+                self.fail(&core, &error);
+            }
+            Step::Failed(error)
+        });
         self.core = Some(core);
         step
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
-        self.core.as_ref().map(|c| c.bell())
+        self.core.as_ref().and_then(|c| c.park_bell())
+    }
+
+    fn park(&self, timeout: Duration) {
+        if let Some(core) = &self.core {
+            core.park(timeout);
+        }
     }
 
     fn batch(&self) -> u64 {
         self.batch
+    }
+
+    fn is_quick(&self) -> bool {
+        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.ranks > 1 && plan::is_eager(c, &self.call))
     }
 
     fn crowded(&self) -> bool {

@@ -30,10 +30,11 @@ impl Seen {
         for (member, seen) in self.0.iter_mut().enumerate() {
             if *seen < need && member != core.me {
                 // SYNC: entry-line
-                *seen = core.hub.entry(member, need).seq.load(Ordering::Acquire).max(*seen);
-                if *seen < need {
+                if core.hub.entry(member, need).seq.load(Ordering::Acquire) < need {
                     return false;
                 }
+                // Not what was found, which may be a later call: its signature was not compared yet.
+                *seen = need;
             }
         }
         true
@@ -71,8 +72,10 @@ impl Seen {
         (0..self.0.len()).filter(|m| *m != core.me && self.0[*m] < seq).map(|m| core.members[m]).collect()
     }
 
-    /// Whether all peers have started call `seq`; a look without waiting, for deferred checks.
+    /// Whether all peers have started call `seq`; a look without waiting, for deferred checks. This rank must not have
+    /// started a later call: a peer may then write the line again.
     pub(super) fn all_started(&mut self, core: &Core, call_signature: [u64; 2], seq: u64) -> Result<bool> {
+        let mut all = true;
         for member in 0..self.0.len() {
             if member == core.me || self.0[member] >= seq {
                 continue;
@@ -80,7 +83,8 @@ impl Seen {
             let line = core.hub.entry(member, seq);
             // SYNC: entry-line
             if line.seq.load(Ordering::Acquire) < seq {
-                return Ok(false);
+                all = false;
+                continue;
             }
             self.0[member] = seq;
             // SAFETY: as in `arrived`.
@@ -89,13 +93,39 @@ impl Seen {
                 return Err(mismatch_words(core, call_signature, member, theirs, seq));
             }
         }
-        Ok(true)
+        Ok(all)
+    }
+}
+
+/// What a rank called so far, in eight bits that travel with each signature: a call that no peer had to look at (a
+/// broadcast's leaf, a reduction's giver) is compared with the next one at the latest.
+#[derive(Default)]
+pub(super) struct History(u64);
+
+/// Where the digest lies in the first word of a signature: `Signature::pack` leaves these bits zero.
+const HISTORY_SHIFT: u32 = 24;
+
+impl History {
+    /// `signature` with the digest of the calls before it; remembers it for those behind it.
+    pub(super) fn add(&mut self, signature: [u64; 2]) -> [u64; 2] {
+        let digest = self.0 >> 56;
+        for word in signature {
+            self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        [signature[0] | digest << HISTORY_SHIFT, signature[1]]
     }
 }
 
 /// Polls of one line by a rank with a core of its own, and by one that shares.
 pub(crate) const fn polls(crowded: bool) -> u32 {
     if crowded { 2 } else { POLLS }
+}
+
+/// Whether `member` has started call `seq`, which this rank waits in; says nothing of its signature.
+pub(super) fn started(core: &Core, member: usize, seq: u64) -> bool {
+    // SYNC: entry-line
+    core.hub.entry(member, seq).seq.load(Ordering::Acquire) >= seq
 }
 
 #[cold]
@@ -105,8 +135,9 @@ fn mismatch(core: &Core, call: &Call, member: usize, theirs: [u64; 2], seq: u64)
 
 #[cold]
 fn mismatch_words(core: &Core, mine: [u64; 2], member: usize, theirs: [u64; 2], seq: u64) -> Error {
+    let before = if describe(mine) == describe(theirs) { " before these (an earlier call differed)" } else { "" };
     let error = Error::usage(format!(
-        "ranks called different operations: rank {} called {}, rank {} called {} (collective number {seq} of \
+        "ranks called different operations{before}: rank {} called {}, rank {} called {} (collective number {seq} of \
          communicator {:#x}); all ranks must make the same calls with the same count, type, operator and root in the \
          same order",
         core.rank,

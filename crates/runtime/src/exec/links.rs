@@ -54,13 +54,22 @@ impl Links {
         })
     }
 
-    /// Sends acknowledgements that were held back.
+    /// Drives what was accepted but not written, and acknowledgements that were held back; `true` when nothing is left.
+    /// An operation is over only then: nobody polls its connections afterwards.
     pub(crate) fn flush(&mut self) -> Result<bool> {
         let mut done = true;
+        for end in self.send.values_mut() {
+            done &= end.flush()?;
+        }
         for end in self.recv.values_mut() {
             done &= end.flush()?;
         }
         Ok(done)
+    }
+
+    /// Whether all may be closed without a loss for a peer. A connection that failed has nothing to lose.
+    pub(crate) fn closable(&mut self) -> bool {
+        self.send.values_mut().all(|end| end.poll_closable().unwrap_or(true))
     }
 }
 
@@ -129,6 +138,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Box<dyn SendEnd>> {
     let route = service::Route { comm_hash: core.hash, from: me, to, purpose: lane as u8 };
     let limits = core.limits();
     let stream = service::dial(&core.peers[to as usize].tcp, &core.key, route, &limits.as_limits())?;
+    core.wake_by(&stream);
     Ok(Box::new(TcpSender::new(stream, tcp_options(core, to))?))
 }
 
@@ -145,7 +155,10 @@ fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn R
         return Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))));
     }
     match core.take_stream(from, lane as u8) {
-        Some(stream) => Ok(Some(Box::new(TcpReceiver::new(stream, tcp_options(core, from))?))),
+        Some(stream) => {
+            core.wake_by(&stream);
+            Ok(Some(Box::new(TcpReceiver::new(stream, tcp_options(core, from))?)))
+        }
         None => Ok(None),
     }
 }

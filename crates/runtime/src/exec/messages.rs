@@ -142,8 +142,9 @@ pub(super) fn step(
         }
     }
     if done == state.lanes.len() {
-        engine.links.flush()?;
-        return Ok(Step::Done);
+        if engine.links.flush()? {
+            return Ok(Step::Done);
+        }
     }
     Ok(if progress { Step::Progress } else { Step::Blocked })
 }

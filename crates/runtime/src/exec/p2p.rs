@@ -3,6 +3,7 @@
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
@@ -12,7 +13,7 @@ use super::call::{Call, describe};
 use super::links::{Links, P2P_LANE};
 use super::plan::{MessagePlan, alignment};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{Step, Task};
+use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -152,8 +153,9 @@ impl Exchange {
         progress |= self.step_recvs(core, links, &mut budget)?;
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
         if done {
-            links.flush()?;
-            return Ok(Step::Done);
+            if links.flush()? {
+                return Ok(Step::Done);
+            }
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
     }
@@ -227,6 +229,16 @@ impl Exchange {
         Ok(progress)
     }
 
+    /// Whether a receiver may know the address of memory that is sent.
+    fn lends(&self) -> bool {
+        self.sends.iter().any(|t| t.offered && !t.complete)
+    }
+
+    /// Whether a transfer with `peer` is not complete.
+    fn needs(&self, peer: u32) -> bool {
+        self.sends.iter().chain(&self.recvs).any(|t| t.peer == peer && !t.complete)
+    }
+
     fn waiting_for(&self) -> String {
         let from: Vec<u32> = self.recvs.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
         let to: Vec<u32> = self.sends.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
@@ -293,12 +305,14 @@ pub(crate) struct P2pTask {
     batch: u64,
     exchange: Exchange,
     started_ns: u64,
+    /// Its end is known to the communicator.
+    over: bool,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> Box<P2pTask> {
         let turn = core.issue(Lane::P2p);
-        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0 })
+        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0, over: false })
     }
 
     fn advance(&mut self) -> Result<Step> {
@@ -308,20 +322,30 @@ impl P2pTask {
         }
         core.check()?;
         let mut links = core.lock_links();
+        // Receiving may read straight from the sender's memory.
+        let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         self.exchange.step(core, &mut links)
     }
 }
 
-impl Task for P2pTask {
-    fn step(&mut self) -> Step {
+impl P2pTask {
+    fn fail(&mut self, error: &Error) {
+        self.over = true;
+        self.core.fail_operation(Lane::P2p, self.turn, error, self.exchange.lends());
+    }
+
+    fn try_step(&mut self) -> Step {
         let error = match self.advance() {
             Ok(Step::Done) => {
+                self.over = true;
                 self.core.pass_turn(Lane::P2p, self.turn);
                 return Step::Done;
             }
             Ok(Step::Blocked) => {
-                let exchange = &self.exchange;
-                match self.core.check_blocked(&mut self.started_ns, || exchange.waiting_for()) {
+                let (core, exchange) = (&self.core, &self.exchange);
+                let mine = core.is_turn(Lane::P2p, self.turn);
+                let gone = |member: usize| mine && exchange.needs(core.members[member] as u32);
+                match core.check_blocked(&mut self.started_ns, || exchange.waiting_for(), gone) {
                     Ok(()) => return Step::Blocked,
                     Err(e) => e,
                 }
@@ -332,13 +356,35 @@ impl Task for P2pTask {
             }
             Err(e) => e,
         };
-        self.core.fail(&error);
-        self.core.pass_turn(Lane::P2p, self.turn);
+        self.fail(&error);
         Step::Failed(error)
+    }
+}
+
+impl Drop for P2pTask {
+    fn drop(&mut self) {
+        if !self.over {
+            self.fail(&abandoned("a group of sends and receives"));
+        }
+    }
+}
+
+impl Task for P2pTask {
+    fn step(&mut self) -> Step {
+        caught(|| self.try_step()).unwrap_or_else(|error| {
+            if !self.over {
+                self.fail(&error);
+            }
+            Step::Failed(error)
+        })
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
-        Some(self.core.bell())
+        self.core.park_bell()
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.core.park(timeout);
     }
 
     fn batch(&self) -> u64 {

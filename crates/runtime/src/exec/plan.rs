@@ -114,7 +114,9 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
     match choice.algorithm.needs {
         Needs::Messages => message_plan(core, choice.algorithm, &shape).map(Plan::Messages),
         _ => {
-            let staged = choice.staged.unwrap_or(choice.algorithm);
+            let staged = choice
+                .staged
+                .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
             Ok(Plan::Direct {
                 mapped: direct_plan(core, choice.algorithm, &shape)?,
                 staged: direct_plan(core, staged, &shape)?,
@@ -133,30 +135,32 @@ struct Choice {
 /// Which algorithm serves `call`. The same answer on every rank: it rests on the signature and on agreed settings.
 fn choose(core: &Core, call: &Call, bucket: u32) -> Result<Choice> {
     let bytes = bucket.checked_sub(1).map_or(0, |b| 1u64 << b);
-    let query = |reach: Reach| Query {
+    let query = |allow: &AllowList, reach: Reach| Query {
         root: call.root,
-        allow: core.allowed.clone(),
+        allow: allow.clone(),
         max_channels: 1,
         slot_bytes: core.config.slot_bytes as u64,
         eager_limit: 0,
         ..Query::new(call.collective, bytes, core.ranks as u32, reach)
     };
-    let best = |reach: Reach, needs: Needs| {
-        candidates(&query(reach)).into_iter().find_map(|c| {
+    let best = |allow: &AllowList, reach: Reach, needs: Needs| {
+        candidates(&query(allow, reach)).into_iter().find_map(|c| {
             // One shot all-reduce is not safe where some ranks work in place and others do not.
             let unsafe_in_place = c.algorithm == "one_shot" && call.collective == Collective::AllReduce;
             find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)
         })
     };
     if core.whole && call.collective != Collective::AllToAllV {
-        let mapped = best(Reach::MappedUser, Needs::MappedUser);
-        let staged = best(Reach::MappedScratch, Needs::MappedScratch);
+        let mapped = best(&core.allowed, Reach::MappedUser, Needs::MappedUser);
+        let staged = best(&core.allowed, Reach::MappedScratch, Needs::MappedScratch);
         if let Some(algorithm) = mapped.or(staged) {
-            return Ok(Choice { algorithm, staged: Some(staged.unwrap_or(algorithm)), channels: 1 });
+            // Buffers that peers cannot map need the scratch, also where the user named algorithms for mapped ones only.
+            let staged = staged.or_else(|| best(&AllowList::all(), Reach::MappedScratch, Needs::MappedScratch));
+            return Ok(Choice { algorithm, staged, channels: 1 });
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
-    let q = Query { max_channels: core.config.max_channels, ..query(Reach::Messages(link)) };
+    let q = Query { max_channels: core.config.max_channels, ..query(&core.allowed, Reach::Messages(link)) };
     let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));
     let (algorithm, channels) = match found {
         Some(found) => found,

@@ -85,6 +85,23 @@ pub trait SendEnd: Send {
     /// As [`SendEnd::poll_send`].
     fn poll_received(&mut self, ticket: Ticket) -> Result<bool>;
 
+    /// Drives what was accepted and is not written yet; `true` when nothing is left that needs another call. To be
+    /// called until `true` before this end is left alone (at the end of an operation), else the peer may wait for ever.
+    ///
+    /// # Errors
+    /// As [`SendEnd::poll_send`].
+    fn flush(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Whether closing this end loses nothing: memory that outlives it, or everything is known to have been consumed.
+    ///
+    /// # Errors
+    /// As [`SendEnd::poll_send`].
+    fn poll_closable(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Arrivals that may be under way at once.
     fn slots(&self) -> usize;
 

@@ -1,8 +1,10 @@
 //! Connections over one connected TCP stream, one direction of data per stream.
 //!
 //! Data frames (a fixed header and the bytes) go one way; acknowledgements, refusals and goodbyes go the other way.
-//! The sender copies nothing: accepted bytes are borrowed until the kernel has them. The receiver reads straight into
-//! the caller's destination, or into a buffer of one slot. Every read and write may stop anywhere and resumes there.
+//! The sender hands accepted bytes to the kernel; of a piece that fits a slot it keeps a copy of what the kernel did not
+//! take at once, so that the source is free, while longer ones are borrowed until the kernel has them. The receiver reads
+//! straight into the caller's destination, or into a buffer of one slot. Every read and write may stop anywhere and
+//! resumes there.
 //!
 //! The caller brings a stream that is connected and authenticated. A stream that ends without a goodbye is an error
 //! that names the peer; a peer whose machine vanished is silent here, and the caller's deadline has to end the wait.

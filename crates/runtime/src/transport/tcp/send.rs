@@ -20,6 +20,8 @@ pub struct TcpSender {
     options: TcpOptions,
     /// Accepted frames that the kernel has not taken in full: `accepted - written` of them, by ticket modulo length.
     queue: Box<[Outgoing]>,
+    /// One slot per frame of the queue: what the kernel did not take at once of a frame that fits a slot.
+    kept: Box<[u8]>,
     accepted: u64,
     written: u64,
     /// Frames that the receiver has consumed.
@@ -55,6 +57,8 @@ impl TcpSender {
         Ok(TcpSender {
             stream,
             queue: vec![none; options.slots].into(),
+            // Zeroed pages cost nothing before the first frame that the kernel does not take whole.
+            kept: vec![0; options.slots * options.slot_bytes].into(),
             options,
             accepted: 0,
             written: 0,
@@ -105,6 +109,21 @@ impl TcpSender {
             }
         }
         Ok(())
+    }
+
+    /// Copies what the kernel left of the newest frame, if it fits a slot, so that its source is free.
+    fn keep(&mut self) {
+        let at = ((self.accepted - 1) % self.queue.len() as u64) as usize;
+        let (f, room) = (&mut self.queue[at], self.options.slot_bytes);
+        if self.written == self.accepted || f.len > room {
+            return;
+        }
+        let sent = f.done.saturating_sub(FORWARD);
+        let slot = self.kept[at * room..][..room].as_mut_ptr();
+        // SAFETY: `[data, data + len)` is readable by the contract of `poll_send`; the slot has `room >= len` bytes and
+        // belongs to this frame until it is written.
+        unsafe { std::ptr::copy_nonoverlapping(f.data.add(sent), slot.add(sent), f.len - sent) };
+        f.data = slot;
     }
 
     /// Book `n` written bytes.
@@ -211,6 +230,7 @@ impl SendEnd for TcpSender {
         self.queue[(self.accepted % self.queue.len() as u64) as usize] = Outgoing { header, data, len, done: 0 };
         self.accepted += 1;
         self.push()?;
+        self.keep();
         Ok(Some((len, Ticket::new(self.accepted))))
     }
 
@@ -232,6 +252,18 @@ impl SendEnd for TcpSender {
             self.look()?;
         }
         Ok(self.received >= ticket.count())
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        if self.written < self.accepted {
+            self.poll_done(Ticket::new(self.accepted))?;
+        }
+        Ok(self.written == self.accepted)
+    }
+
+    fn poll_closable(&mut self) -> Result<bool> {
+        // Closing a socket with unread acknowledgements resets it, and what the peer has not read yet is lost.
+        self.poll_received(Ticket::new(self.accepted))
     }
 
     fn slots(&self) -> usize {

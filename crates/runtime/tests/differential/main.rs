@@ -1,0 +1,111 @@
+//! The library against a naive oracle, on every road that its data can take.
+//!
+//! `oracle` says what results are, `case` lays out and checks one call, `job` runs many of them on a communicator in
+//! processes of its own.
+
+mod case;
+mod job;
+mod oracle;
+
+use case::{Memory, Rounding};
+use job::{Job, Road, run, seed};
+
+const fn road(name: &'static str, env: &'static [(&'static str, &'static str)], rounding: Rounding) -> Road {
+    Road { name, env, rounding }
+}
+
+/// Ranks that share memory; results are rounded once.
+const SHARED: &[Road] = &[
+    road("default", &[], Rounding::Once),
+    road("mapped", &[("OXCCL_EAGER_LIMIT", "0")], Rounding::Once),
+    road("large eager", &[("OXCCL_EAGER_LIMIT", "65536")], Rounding::Once),
+    road("staged", &[("OXCCL_ALGO", "^one_shot,two_shot"), ("OXCCL_SCRATCH", "65536")], Rounding::Once),
+];
+
+/// One algorithm at a time; what it does not serve takes some other road.
+const ALGORITHMS: &[Road] = &[
+    road("one_shot", &[("OXCCL_ALGO", "one_shot"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::PerStep),
+    road("two_shot", &[("OXCCL_ALGO", "two_shot")], Rounding::PerStep),
+    road("staged_one_shot", &[("OXCCL_ALGO", "staged_one_shot")], Rounding::PerStep),
+    road("staged_two_shot", &[("OXCCL_ALGO", "staged_two_shot")], Rounding::PerStep),
+    road("ring", &[("OXCCL_ALGO", "ring")], Rounding::PerStep),
+    road("tree", &[("OXCCL_ALGO", "tree")], Rounding::PerStep),
+    road("doubling", &[("OXCCL_ALGO", "doubling")], Rounding::PerStep),
+    road("recursive", &[("OXCCL_ALGO", "recursive")], Rounding::PerStep),
+    road("pat, pairwise", &[("OXCCL_ALGO", "pat,pairwise"), ("OXCCL_SLOT_BYTES", "4096")], Rounding::PerStep),
+    road("flat", &[("OXCCL_ALGO", "flat")], Rounding::PerStep),
+    road("binomial", &[("OXCCL_ALGO", "binomial")], Rounding::PerStep),
+];
+
+/// Ranks that share no memory.
+const NETWORK: &[Road] = &[
+    road("tcp", &[("OXCCL_SHM", "0")], Rounding::PerStep),
+    road(
+        "tcp, ring, channels",
+        &[("OXCCL_SHM", "0"), ("OXCCL_ALGO", "ring"), ("OXCCL_MAX_CHANNELS", "4")],
+        Rounding::PerStep,
+    ),
+    road(
+        "tcp, tree, channels",
+        &[("OXCCL_SHM", "0"), ("OXCCL_ALGO", "tree"), ("OXCCL_MAX_CHANNELS", "4"), ("OXCCL_SLOT_BYTES", "4096")],
+        Rounding::PerStep,
+    ),
+];
+
+#[test]
+fn threads_that_share_memory() {
+    let seed = seed();
+    run(&SHARED[0], &Job::threads(1, 1), seed);
+    for r in SHARED {
+        run(r, &Job::threads(2, 1), seed);
+        run(r, &Job::threads(3, 1), seed);
+        run(r, &Job::threads(5, 4), seed);
+    }
+    run(&SHARED[0], &Job::threads(8, 4), seed);
+    run(&SHARED[3], &Job::threads(8, 8), seed);
+}
+
+#[test]
+fn threads_with_one_algorithm() {
+    let seed = seed();
+    for r in ALGORITHMS {
+        run(r, &Job::threads(2, 2), seed);
+        run(r, &Job::threads(3, 1), seed);
+    }
+    for r in &ALGORITHMS[4..8] {
+        run(r, &Job::threads(5, 4), seed);
+        run(r, &Job::threads(8, 8), seed);
+    }
+}
+
+#[test]
+fn processes_that_share_memory() {
+    let seed = seed();
+    for r in SHARED {
+        run(r, &Job::processes(&[1, 1], Memory::Device, 2), seed);
+        run(r, &Job::processes(&[1, 1], Memory::Malloc, 2), seed);
+        run(r, &Job::processes(&[2, 1], Memory::Mixed, 2), seed);
+    }
+    for r in &ALGORITHMS[..5] {
+        run(r, &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
+    }
+    for p2p in ["shm", "direct", "cma"] {
+        let env: &'static [(&str, &str)] = match p2p {
+            "shm" => &[("OXCCL_P2P", "shm")],
+            "direct" => &[("OXCCL_P2P", "direct")],
+            _ => &[("OXCCL_P2P", "cma")],
+        };
+        run(&road(p2p, env, Rounding::Once), &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
+    }
+}
+
+#[test]
+fn ranks_that_share_no_memory() {
+    let seed = seed();
+    for r in NETWORK {
+        run(r, &Job::threads(2, 2), seed);
+        run(r, &Job::processes(&[1, 2], Memory::Mixed, 1), seed);
+    }
+    run(&NETWORK[0], &Job::threads(5, 4), seed);
+    run(&NETWORK[1], &Job::threads(8, 8), seed);
+}
