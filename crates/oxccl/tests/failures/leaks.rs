@@ -69,7 +69,7 @@ fn live(comm: Communicator, n: u64) {
         calls::one(&comm, kind, memory, len, n).expect("a call that matches");
     }
     comm.barrier().expect("barrier");
-    if n % 5 == 0 {
+    if n.is_multiple_of(5) {
         comm.abort_handle().abort().expect("abort");
     }
 }
