@@ -301,7 +301,8 @@ impl Core {
         let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
             let dead = || lock(&self.deaths).iter().any(|d| d.rank == self.members[member]);
-            while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead() {
+            while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead()
+            {
                 oxccl_sys::sync::yield_now();
             }
         }

@@ -69,7 +69,9 @@ pub(crate) fn caught(step: impl FnOnce() -> Step) -> Result<Step> {
 /// The error of work that can no longer be done because its stream is gone.
 #[cold]
 pub(crate) fn abandoned(what: &str) -> Error {
-    Error::usage(format!("the stream was dropped before {what} on it was done; synchronise a stream before dropping it"))
+    Error::usage(format!(
+        "the stream was dropped before {what} on it was done; synchronise a stream before dropping it"
+    ))
 }
 
 /// A check that is put off until somebody synchronises.

@@ -98,7 +98,6 @@ fn bucket(core: &Core, call: &Call) -> u32 {
 #[inline]
 pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
     core.eager
-
         && call.collective != Collective::AllToAllV
         && super::eager::published(call, core.ranks) <= core.config.eager_limit as u64
 }
