@@ -8,14 +8,13 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, Ordering, fence};
 
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
 
 static STREAMS: RwLock<Vec<Weak<Inner>>> = RwLock::new(Vec::new());
 static ASLEEP: AtomicBool = AtomicBool::new(false);
-static ENQUEUES: AtomicU64 = AtomicU64::new(0);
 static BED: Mutex<()> = Mutex::new(());
 static ALARM: Condvar = Condvar::new();
 /// Idle periods after which the helper sleeps without a timeout.
@@ -37,7 +36,14 @@ fn snapshot() -> Vec<Arc<Inner>> {
     streams.iter().filter_map(Weak::upgrade).filter(|s| s.pending()).collect()
 }
 
-/// Work was enqueued: make sure that the helper is awake.
+/// Everything that was ever enqueued on the live streams: it changes when something was.
+fn enqueued() -> u64 {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    streams.iter().filter_map(Weak::upgrade).fold(0, |sum, s| sum.wrapping_add(s.enqueued()))
+}
+
+/// Work was enqueued, and its stream has counted it: make sure that the helper is awake. No line is written that
+/// threads share.
 pub(super) fn notify() {
     static START: Once = Once::new();
     START.call_once(|| {
@@ -46,9 +52,10 @@ pub(super) fn notify() {
             crate::log::warn(&format!("cannot start the helper thread ({e}); streams move only when synchronised"));
         }
     });
-    // SYNC: helper-asleep
-    ENQUEUES.fetch_add(1, Ordering::SeqCst);
-    if ASLEEP.load(Ordering::SeqCst) {
+    // SYNC: helper-asleep. The stream's count comes before this look, the helper's look at the counts behind its word.
+    fence(Ordering::SeqCst);
+    if ASLEEP.load(Ordering::Relaxed) {
+        // Behind the lock: the helper either has not looked yet, or waits already.
         drop(bed());
         ALARM.notify_one();
     }
@@ -64,7 +71,7 @@ fn run() {
     let mut idle = 0;
     let mut last = 0;
     loop {
-        let now = ENQUEUES.load(Ordering::SeqCst);
+        let now = enqueued();
         idle = if now == last { idle + 1 } else { 0 };
         last = now;
         rest(idle, period, last);
@@ -89,13 +96,14 @@ fn rest(idle: u32, period: Duration, last: u64) {
         drop(ALARM.wait_timeout(guard, period));
         return;
     }
+    ASLEEP.store(true, Ordering::Relaxed);
     // SYNC: helper-asleep
-    ASLEEP.store(true, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
     let mut guard = guard;
-    while ENQUEUES.load(Ordering::SeqCst) == last {
+    while enqueued() == last && snapshot().is_empty() {
         guard = ALARM.wait(guard).unwrap_or_else(PoisonError::into_inner);
     }
-    ASLEEP.store(false, Ordering::SeqCst);
+    ASLEEP.store(false, Ordering::Relaxed);
 }
 
 /// Works on all streams that nobody runs until none has work, or others took them.

@@ -141,10 +141,8 @@ pub(super) fn step(
             budget -= 1;
         }
     }
-    if done == state.lanes.len() {
-        if engine.links.flush()? {
-            return Ok(Step::Done);
-        }
+    if done == state.lanes.len() && engine.links.flush()? {
+        return Ok(Step::Done);
     }
     Ok(if progress { Step::Progress } else { Step::Blocked })
 }

@@ -152,10 +152,8 @@ impl Exchange {
         progress |= self.step_sends(core, links)?;
         progress |= self.step_recvs(core, links, &mut budget)?;
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
-        if done {
-            if links.flush()? {
-                return Ok(Step::Done);
-            }
+        if done && links.flush()? {
+            return Ok(Step::Done);
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
     }
