@@ -87,30 +87,48 @@ fn soon(done: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn a_broadcast_over_the_network_ends_and_its_source_is_free() {
-    const N: usize = 24 << 20;
-    let done = Barrier::new(2);
+fn sources_are_free_and_everything_is_written_when_sends_over_the_network_end() {
+    const N: usize = 32 << 10;
+    let sent = AtomicU32::new(0);
+    let full = Barrier::new(2);
     world(
         2,
         |c| c.shm = false,
         |comm| {
             let stream = Stream::new().unwrap();
-            let mut data: Vec<u8> =
-                (0..N).map(|i| if comm.rank == 0 { (i / 4096 % 251) as u8 } else { 0xee }).collect();
-            if comm.rank == 1 {
-                pass(Duration::from_millis(30)); // the sockets fill up
-            }
-            let at = data.as_mut_ptr();
-            let r = Request { send: at, recv: at, ..request(Collective::Broadcast, &[], &mut [], N, 0, &stream) };
-            comm.submit(r).unwrap();
-            stream.synchronize().unwrap();
+            let broadcast = |data: &mut [u8]| {
+                let at = data.as_mut_ptr();
+                Request { send: at, recv: at, ..request(Collective::Broadcast, &[], &mut [], N, 0, &stream) }
+            };
+            let mut data = vec![0; N];
             if comm.rank == 0 {
+                // Until the sockets are full and a broadcast does not end any more.
+                let mut ends = true;
+                while ends {
+                    let number = sent.fetch_add(1, Ordering::Relaxed);
+                    data.fill(number as u8);
+                    comm.submit(broadcast(&mut data)).unwrap();
+                    let patience = Instant::now() + Duration::from_millis(300);
+                    ends = loop {
+                        match stream.query().unwrap() {
+                            false if Instant::now() < patience => std::thread::yield_now(),
+                            idle => break idle,
+                        }
+                    };
+                }
+                full.wait();
+                stream.synchronize().unwrap();
                 data.fill(0xdd);
             } else {
-                assert!(data.iter().enumerate().all(|(i, b)| *b == (i / 4096 % 251) as u8));
+                full.wait();
+                for number in 0..sent.load(Ordering::Relaxed) {
+                    comm.submit(broadcast(&mut data)).unwrap();
+                    stream.synchronize().unwrap();
+                    assert!(data.iter().all(|b| *b == number as u8), "broadcast {number}");
+                }
             }
             // The root does not poll its connections any more while the other still receives.
-            done.wait();
+            full.wait();
             comm.destroy().unwrap();
         },
     );
@@ -277,17 +295,18 @@ fn a_rank_that_left_without_the_call_is_named() {
 fn operations_that_fail_out_of_order_leave_nothing_under_way() {
     world(
         2,
-        |c| c.op_timeout = Some(Duration::from_millis(300)),
+        |_| {},
         |comm| {
-            let (first, second) = (Stream::new().unwrap(), Stream::new().unwrap());
-            let (send, mut recv) = ([1; 8], [0; 8]);
             if comm.rank == 0 {
-                for stream in [&first, &second] {
-                    comm.submit(request(Collective::AllReduce, &send, &mut recv, 8, 0, stream)).unwrap();
+                let core = comm.core().unwrap();
+                for lane in [Lane::Collectives, Lane::P2p] {
+                    let tickets = [core.issue(lane), core.issue(lane), core.issue(lane)];
+                    for ticket in [tickets[1], tickets[0], tickets[2]] {
+                        assert!(!core.is_idle());
+                        core.fail_operation(lane, ticket, &Error::usage("test"), false);
+                    }
+                    assert!(core.is_idle());
                 }
-                assert!(second.synchronize().is_err());
-                assert!(first.synchronize().is_err());
-                assert!(soon(|| comm.core().unwrap().is_idle()));
             }
             comm.destroy().unwrap();
         },
