@@ -633,4 +633,12 @@ impl Settle for Core {
             other => other,
         }
     }
+
+    fn park(&self, timeout: Duration) {
+        let Some(bell) = self.park_bell() else { return Core::park(self, timeout) };
+        let ticket = bell.prepare();
+        if lock(&self.engine).settle(self).is_none() {
+            bell.park(ticket, timeout);
+        }
+    }
 }

@@ -282,3 +282,6 @@ impl Drop for Communicator {
 fn not_ready() -> Error {
     Error::argument("Attempt to use communicator before the previous operation returned ncclSuccess")
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -82,6 +82,8 @@ pub(crate) fn abandoned(what: &str) -> Error {
 pub(crate) trait Settle: Send + Sync {
     /// `Some` when the check is over. Never blocks.
     fn poll(&self) -> Option<Result<()>>;
+    /// Blocks for at most `timeout` until the check may be over.
+    fn park(&self, timeout: Duration);
 }
 
 /// What a look at a stream came to.
@@ -410,11 +412,11 @@ impl Stream {
                     result?;
                     break;
                 }
-                if let Turn::Park(_) = waiter.turn() {
+                if let Turn::Park(timeout) = waiter.turn() {
                     if std::time::Instant::now() > limit {
                         break; // The late peer's own call will find a mismatch.
                     }
-                    oxccl_sys::sync::yield_now();
+                    check.park(timeout.min(BATCH_PARK));
                 }
                 helper::assist(&self.0);
             }

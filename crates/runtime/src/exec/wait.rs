@@ -28,13 +28,15 @@ pub(crate) struct Waiter {
     turns: u32,
     crowded: bool,
     started: u64,
+    /// The time of polling is over: every turn parks.
+    parking: bool,
     park: Duration,
 }
 
 impl Waiter {
     /// A fresh wait; `crowded` when the waiting ranks outnumber the cores.
     pub(crate) fn new(crowded: bool) -> Waiter {
-        Waiter { turns: 0, crowded, started: 0, park: Duration::from_millis(1) }
+        Waiter { turns: 0, crowded, started: 0, parking: false, park: Duration::from_millis(1) }
     }
 
     /// Turns so far.
@@ -49,17 +51,25 @@ impl Waiter {
             oxccl_sys::sync::spin_loop();
             return Turn::Again;
         }
+        if self.parking {
+            return self.next_park();
+        }
         if self.turns.is_multiple_of(CLOCK_EVERY) {
             let now = oxccl_sys::clock::now_ns();
             if self.started == 0 {
                 self.started = now;
             } else if now - self.started > PATIENCE_NS {
-                let park = self.park;
-                self.park = (park * 2).min(LONGEST_PARK);
-                return Turn::Park(park);
+                self.parking = true;
+                return self.next_park();
             }
         }
         oxccl_sys::sync::yield_now();
         Turn::Again
+    }
+
+    fn next_park(&mut self) -> Turn {
+        let park = self.park;
+        self.park = (park * 2).min(LONGEST_PARK);
+        Turn::Park(park)
     }
 }
