@@ -419,7 +419,7 @@ impl Prepared {
                     l.want(output, 0, n, Want::Reduced(case.expected_reduction(rank, ranks, 0)));
                 } else {
                     l.untouched(output);
-                    if case.shift % 2 == 0 {
+                    if case.shift.is_multiple_of(2) {
                         recv = std::ptr::null_mut();
                     }
                 }
