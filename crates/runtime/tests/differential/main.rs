@@ -58,9 +58,9 @@ fn threads_that_share_memory() {
     let seed = seed();
     run(&SHARED[0], &Job::threads(1, 1), seed);
     for r in SHARED {
-        run(r, &Job::threads(2, 1), seed);
+        run(r, &Job::threads(2, 2), seed);
         run(r, &Job::threads(3, 1), seed);
-        run(r, &Job::threads(5, 4), seed);
+        run(r, &Job::threads(5, 8), seed);
     }
     run(&SHARED[0], &Job::threads(8, 4), seed);
     run(&SHARED[3], &Job::threads(8, 8), seed);
@@ -70,12 +70,12 @@ fn threads_that_share_memory() {
 fn threads_with_one_algorithm() {
     let seed = seed();
     for r in ALGORITHMS {
-        run(r, &Job::threads(2, 2), seed);
+        run(r, &Job::threads(2, 4), seed);
         run(r, &Job::threads(3, 1), seed);
     }
     for r in &ALGORITHMS[4..8] {
-        run(r, &Job::threads(5, 4), seed);
-        run(r, &Job::threads(8, 8), seed);
+        run(r, &Job::threads(5, 8), seed);
+        run(r, &Job::threads(8, 16), seed);
     }
 }
 

@@ -75,7 +75,7 @@ struct Ints(Buffer);
 
 impl Ints {
     fn new(count: usize, value: i32) -> Ints {
-        let mut b = Buffer::new(count * 4, 0, count % 2 == 0);
+        let mut b = Buffer::new(count * 4, 0, count.is_multiple_of(2));
         b.fill(0, count * 4, &value.to_le_bytes());
         Ints(b)
     }
