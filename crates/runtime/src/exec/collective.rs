@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
-use oxccl_types::{Error, Result};
+use oxccl_types::{Error, Result, ResultCode};
 
-use super::call::{Call, describe};
+use super::call::Call;
 use super::direct::{self, Cursor, Spot};
 use super::entry::{self, Seen};
 use super::imports::Imports;
@@ -14,7 +14,8 @@ use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{Plan, Plans};
 use super::{eager, p2p};
-use crate::communicator::core::{Core, Lane};
+use crate::communicator::core::{Blocked, Core, Lane};
+use crate::communicator::hub::DEPTH;
 use crate::device::{Exporter, Settle, Step, Task};
 use crate::request::VCounts;
 
@@ -22,6 +23,8 @@ use crate::request::VCounts;
 pub(crate) struct Engine {
     seq: u64,
     seen: Seen,
+    /// The last calls: sequence and signature.
+    recent: [(u64, [u64; 2]); RECENT],
     /// The last call whose peers' arrival was not awaited: sequence and signature.
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
@@ -42,6 +45,7 @@ impl Engine {
         Engine {
             seq: 0,
             seen: Seen::new(members),
+            recent: [(0, [0; 2]); RECENT],
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
@@ -54,22 +58,14 @@ impl Engine {
         }
     }
 
-    /// Looks whether the peers of calls that finished early have made the same call.
-    pub(crate) fn settle(&mut self, core: &Core) -> Option<Result<()>> {
-        let Some((seq, signature)) = self.unsettled else { return Some(Ok(())) };
-        if core.hub.is_poisoned()
-            && let Some(e) = core.hub.poison_error()
-        {
-            return Some(Err(e));
+    /// Looks whether the peers of calls that finished early have made the same call: the ranks that have not yet.
+    pub(crate) fn settle(&mut self, core: &Core) -> Result<Vec<usize>> {
+        let Some((seq, signature)) = self.unsettled else { return Ok(Vec::new()) };
+        if self.seen.all_started(core, signature, seq)? {
+            self.unsettled = None;
+            return Ok(Vec::new());
         }
-        match self.seen.all_started(core, signature, seq) {
-            Ok(false) => None,
-            Ok(true) => {
-                self.unsettled = None;
-                Some(Ok(()))
-            }
-            Err(e) => Some(Err(e)),
-        }
+        Ok(self.seen.missing(core, seq))
     }
 }
 
@@ -114,8 +110,10 @@ enum Phase {
     Local(u64),
     EagerPublish,
     EagerWait,
-    DirectAnnounce,
-    DirectMeet,
+    /// Says which call this is, with the places of the buffers where the plan is direct.
+    Announce,
+    /// Waits until all have said it: then the calls are known to match.
+    Meet,
     Direct {
         mapped: bool,
         cursor: Cursor,
@@ -140,11 +138,15 @@ pub(crate) struct CollectiveTask {
     plan: Option<Arc<Plan>>,
     phase: Phase,
     started_ns: u64,
+    /// A connection failed: the error, until it is known whether it was the cause.
+    doubt: Option<Error>,
 }
 
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
+/// Calls whose signature is remembered, to be compared with what peers are blocked in.
+const RECENT: usize = 8;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 
@@ -161,6 +163,7 @@ impl CollectiveTask {
             plan: None,
             phase: Phase::Start,
             started_ns: 0,
+            doubt: None,
             core: None,
         };
         let mut task = match core.pool.try_lock().ok().and_then(|mut p| p.pop()) {
@@ -180,7 +183,7 @@ impl CollectiveTask {
                 Phase::Start => self.start(core, engine)?,
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
-                Phase::EagerPublish | Phase::DirectAnnounce => {
+                Phase::EagerPublish | Phase::Announce => {
                     if !engine.seen.may_publish(core, self.seq) {
                         return Ok(Step::Blocked);
                     }
@@ -188,8 +191,11 @@ impl CollectiveTask {
                         eager::start(core, &self.call, self.seq);
                         self.phase = Phase::EagerWait;
                     } else {
-                        direct::announce(core, engine, &self.call, self.seq, self.send);
-                        self.phase = Phase::DirectMeet;
+                        match self.plan.as_deref() {
+                            Some(Plan::Messages(_)) => entry::publish(core, &self.call, self.seq, |_| {}),
+                            _ => direct::announce(core, engine, &self.call, self.seq, self.send),
+                        }
+                        self.phase = Phase::Meet;
                     }
                 }
                 Phase::EagerWait => {
@@ -204,7 +210,7 @@ impl CollectiveTask {
                     }
                     self.phase = Phase::Bias(0);
                 }
-                Phase::DirectMeet => {
+                Phase::Meet => {
                     for member in 0..core.members.len() {
                         if member != core.me && !engine.seen.arrived(core, &self.call, member, self.seq)? {
                             return Ok(Step::Blocked);
@@ -255,6 +261,7 @@ impl CollectiveTask {
         core.check()?;
         engine.seq += 1;
         self.seq = engine.seq;
+        engine.recent[self.seq as usize % RECENT] = (self.seq, self.call.signature);
         if core.ranks == 1 {
             self.phase = Phase::Local(0);
             return Ok(());
@@ -274,16 +281,20 @@ impl CollectiveTask {
     }
 
     fn take_road(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
-        self.phase = match self.plan.as_deref() {
+        self.phase = if core.whole { Phase::Announce } else { self.message_road(core, engine)? };
+        Ok(())
+    }
+
+    fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
+        Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let exchange =
                     p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
-            _ => Phase::DirectAnnounce,
-        };
-        Ok(())
+            _ => return Err(Error::internal("a direct plan for ranks that share no memory")),
+        })
     }
 
     fn scale(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
@@ -343,7 +354,8 @@ impl CollectiveTask {
 
     fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         let Some(Plan::Direct { mapped, staged }) = self.plan.as_deref() else {
-            return Err(Error::internal("a rendezvous without a direct plan"));
+            self.phase = self.message_road(core, engine)?;
+            return Ok(());
         };
         let use_mapped = direct::all_mapped(core, mapped, self.seq);
         let plan = if use_mapped { mapped } else { staged };
@@ -406,53 +418,128 @@ impl CollectiveTask {
         Step::Done
     }
 
-    fn blocked(&mut self, core: &Core) -> Result<()> {
-        let mut since = self.started_ns;
-        let result = core.check_blocked(&mut since, || self.waiting_for(core));
-        self.started_ns = since;
-        result
+    /// One look: a step, with the reason to give up when it is blocked for good.
+    fn look(&mut self, core: &Core) -> Result<Step> {
+        if !core.is_turn(Lane::Collectives, self.turn) {
+            return Ok(Step::Blocked);
+        }
+        let mut engine = core.lock_engine();
+        self.advance(core, &mut engine)
     }
 
-    fn waiting_for(&self, core: &Core) -> String {
-        let missing = match core.engine.try_lock() {
-            Ok(e) => e.seen.missing(core, self.seq),
-            Err(_) => Vec::new(),
+    fn blocked(&mut self, core: &Core) -> Result<Step> {
+        let mut since = self.started_ns;
+        let result = match &self.doubt {
+            Some(doubt) => core.check_doubt(&mut since, doubt),
+            None => core.check_blocked(&mut since, &Waiting { task: self, core }),
         };
-        let who = if missing.is_empty() {
+        self.started_ns = since;
+        let Err(error) = result else { return Ok(Step::Blocked) };
+        let news = core.check().is_ok();
+        // What ended the communicator may have come after what this call was waiting for: a last look.
+        if self.doubt.is_none() && self.seq > 0 && !core.is_aborted() {
+            match self.look(core) {
+                Ok(Step::Blocked) | Err(_) => {}
+                moved => return moved,
+            }
+        }
+        if news {
+            core.spread(&error);
+        }
+        Err(error)
+    }
+}
+
+/// A blocked task, as the reasons for giving up see it.
+struct Waiting<'a> {
+    task: &'a CollectiveTask,
+    core: &'a Core,
+}
+
+impl Waiting<'_> {
+    fn missing(&self, seq: u64) -> Vec<usize> {
+        self.core.lock_engine().seen.missing(self.core, seq)
+    }
+}
+
+impl Blocked for Waiting<'_> {
+    fn describe(&self) -> String {
+        let missing = self.missing(self.task.seq);
+        let who = if missing.is_empty() || matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_)) {
             "peers that have started it".to_string()
         } else {
             format!("rank(s) {missing:?}, which have not called it")
         };
-        format!("{} (collective number {}) was waiting for {who}", describe(self.call.signature), self.seq)
+        format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
+    }
+
+    fn needs(&self, rank: usize) -> bool {
+        let task = self.task;
+        if !self.core.is_turn(Lane::Collectives, task.turn) {
+            return false;
+        }
+        match &task.phase {
+            Phase::EagerPublish | Phase::Announce => self.missing((task.seq + 1).saturating_sub(DEPTH)).contains(&rank),
+            Phase::EagerWait => match eager::only_source(self.core, &task.call) {
+                Some(source) => rank == source,
+                None => self.missing(task.seq).contains(&rank),
+            },
+            // Nobody can have done its part before all have met.
+            Phase::Meet => true,
+            Phase::Direct { mapped, cursor } => match task.plan.as_deref() {
+                Some(Plan::Direct { mapped: plan, .. }) if *mapped => direct::awaited(plan, cursor) == Some(rank),
+                Some(Plan::Direct { staged, .. }) => direct::awaited(staged, cursor) == Some(rank),
+                _ => true,
+            },
+            Phase::Messages(state) => match task.plan.as_deref() {
+                Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
+                _ => true,
+            },
+            Phase::Exchange(exchange) => exchange.awaits(rank),
+            _ => false,
+        }
+    }
+
+    fn call(&self) -> Option<(u64, [u64; 2])> {
+        (self.task.seq > 0).then_some((self.task.seq, self.task.call.signature))
+    }
+
+    fn earlier(&self, seq: u64) -> Option<[u64; 2]> {
+        let (number, signature) = self.core.lock_engine().recent[seq as usize % RECENT];
+        (number == seq).then_some(signature)
+    }
+
+    fn indirect(&self) -> bool {
+        matches!(self.task.phase, Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_))
     }
 }
 
 impl Task for CollectiveTask {
     fn step(&mut self) -> Step {
         let Some(core) = self.core.clone() else { return Step::Done };
-        let my_turn = core.is_turn(Lane::Collectives, self.turn);
-        let result = if my_turn {
-            let mut engine = core.lock_engine();
-            self.advance(&core, &mut engine)
-        } else {
-            Ok(Step::Blocked)
+        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.look(&core) };
+        let result = match looked {
+            Ok(Step::Blocked) => self.blocked(&core),
+            // A broken connection: perhaps there is a better reason, now or soon.
+            Err(e) if e.code == ResultCode::RemoteError => core.check().and_then(|()| {
+                self.started_ns = 0;
+                self.doubt = Some(e);
+                self.blocked(&core)
+            }),
+            other => other,
         };
-        let error = match result {
-            Ok(Step::Blocked) => match self.blocked(&core) {
-                Ok(()) => return Step::Blocked,
-                Err(e) => e,
-            },
+        match result {
+            Ok(Step::Blocked) => Step::Blocked,
             Ok(step) => {
                 self.started_ns = 0;
-                return step;
+                step
             }
-            Err(e) => e,
-        };
-        core.fail(&error);
-        if my_turn {
-            core.pass_turn(Lane::Collectives, self.turn);
+            Err(error) => {
+                core.fail(&error);
+                core.pass_turn(Lane::Collectives, self.turn);
+                Step::Failed(error)
+            }
         }
-        Step::Failed(error)
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {

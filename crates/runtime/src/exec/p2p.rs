@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
-use oxccl_types::{Collective, DataType, Error, Result, Signature};
+use oxccl_types::{Collective, DataType, Error, Result, ResultCode, Signature};
 
 use super::call::{Call, describe};
 use super::links::{Links, P2P_LANE};
 use super::plan::{MessagePlan, alignment};
-use crate::communicator::core::{Core, Lane};
+use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Step, Task};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
@@ -227,6 +227,11 @@ impl Exchange {
         Ok(progress)
     }
 
+    /// Whether a transfer with `rank` is not complete.
+    pub(super) fn awaits(&self, rank: usize) -> bool {
+        self.sends.iter().chain(&self.recvs).any(|t| !t.complete && t.peer as usize == rank)
+    }
+
     fn waiting_for(&self) -> String {
         let from: Vec<u32> = self.recvs.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
         let to: Vec<u32> = self.sends.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
@@ -293,12 +298,15 @@ pub(crate) struct P2pTask {
     batch: u64,
     exchange: Exchange,
     started_ns: u64,
+    started: bool,
+    /// A connection failed: the error, until it is known whether it was the cause.
+    doubt: Option<Error>,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> Box<P2pTask> {
         let turn = core.issue(Lane::P2p);
-        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0 })
+        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0, started: false, doubt: None })
     }
 
     fn advance(&mut self) -> Result<Step> {
@@ -306,35 +314,93 @@ impl P2pTask {
         if !core.is_turn(Lane::P2p, self.turn) {
             return Ok(Step::Blocked);
         }
-        core.check()?;
+        if !self.started {
+            core.check()?;
+            self.started = true;
+        }
         let mut links = core.lock_links();
         self.exchange.step(core, &mut links)
+    }
+
+    fn blocked(&mut self) -> Result<Step> {
+        let waiting = Waiting { exchange: &self.exchange, turn: self.core.is_turn(Lane::P2p, self.turn) };
+        let result = match &self.doubt {
+            Some(doubt) => self.core.check_doubt(&mut self.started_ns, doubt),
+            None => self.core.check_blocked(&mut self.started_ns, &waiting),
+        };
+        let Err(error) = result else { return Ok(Step::Blocked) };
+        let news = self.core.check().is_ok();
+        // What ended the communicator may have come after what this call was waiting for: a last look.
+        if self.doubt.is_none() && self.started && !self.core.is_aborted() {
+            match self.advance() {
+                Ok(Step::Blocked) | Err(_) => {}
+                moved => return moved,
+            }
+        }
+        if news {
+            self.core.spread(&error);
+        }
+        Err(error)
+    }
+}
+
+/// A blocked exchange, as the reasons for giving up see it.
+struct Waiting<'a> {
+    exchange: &'a Exchange,
+    turn: bool,
+}
+
+impl Blocked for Waiting<'_> {
+    fn describe(&self) -> String {
+        self.exchange.waiting_for()
+    }
+
+    fn needs(&self, rank: usize) -> bool {
+        self.turn && self.exchange.awaits(rank)
+    }
+
+    fn call(&self) -> Option<(u64, [u64; 2])> {
+        None
+    }
+
+    fn earlier(&self, _: u64) -> Option<[u64; 2]> {
+        None
+    }
+
+    fn indirect(&self) -> bool {
+        false
     }
 }
 
 impl Task for P2pTask {
     fn step(&mut self) -> Step {
-        let error = match self.advance() {
+        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.advance() };
+        let result = match looked {
+            Ok(Step::Blocked) => self.blocked(),
+            // A broken connection: perhaps there is a better reason, now or soon.
+            Err(e) if e.code == ResultCode::RemoteError => self.core.check().and_then(|()| {
+                self.started_ns = 0;
+                self.doubt = Some(e);
+                self.blocked()
+            }),
+            other => other,
+        };
+        match result {
+            Ok(Step::Blocked) => Step::Blocked,
             Ok(Step::Done) => {
                 self.core.pass_turn(Lane::P2p, self.turn);
-                return Step::Done;
-            }
-            Ok(Step::Blocked) => {
-                let exchange = &self.exchange;
-                match self.core.check_blocked(&mut self.started_ns, || exchange.waiting_for()) {
-                    Ok(()) => return Step::Blocked,
-                    Err(e) => e,
-                }
+                Step::Done
             }
             Ok(step) => {
                 self.started_ns = 0;
-                return step;
+                step
             }
-            Err(e) => e,
-        };
-        self.core.fail(&error);
-        self.core.pass_turn(Lane::P2p, self.turn);
-        Step::Failed(error)
+            Err(error) => {
+                self.core.fail(&error);
+                self.core.pass_turn(Lane::P2p, self.turn);
+                Step::Failed(error)
+            }
+        }
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
