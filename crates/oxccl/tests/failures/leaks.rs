@@ -1,0 +1,125 @@
+//! Communicators that come and go leave nothing: no descriptor, no thread, no mapping.
+
+use std::time::{Duration, Instant};
+
+use oxccl::{Communicator, UniqueId};
+
+use crate::calls::{self, Memory};
+use crate::harness::{Order, Pool, alone, pause};
+
+/// Before what is counted: everything that is made once and kept.
+const WARM_UP: u64 = 20;
+/// Mappings that may come and go with the allocator's arenas and stacks.
+const SLACK: usize = 16;
+
+/// What this process has.
+#[derive(Clone, Copy, Debug)]
+struct Holdings {
+    descriptors: usize,
+    memfds: usize,
+    threads: usize,
+    mappings: usize,
+    shared: usize,
+}
+
+impl Holdings {
+    fn now() -> Holdings {
+        let count = |folder: &str| std::fs::read_dir(folder).expect("procfs").count();
+        let links = std::fs::read_dir("/proc/self/fd").expect("procfs").filter_map(Result::ok);
+        let memfds = links.filter_map(|l| std::fs::read_link(l.path()).ok());
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+        Holdings {
+            descriptors: count("/proc/self/fd"),
+            memfds: memfds.filter(|p| p.to_string_lossy().contains("memfd:")).count(),
+            threads: count("/proc/self/task"),
+            mappings: maps.lines().count(),
+            shared: maps.lines().filter(|l| l.contains("memfd:")).count(),
+        }
+    }
+
+    fn within(&self, before: &Holdings) -> bool {
+        self.descriptors <= before.descriptors
+            && self.memfds <= before.memfds
+            && self.threads <= before.threads
+            && self.shared <= before.shared
+            && self.mappings <= before.mappings + SLACK
+    }
+
+    /// Waits until this process holds no more than `before`: threads and kernel objects end a little later.
+    fn settles(before: &Holdings) -> Result<Holdings, Holdings> {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let now = Holdings::now();
+            if now.within(before) {
+                return Ok(now);
+            }
+            if Instant::now() > end {
+                return Err(now);
+            }
+            pause(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A communicator's life: a call of every road, then destroy or abort.
+fn live(comm: Communicator, base: &Communicator, n: u64) {
+    for (kind, memory, len) in
+        [(0, Memory::Malloc, 10), (0, Memory::Device, 20_000), (5, Memory::Malloc, 20_000), (10, Memory::Device, 9_000)]
+    {
+        calls::one(&comm, kind, memory, len, n).expect("a call that matches");
+    }
+    comm.barrier().expect("barrier");
+    // An abort may disturb a peer that is still in the barrier.
+    base.barrier().expect("barrier");
+    if n.is_multiple_of(5) {
+        comm.abort_handle().abort().expect("abort");
+    }
+}
+
+/// One rank: makes and ends communicators with its peers, whose ids travel over the first one.
+pub fn rank(order: &Order) {
+    let base = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    let mut before = Holdings::now();
+    let rounds = order.number(1);
+    for n in 0..rounds {
+        let mut id = if order.rank == 0 { UniqueId::create().expect("an id").to_bytes() } else { [0; 128] };
+        base.broadcast(&mut id, 0).expect("broadcast");
+        live(Communicator::init(order.ranks, UniqueId::from_bytes(id), order.rank).expect("init"), &base, n);
+        if n == WARM_UP {
+            base.barrier().expect("barrier");
+            before = Holdings::now();
+        }
+    }
+    base.barrier().expect("barrier");
+    // The ranks that are threads of this process are still there, as they were when `before` was counted.
+    match Holdings::settles(&before) {
+        Ok(now) => order.report("even", &format!("{before:?} then {now:?}")),
+        Err(now) => order.report("leak", &format!("{before:?} then {now:?}")),
+    }
+    // All threads have counted.
+    base.barrier().expect("barrier");
+}
+
+fn leaks(processes: usize, per: usize, rounds: u64, env: &[(&str, &str)]) {
+    let _alone = alone();
+    let mut pool = Pool::new(processes, per, env);
+    let all: Vec<usize> = (0..processes * per).collect();
+    pool.start(&format!("leaks {rounds}"));
+    pool.expect("end", &all, Duration::from_secs(60));
+    assert!(!pool.said().contains(" leak "), "{}", pool.said());
+}
+
+#[test]
+fn communicators_of_processes_leave_nothing() {
+    leaks(2, 1, 320, &[]);
+}
+
+#[test]
+fn communicators_of_threads_leave_nothing() {
+    leaks(1, 2, 320, &[]);
+}
+
+#[test]
+fn communicators_over_the_network_leave_nothing() {
+    leaks(2, 1, 100, &[("OXCCL_SHM", "0")]);
+}

@@ -1,0 +1,244 @@
+//! Ranks that go while others wait: by abort from another thread, by destroy, and by ending without either.
+
+use std::time::Duration;
+
+use oxccl::{Communicator, ReduceOp, Result};
+
+use crate::calls::{self, Memory};
+use crate::harness::{Order, Pool, alone, now_ns, pause};
+
+const RANKS: usize = 3;
+const NOTICE: Duration = Duration::from_secs(1);
+const GIVE_UP: Duration = Duration::from_secs(10);
+/// How long the others have been waiting when a rank goes, and how late a late rank is.
+const MOMENT: Duration = Duration::from_millis(60);
+const LATE: Duration = Duration::from_millis(350);
+
+/// Ways to wait, as kinds of [`calls::one`] with memory and length.
+const ROADS: [(&str, usize, Memory, usize); 5] = [
+    ("eager", 0, Memory::Malloc, 20),
+    ("direct", 0, Memory::Device, 300_000),
+    ("staged", 0, Memory::Malloc, 300_000),
+    ("alltoallv", 9, Memory::Malloc, 50_000),
+    ("sendrecv", 10, Memory::Device, 300_000),
+];
+
+/// One rank of whatever test it is.
+pub fn rank(order: &Order) {
+    let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    comm.barrier().expect("a good call");
+    order.report("calls", "");
+    match order.words[1].as_str() {
+        "abort" => abort(order, comm),
+        "destroy" => destroy(order, comm),
+        _ => part_done(order, comm),
+    }
+}
+
+fn road(comm: &Communicator, name: &str) -> Result<()> {
+    let (_, kind, memory, len) = ROADS.iter().find(|r| r.0 == name).expect("a road");
+    calls::one(comm, *kind, *memory, *len, 3)
+}
+
+fn say(order: &Order, result: Result<()>) {
+    match result {
+        Ok(()) => order.report("fine", ""),
+        Err(e) => order.report("error", &format!("{:?} {}", e.code, e.text)),
+    }
+}
+
+/// Rank 0 aborts from another thread while it and rank 1 wait for rank 2, which never calls.
+fn abort(order: &Order, comm: Communicator) {
+    match order.rank {
+        0 => {
+            let (handle, order2) = (comm.abort_handle(), order.clone());
+            let other = std::thread::spawn(move || {
+                pause(MOMENT);
+                order2.report("leaves", "");
+                handle.abort().expect("abort");
+                order2.report("aborted", "");
+            });
+            say(order, road(&comm, &order.words[2]));
+            other.join().expect("the aborting thread");
+        }
+        1 => say(order, road(&comm, &order.words[2])),
+        // Waits for nothing: what it learns, it learns from the sticky error.
+        _ => {
+            pause(4 * MOMENT);
+            say(order, comm.async_error());
+        }
+    }
+    let begin = now_ns();
+    drop(comm);
+    order.report("gone", &(now_ns() - begin).to_string());
+}
+
+/// Rank 2 destroys its communicator while the others wait for it.
+fn destroy(order: &Order, comm: Communicator) {
+    if order.rank == 2 {
+        pause(MOMENT);
+        order.report("leaves", "");
+    } else {
+        say(order, road(&comm, &order.words[2]));
+    }
+    let begin = now_ns();
+    drop(comm);
+    order.report("gone", &(now_ns() - begin).to_string());
+}
+
+/// Rank 2 does its part of a call and ends, by exit or by destroy; the others finish, however late they are.
+fn part_done(order: &Order, comm: Communicator) {
+    let (how, call) = (order.words[1].as_str(), order.words[2].as_str());
+    let late = |rank: usize| {
+        if order.rank == rank {
+            pause(LATE);
+        }
+    };
+    let mut x = [order.rank as f32 + 1.0; 500];
+    let result = match call {
+        "reduce" => {
+            late(1);
+            let mut sum = vec![0.0; if order.rank == 0 { 500 } else { 0 }];
+            let r = comm.reduce(&x, &mut sum, ReduceOp::Sum, 0);
+            assert!(r.is_err() || sum.iter().all(|v| *v == 6.0));
+            r
+        }
+        "broadcast" => {
+            late(1);
+            let r = comm.broadcast(&mut x, 2);
+            assert!(r.is_err() || x == [3.0; 500]);
+            r
+        }
+        "send" => match order.rank {
+            0 => {
+                late(0);
+                let r = comm.recv(&mut x, 2);
+                assert!(r.is_err() || x == [3.0; 500]);
+                r
+            }
+            1 => Ok(()),
+            _ => comm.send(&x, 0),
+        },
+        road_name => road(&comm, road_name),
+    };
+    if order.rank == 2 && how == "exit" {
+        order.report("gone", "0");
+        std::process::exit(0);
+    }
+    say(order, result);
+    if order.rank == 2 || order.rank == 0 {
+        drop(comm);
+        order.report("gone", "0");
+        return;
+    }
+    order.report("gone", "0");
+}
+
+fn took(from: u64, to: u64) -> Duration {
+    Duration::from_nanos(to.saturating_sub(from))
+}
+
+fn check_gone(pool: &mut Pool) {
+    for e in pool.expect("gone", &[0, 1, 2], GIVE_UP) {
+        let time = Duration::from_nanos(e.text.parse().expect("nanoseconds"));
+        assert!(time < NOTICE, "rank {} needed {time:?} to leave\n{}", e.rank, pool.said());
+    }
+    pool.expect("end", &[0, 1, 2], GIVE_UP);
+}
+
+fn aborts(processes: usize, per: usize, env: &[(&str, &str)]) {
+    let _alone = alone();
+    let mut pool = Pool::new(processes, per, env);
+    for (road, ..) in ROADS {
+        pool.start(&format!("leave abort {road}"));
+        let aborted = pool.expect("leaves", &[0], GIVE_UP)[0].ns;
+        // The kernel takes what rank 1 sends to rank 2 over TCP.
+        let all: &[usize] = if road == "sendrecv" && !env.is_empty() { &[0, 2] } else { &[0, 1, 2] };
+        let errors = pool.expect("error", all, GIVE_UP);
+        for e in &errors {
+            let time = took(aborted, e.ns);
+            assert!(time < NOTICE, "{road}: rank {} heard of it after {time:?}\n{}", e.rank, pool.said());
+            assert!(e.text.contains("abort"), "{road}: {e:?}\n{}", pool.said());
+            assert!(e.text.contains("rank 0") || e.text.contains("(0)"), "{road}: {e:?}\n{}", pool.said());
+        }
+        let end = pool.expect("aborted", &[0], GIVE_UP)[0].ns;
+        assert!(took(aborted, end) < NOTICE, "{road}: abort took {:?}", took(aborted, end));
+        check_gone(&mut pool);
+    }
+}
+
+#[test]
+fn an_abort_from_another_thread_frees_all_waiting_processes() {
+    aborts(RANKS, 1, &[]);
+}
+
+#[test]
+fn an_abort_from_another_thread_frees_all_waiting_threads() {
+    aborts(1, RANKS, &[]);
+}
+
+#[test]
+fn an_abort_from_another_thread_is_heard_over_the_network() {
+    aborts(RANKS, 1, &[("OXCCL_SHM", "0")]);
+}
+
+fn destroys(processes: usize, per: usize, env: &[(&str, &str)]) {
+    let _alone = alone();
+    let mut pool = Pool::new(processes, per, env);
+    for (road, ..) in ROADS {
+        pool.start(&format!("leave destroy {road}"));
+        let left = pool.expect("leaves", &[2], GIVE_UP)[0].ns;
+        // The kernel takes what rank 1 sends to rank 2 over TCP.
+        let all: &[usize] = if road == "sendrecv" && !env.is_empty() { &[0] } else { &[0, 1] };
+        for e in pool.expect("error", all, GIVE_UP) {
+            let time = took(left, e.ns);
+            assert!(time < NOTICE, "{road}: rank {} heard of it after {time:?}\n{}", e.rank, pool.said());
+            assert!(e.text.starts_with("RemoteError "), "{road}: {e:?}\n{}", pool.said());
+            assert!(e.text.contains("rank 2"), "{road}: {e:?}\n{}", pool.said());
+        }
+        check_gone(&mut pool);
+    }
+}
+
+#[test]
+fn who_waits_for_a_rank_that_left_is_told() {
+    destroys(RANKS, 1, &[]);
+}
+
+#[test]
+fn threads_that_wait_for_a_thread_that_left_are_told() {
+    destroys(1, RANKS, &[]);
+}
+
+#[test]
+fn who_waits_for_a_rank_that_left_is_told_over_the_network() {
+    destroys(RANKS, 1, &[("OXCCL_SHM", "0")]);
+}
+
+fn part_is_done(how: &str, calls: &[&str], env: &[(&str, &str)]) {
+    let _alone = alone();
+    for call in calls {
+        let mut pool = Pool::new(RANKS, 1, env);
+        pool.start(&format!("leave {how} {call}"));
+        pool.expect("gone", &[0, 1, 2], GIVE_UP);
+        pool.expect("end", &[0, 1], GIVE_UP);
+        assert!(!pool.said().contains(" error "), "{how} after {call} disturbed the others\n{}", pool.said());
+    }
+}
+
+const ALL: [&str; 8] = ["reduce", "broadcast", "send", "eager", "direct", "staged", "alltoallv", "sendrecv"];
+
+#[test]
+fn a_rank_that_ends_after_its_part_does_not_disturb_the_call() {
+    part_is_done("exit", &ALL, &[]);
+}
+
+#[test]
+fn a_rank_that_destroys_after_its_part_does_not_disturb_the_call() {
+    part_is_done("part", &ALL, &[]);
+}
+
+#[test]
+fn a_rank_that_destroys_after_its_part_does_not_disturb_the_call_over_the_network() {
+    part_is_done("part", &ALL, &[("OXCCL_SHM", "0")]);
+}

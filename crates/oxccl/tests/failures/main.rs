@@ -1,0 +1,27 @@
+//! What happens when something goes wrong, and that it always ends: dead ranks, calls that do not match, aborts, ranks
+//! that leave early or come late. Ranks are real processes, threads, and both in one job.
+
+mod calls;
+mod harness;
+mod init;
+mod kill;
+mod late;
+mod leaks;
+mod leave;
+mod mismatch;
+mod mixed;
+
+/// Not a test: what a worker process does.
+#[test]
+fn worker() {
+    harness::work(|order| match order.words[0].as_str() {
+        "kill" => kill::rank(order),
+        "mismatch" => mismatch::rank(order),
+        "leave" => leave::rank(order),
+        "mixed" => mixed::rank(order),
+        "init" => init::rank(order),
+        "leaks" => leaks::rank(order),
+        "late" => late::rank(order),
+        other => panic!("no job {other}"),
+    });
+}
