@@ -50,7 +50,7 @@ variables! {
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
         "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",
-        "After a peer died, an operation that makes no progress for this long ends with the remote error.";
+        "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long.";
     SPIN_US: "OXCCL_SPIN_US", "microseconds", "2000", "0..=1000000",
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",

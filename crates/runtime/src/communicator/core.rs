@@ -1,5 +1,7 @@
 //! The heart of a live communicator on one rank: who the peers are, the hub, whose turn it is, and what ended it.
 
+mod endings;
+
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,19 +10,21 @@ use std::time::Duration;
 use oxccl_schedule::select::AllowList;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32, fence};
 use oxccl_sys::{Deadline, Doorbell, clock};
-use oxccl_types::{Error, Result};
+use oxccl_types::{Error, ResultCode};
 use rustix::event::{Timespec, epoll};
 
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
-use crate::device::{Settle, assist_any};
+use crate::device::assist_any;
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
 use crate::service::{CommKey, Inbox, WatchGuard};
+pub(crate) use endings::Blocked;
+use endings::Departure;
 
 /// Operations of one lane run in the order in which they were issued; the lanes are independent of each other.
 #[derive(Clone, Copy, Debug)]
@@ -39,15 +43,10 @@ struct Turns {
 
 const ABORTED: u32 = 1;
 const FAILED: u32 = 2;
-const DEATH: u32 = 4;
+const DEPARTED: u32 = 4;
 const NEWS: u32 = 8;
-
-/// A rank whose process ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Death {
-    pub rank: usize,
-    pub text: String,
-}
+/// What ends every operation at once.
+const ENDED: u32 = ABORTED | FAILED;
 
 pub(crate) struct Core {
     pub rank: usize,
@@ -92,8 +91,12 @@ pub(crate) struct Core {
     turns: [Turns; 2],
     status: AtomicU32,
     trouble_ns: AtomicU64,
-    deaths: Mutex<Vec<Death>>,
+    departures: Mutex<Vec<Departure>>,
     news: Mutex<Option<Error>>,
+    /// The last call of which neighbours were told.
+    told: AtomicU64,
+    /// What neighbours in the control ring are blocked in: rank, number, signature.
+    heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
 }
 
@@ -191,8 +194,10 @@ impl Core {
             turns: Default::default(),
             status: AtomicU32::new(0),
             trouble_ns: AtomicU64::new(0),
-            deaths: Mutex::default(),
+            departures: Mutex::default(),
             news: Mutex::default(),
+            told: AtomicU64::new(0),
+            heard: Mutex::default(),
             failure: OnceLock::new(),
             eager: parts.members.len() == parts.ranks && allowed.allows("one_shot"),
             allowed,
@@ -302,7 +307,7 @@ impl Core {
         // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
         let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
-            let dead = || lock(&self.deaths).iter().any(|d| d.rank == self.members[member]);
+            let dead = || lock(&self.departures).iter().any(|d| d.rank == self.members[member]);
             while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead()
             {
                 oxccl_sys::sync::yield_now();
@@ -385,151 +390,11 @@ impl Core {
         }
     }
 
-    // ---- ends
-
-    /// The error that ends every operation, if there is one.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.status.load(Ordering::Relaxed) == 0 && !self.hub.is_poisoned() {
-            return Ok(());
-        }
-        self.check_slow()
-    }
-
-    #[cold]
-    fn check_slow(&self) -> Result<()> {
-        if let Some(e) = self.failure.get() {
-            return Err(e.clone());
-        }
-        let status = self.status.load(Ordering::Acquire);
-        if status & ABORTED != 0 {
-            return Err(self.aborted());
-        }
-        if let Some(e) = self.hub.poison_error() {
-            return Err(e);
-        }
-        if status & NEWS != 0
-            && let Some(e) = lock(&self.news).clone()
-        {
-            return Err(e);
-        }
-        match self.first_death() {
-            Some(d) => Err(self.dead(&d, "before this operation started")),
-            None => Ok(()),
-        }
-    }
-
-    fn aborted(&self) -> Error {
-        Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
-    }
-
-    /// The first rank that died without having left in good order.
-    fn first_death(&self) -> Option<Death> {
-        let left = |d: &Death| {
-            let member = self.member_of[d.rank];
-            member != usize::MAX && self.hub.presence(member) == Presence::Left
-        };
-        lock(&self.deaths).iter().find(|d| !left(d)).cloned()
-    }
-
-    fn dead(&self, death: &Death, when: &str) -> Error {
-        let info = &self.peers[death.rank];
-        Error::remote(format!(
-            "rank {} (host {}, process {}) died {when}: {}; look at the output and exit status of that process; this \
-             communicator cannot go on: abort or destroy it",
-            death.rank, info.host, info.pid, death.text
-        ))
-    }
-
-    /// To be called by an operation that cannot go on now: the error if it never will.
-    ///
-    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns. `gone` says of a member that
-    /// left in good order whether this operation still needs it.
-    #[inline]
-    pub(crate) fn check_blocked(
-        &self,
-        since: &mut u64,
-        waiting: impl FnOnce() -> String,
-        gone: impl Fn(usize) -> bool,
-    ) -> Result<()> {
-        let status = self.status.load(Ordering::Relaxed);
-        if status == 0 && !self.hub.is_poisoned() && *since == 0 {
-            *since = clock::now_ns();
-            return Ok(());
-        }
-        self.check_long_wait(since, waiting, gone)
-    }
-
-    fn check_long_wait(
-        &self,
-        since: &mut u64,
-        waiting: impl FnOnce() -> String,
-        gone: impl Fn(usize) -> bool,
-    ) -> Result<()> {
-        let status = self.status.load(Ordering::Acquire);
-        if status & (ABORTED | FAILED) != 0 || self.hub.is_poisoned() {
-            return self.check_slow();
-        }
-        let now = clock::now_ns();
-        if *since == 0 {
-            *since = now;
-        }
-        let waited = now - *since;
-        let grace = self.config.death_grace.as_nanos() as u64;
-        if waited <= grace {
-            return Ok(());
-        }
-        if status & (DEATH | NEWS) != 0 {
-            // Something ended and nothing moved since: a peer that had done its part would have let this end too.
-            let trouble = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
-            if trouble > grace {
-                if let Some(e) = lock(&self.news).clone() {
-                    return Err(e);
-                }
-                if let Some(d) = self.first_death() {
-                    return Err(self.dead(&d, &format!("while {}", waiting())));
-                }
-            }
-        }
-        self.look_for_absent(waited, gone)?;
-        if let Some(limit) = self.config.op_timeout
-            && u128::from(waited) > limit.as_nanos()
-        {
-            return Err(Error::remote(format!(
-                "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
-                limit.as_secs(),
-                waiting()
-            )));
-        }
-        Ok(())
-    }
-
-    /// An error when a peer that this rank waits for has left for good.
-    fn look_for_absent(&self, waited: u64, gone: impl Fn(usize) -> bool) -> Result<()> {
-        for (member, rank) in self.members.iter().enumerate().filter(|(m, _)| *m != self.me) {
-            let what = match self.hub.presence(member) {
-                Presence::Here => continue,
-                Presence::Left if !gone(member) => continue,
-                Presence::Left => "destroyed",
-                Presence::Aborted => "aborted",
-            };
-            return Err(Error::remote(format!(
-                "rank {rank} (host {}, process {}) {what} its communicator while rank {} was waiting in an operation \
-                 (no progress for {} ms); all ranks must make the same calls before one of them leaves",
-                self.peers[*rank].host,
-                self.peers[*rank].pid,
-                self.rank,
-                waited / 1_000_000
-            )));
-        }
-        Ok(())
-    }
-
     /// Tells every rank of the communicator that it has failed.
     pub(crate) fn spread(&self, error: &Error) {
         self.hub.poison(error);
         if let Some(ring) = lock(&self.control).as_ref() {
-            ring.announce(&News::Error { rank: self.rank, text: error.text.clone() });
+            ring.announce(&News::Error { rank: self.rank, code: error.code, text: error.text.clone() });
         }
     }
 
@@ -539,34 +404,6 @@ impl Core {
             log::warn(&error.text);
         }
         self.status.fetch_or(FAILED, Ordering::AcqRel);
-    }
-
-    /// The sticky error.
-    pub(super) fn failure(&self) -> Option<Error> {
-        self.failure.get().cloned().or_else(|| self.check().err())
-    }
-
-    /// A peer's process ended. Runs on the service thread.
-    pub(super) fn on_death(&self, ranks: &[usize], text: &str) {
-        let mut deaths = lock(&self.deaths);
-        for rank in ranks {
-            if !deaths.iter().any(|d| d.rank == *rank) {
-                deaths.push(Death { rank: *rank, text: text.to_string() });
-            }
-        }
-        drop(deaths);
-        self.trouble(DEATH);
-    }
-
-    /// News from ranks of other machines. Runs on the service thread.
-    pub(super) fn on_news(&self, news: News) {
-        match news {
-            News::Dead { rank, text } => self.on_death(&[rank], &text),
-            News::Error { text, .. } => {
-                lock(&self.news).get_or_insert(Error::usage(text));
-                self.trouble(NEWS);
-            }
-        }
     }
 
     fn trouble(&self, bit: u32) {
@@ -583,7 +420,8 @@ impl Core {
         if let Some(ring) = lock(&self.control).as_ref() {
             ring.announce(&News::Error {
                 rank: self.rank,
-                text: format!("rank {} aborted its communicator", self.rank),
+                code: ResultCode::RemoteError,
+                text: format!("rank {} aborted its communicator; abort or destroy it here too", self.rank),
             });
         }
         for member in 0..self.members.len() {
@@ -617,28 +455,5 @@ impl Core {
             ring.leave();
         }
         lock(&self.watches).clear();
-    }
-}
-
-impl Settle for Core {
-    fn poll(&self) -> Option<Result<()>> {
-        if let Err(e) = self.check() {
-            return Some(Err(e));
-        }
-        match lock(&self.engine).settle(self) {
-            Some(Err(e)) => {
-                self.fail(&e);
-                Some(Err(e))
-            }
-            other => other,
-        }
-    }
-
-    fn park(&self, timeout: Duration) {
-        let Some(bell) = self.park_bell() else { return Core::park(self, timeout) };
-        let ticket = bell.prepare();
-        if lock(&self.engine).settle(self).is_none() {
-            bell.park(ticket, timeout);
-        }
     }
 }

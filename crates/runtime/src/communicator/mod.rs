@@ -161,7 +161,7 @@ impl Communicator {
         if self.state.load(Ordering::Acquire) == GONE {
             return Err(Error::argument("the communicator was destroyed"));
         }
-        match core.failure() {
+        match core.ended() {
             Some(e) => Err(e),
             None => Ok(()),
         }
@@ -189,7 +189,7 @@ impl Communicator {
         core.drain(None);
         core.deliver();
         core.leave();
-        core.failure().map_or(Ok(()), Err)
+        core.ended().map_or(Ok(()), Err)
     }
 
     /// Finishes outstanding work and gives everything back. The communicator must not be used afterwards.
