@@ -228,7 +228,10 @@ fn reduce_float(t: DataType, op: Op, inputs: &[(&[u8], &[u8])], bias: Option<&[u
     let mut exact = encode(t, acc);
     if let Some(b) = bias {
         let b = decode(t, b);
-        exact = encode(t, combine(t, op, decode(t, &exact), b));
+        // The copy of a single rank keeps an infinity that a rounding would saturate.
+        let alone = n == 1 && !op.scales() && op != Op::Avg;
+        let before = if alone { decode(t, inputs[0].0) } else { decode(t, &exact) };
+        exact = encode(t, combine(t, op, before, b));
         real = if op == Op::Prod { real * b } else { combine(DataType::Float64, op, real, b) };
         size += b.abs();
     }
