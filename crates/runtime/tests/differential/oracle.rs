@@ -229,7 +229,7 @@ fn reduce_float(t: DataType, op: Op, inputs: &[(&[u8], &[u8])], bias: Option<&[u
     if let Some(b) = bias {
         let b = decode(t, b);
         // The copy of a single rank keeps an infinity that a rounding would saturate.
-        let alone = n == 1 && !op.scales() && op != Op::Avg;
+        let alone = n == 1 && !op.scales();
         let before = if alone { decode(t, inputs[0].0) } else { decode(t, &exact) };
         exact = encode(t, combine(t, op, before, b));
         real = if op == Op::Prod { real * b } else { combine(DataType::Float64, op, real, b) };
