@@ -160,7 +160,9 @@ fn launch_collective(core: &Arc<Core>, request: Request, batch: u64) {
 
 fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
     static BATCHES: AtomicU64 = AtomicU64::new(1);
-    let batch = if requests.len() > 1 { BATCHES.fetch_add(1, Ordering::Relaxed) } else { 0 };
+    // Calls of one communicator run in their order anyway; those of several may need each other, whatever the streams.
+    let one = requests.windows(2).all(|w| Arc::ptr_eq(&w[0].0, &w[1].0));
+    let batch = if one { 0 } else { BATCHES.fetch_add(1, Ordering::Relaxed) };
     let mut collectives = Vec::new();
     let mut messages: Vec<(Arc<Communicator>, Vec<Request>)> = Vec::new();
     for (comm, request) in requests {
@@ -203,7 +205,12 @@ fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Exchange, batch
         s.record(&before)?;
         main.wait(&before)?;
     }
-    main.push(P2pTask::new(core.clone(), exchange, if others.is_empty() { batch } else { 0 }));
+    let task = P2pTask::new(core.clone(), exchange, if others.is_empty() { batch } else { 0 });
+    if task.is_quick() {
+        main.run_or_push(task, |t| Box::new(t));
+    } else {
+        main.push(Box::new(task));
+    }
     if !others.is_empty() {
         let after = Event::new();
         main.record(&after)?;

@@ -42,6 +42,8 @@ pub(crate) struct Exchange {
 // SAFETY: the pointers are the callers', who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for Exchange {}
 
+/// Exchanges of at most this many bytes are tried at once when they are enqueued.
+const QUICK: u64 = 32 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
 
@@ -227,6 +229,11 @@ impl Exchange {
         Ok(progress)
     }
 
+    /// Bytes of all transfers.
+    fn bytes(&self) -> u64 {
+        self.sends.iter().chain(&self.recvs).map(|t| t.bytes).fold(0, u64::saturating_add)
+    }
+
     /// Whether a receiver may know the address of memory that is sent.
     fn lends(&self) -> bool {
         self.sends.iter().any(|t| t.offered && !t.complete)
@@ -311,9 +318,9 @@ pub(crate) struct P2pTask {
 }
 
 impl P2pTask {
-    pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> Box<P2pTask> {
+    pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
-        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0, over: false, started: false, doubt: None })
+        P2pTask { core, turn, batch, exchange, started_ns: 0, over: false, started: false, doubt: None }
     }
 
     fn advance(&mut self) -> Result<Step> {
@@ -328,7 +335,15 @@ impl P2pTask {
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        self.exchange.step(core, &mut links)
+        let mut polls = if self.is_quick() { core.polls } else { 0 };
+        loop {
+            // What is small is seen through at once, as long as the peers are not late.
+            match self.exchange.step(core, &mut links)? {
+                Step::Progress | Step::Blocked if polls > 0 => polls -= 1,
+                step => return Ok(step),
+            }
+            oxccl_sys::sync::spin_loop();
+        }
     }
 
     fn blocked(&mut self) -> Result<Step> {
@@ -446,6 +461,10 @@ impl Task for P2pTask {
 
     fn batch(&self) -> u64 {
         self.batch
+    }
+
+    fn is_quick(&self) -> bool {
+        self.batch == 0 && self.exchange.bytes() <= QUICK
     }
 
     fn crowded(&self) -> bool {
