@@ -311,6 +311,9 @@ pub struct Graph {
     marks: usize,
 }
 
+// SAFETY: a shared graph is only read: its pointers are followed by launches, by leave of whoever captured them.
+unsafe impl Sync for Graph {}
+
 impl Graph {
     /// Pieces of work: copies, fills, host functions and groups of calls.
     pub fn nodes(&self) -> usize {
