@@ -68,8 +68,10 @@ fn event(handle: hi::Event) -> Result<Event, Failed> {
 
 fn device_of(device: c_int) -> Result<usize, Failed> {
     usize::try_from(device).ok().filter(|d| *d < device::count()).ok_or_else(|| {
-        let text =
-            format!("device {device} does not exist: there are {}; OXCCL_HOST_DEVICES sets their number", device::count());
+        let text = format!(
+            "device {device} does not exist: there are {}; OXCCL_HOST_DEVICES sets their number",
+            device::count()
+        );
         Failed(status::INVALID_DEVICE, text)
     })
 }

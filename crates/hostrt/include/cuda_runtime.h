@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 #define CUDART_VERSION 12090
+/* Says that this is oxccl's header. */
+#define OXCCL_HOST_CUDA_RUNTIME 1
 #define CUDART_CB
 #define CUDARTAPI
 

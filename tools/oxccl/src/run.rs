@@ -55,7 +55,10 @@ fn prepare(args: &RunArgs) -> Result<Command> {
     let host = lib.join(FOLDER);
     for file in [host.join("libcudart.so.12"), lib.join("libnccl.so.2")] {
         if !file.exists() {
-            bail!("{} is not there; install oxccl with `cargo xtask install --prefix DIR`, or say --lib DIR", file.display());
+            bail!(
+                "{} is not there; install oxccl with `cargo xtask install --prefix DIR`, or say --lib DIR",
+                file.display()
+            );
         }
     }
     let mut command = Command::new(&args.program[0]);

@@ -297,13 +297,7 @@ pub unsafe fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, direction
     unsafe { copy_and_wait(flat(dst, src, bytes), direction) }
 }
 
-pub unsafe fn copy_on(
-    dst: *mut c_void,
-    src: *const c_void,
-    bytes: usize,
-    direction: c_int,
-    s: *mut c_void,
-) -> Status {
+pub unsafe fn copy_on(dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
     unsafe { copy_async(flat(dst, src, bytes), direction, s) }
 }

@@ -49,7 +49,9 @@ typedef enum hipError_t {
 
 /* ---- handles ---- */
 
+#ifndef RCCL_BFLOAT16
 typedef struct ihipStream_t* hipStream_t;
+#endif
 typedef struct ihipEvent_t* hipEvent_t;
 typedef struct ihipGraph* hipGraph_t;
 typedef struct hipGraphExec* hipGraphExec_t;

@@ -243,7 +243,9 @@ impl Stream {
     pub(super) fn refuse_while_capturing(&self, what: &str) -> Result<()> {
         let Some((shared, _)) = self.0.capture.get() else { return Ok(()) };
         lock(&shared).invalid = true;
-        Err(Error::usage(format!("a stream that captures cannot be {what}; the capture is broken and must be begun anew")))
+        Err(Error::usage(format!(
+            "a stream that captures cannot be {what}; the capture is broken and must be begun anew"
+        )))
     }
 
     /// Records `work` while capturing, else calls `push`.

@@ -254,7 +254,8 @@ pub fn share(address: usize) -> Result<Shared> {
         .range(..=found.base)
         .next_back()
         .ok_or_else(|| Error::internal(format!("allocation {address:#x} names no segment")))?;
-    let stat = rustix::fs::fstat(segment.memory.fd()).map_err(|e| Error::system(format!("cannot look at memory: {e}")))?;
+    let stat =
+        rustix::fs::fstat(segment.memory.fd()).map_err(|e| Error::system(format!("cannot look at memory: {e}")))?;
     Ok(Shared {
         pid: std::process::id(),
         fd: segment.memory.fd().as_raw_fd(),

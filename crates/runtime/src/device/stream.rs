@@ -330,7 +330,8 @@ impl Stream {
     /// The default stream of `device`, which must exist.
     pub fn default_of(device: usize) -> Stream {
         static DEFAULTS: OnceLock<Vec<Stream>> = OnceLock::new();
-        DEFAULTS.get_or_init(|| (0..super::count()).map(|d| Stream::on(d, Order::default_stream())).collect())[device].clone()
+        DEFAULTS.get_or_init(|| (0..super::count()).map(|d| Stream::on(d, Order::default_stream())).collect())[device]
+            .clone()
     }
 
     /// Whether both handles name one stream.
