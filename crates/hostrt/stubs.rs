@@ -1,8 +1,10 @@
+//! For build scripts: stubs for the names that no table implements. It reads the tables as text.
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Writes `stubs.rs`: one stub for each name of `list` that no function table of `tables` implements.
-fn stubs(list: &str, tables: &[&str]) {
+pub fn write(list: &str, tables: &[&str]) {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
     let table = root.join("core/src/table.rs");
     let list = root.join("names").join(list);
