@@ -103,6 +103,10 @@ unsafe extern "C" fn device_synchronize(device: c_int) -> Status {
     run(|| device::synchronize(device_of(device)?).map_err(failed(status::LAUNCH_FAILURE)))
 }
 
+unsafe extern "C" fn device_drain(device: c_int) -> Status {
+    run(|| device::drain(device_of(device)?).map_err(failed(status::LAUNCH_FAILURE)))
+}
+
 unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_void) -> Status {
     run(|| {
         let what = match what {

@@ -84,7 +84,7 @@ pub unsafe fn malloc_from_pool(ptr: *mut *mut c_void, bytes: usize, _pool: *mut 
     unsafe { malloc_async(ptr, bytes, s) }
 }
 
-/// Waits for the work of all devices first, as the originals do.
+/// Waits for the work of the memory's device first, as the originals do.
 pub unsafe fn free(ptr: *mut c_void) -> Status {
     if ptr.is_null() {
         return status::SUCCESS;
@@ -93,10 +93,8 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
     if host!(memory_find(ptr, &mut found)) != status::SUCCESS || found.base != ptr.addr() {
         return status::INVALID_VALUE;
     }
-    for device in 0..host!(device_count()) {
-        // What went wrong there is not the fault of this call; the stream's next wait tells.
-        let _ = host!(device_synchronize(device));
-    }
+    // What went wrong there is not the fault of this call; the streams' next wait tells.
+    let _ = host!(device_drain(found.device));
     host!(memory_free(ptr))
 }
 

@@ -137,6 +137,8 @@ interface! {
     device_set(device: c_int) -> Status;
     /// Waits for all streams of a device.
     device_synchronize(device: c_int) -> Status;
+    /// The same, but errors of the streams' work stay for who waits for the streams.
+    device_drain(device: c_int) -> Status;
 
     /// Allocates memory of a [`kind`]; `0` bytes give null.
     memory_alloc(bytes: usize, kind: c_int, ptr: *mut *mut c_void) -> Status;

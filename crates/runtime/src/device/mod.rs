@@ -23,7 +23,7 @@ pub(crate) use helper::assist_any;
 pub use memory::{Allocation, MemoryKind, Shared, alloc, alloc_as, allocation, free, open_shared, share};
 pub(crate) use memory::{Exporter, withdrawn};
 pub use moves::{Area, Fill};
-pub use order::{StreamOptions, synchronize};
+pub use order::{StreamOptions, drain, synchronize};
 pub use stream::Stream;
 pub(crate) use stream::{Settle, Step, Task, abandoned, caught};
 

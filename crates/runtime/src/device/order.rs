@@ -12,7 +12,7 @@ use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::Result;
 
 use super::stream::{Inner, Step, Stream, Task, Waited};
-use super::{EndError, helper};
+use super::{EndError, Event, helper};
 
 /// What a stream was made as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,6 +174,16 @@ pub fn synchronize(device: usize) -> Result<()> {
         first = first.and(Stream(s).synchronize());
     }
     first
+}
+
+/// Waits until the work that all streams of `device` hold now has run. Its errors stay for who waits for the streams.
+pub fn drain(device: usize) -> Result<()> {
+    for s in helper::streams(|s| s.device == device && s.pending() && !s.capture.is_active()) {
+        let end = Event::new();
+        Stream(s).record(&end)?;
+        end.synchronize()?;
+    }
+    Ok(())
 }
 
 /// The words for a capture that ended badly; here because they tell of streams.
