@@ -406,7 +406,7 @@ pub unsafe fn attribute_hip(to: *mut c_int, attribute: c_int, device: c_int) -> 
         return status::INVALID_DEVICE;
     }
     let value = match attribute {
-        2 | 3 | 8 | 9 | 14 => 1,
+        2 | 3 | 8 | 9 | 15 => 1,
         23 => 9,
         _ => 0,
     };
