@@ -405,9 +405,23 @@ pub unsafe fn attribute_hip(to: *mut c_int, attribute: c_int, device: c_int) -> 
     if !exists(device) {
         return status::INVALID_DEVICE;
     }
+    let (domain, bus) = pci(device);
     let value = match attribute {
-        2 | 3 | 8 | 9 | 15 => 1,
+        // As in `attribute_value`: engines, mapping, concurrency, atomics, pageable access, priorities, addressing, pools.
+        2 | 3 | 8 | 9 | 15 | 65 | 78 | 85 | 88 => 1,
         23 => 9,
+        56 => 1024,
+        57 => 2048,
+        58 => c_int::MAX,
+        62 => device,
+        63 => cores(),
+        67 => bus,
+        69 => domain,
+        71 => 65536,
+        74 => 48 << 10,
+        81 => 512,
+        83 => 64 << 10,
+        87 => 32,
         _ => 0,
     };
     // SAFETY: the caller's promise.

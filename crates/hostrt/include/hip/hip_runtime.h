@@ -123,10 +123,20 @@ typedef enum hipLimit {
 typedef enum hipGraphExecUpdateResult {
   hipGraphExecUpdateSuccess = 0, hipGraphExecUpdateError = 1, hipGraphExecUpdateErrorTopologyChanged = 2
 } hipGraphExecUpdateResult;
-/* Those that are certain; all others answer zero. */
+/* Those that programs ask for; all others answer zero. */
 typedef enum hipDeviceAttribute_t {
   hipDeviceAttributeAsyncEngineCount = 2, hipDeviceAttributeCanMapHostMemory = 3,
-  hipDeviceAttributeConcurrentKernels = 8, hipDeviceAttributeConcurrentManagedAccess = 9
+  hipDeviceAttributeConcurrentKernels = 8, hipDeviceAttributeConcurrentManagedAccess = 9,
+  hipDeviceAttributeHostNativeAtomicSupported = 15, hipDeviceAttributeIntegrated = 16,
+  hipDeviceAttributeComputeCapabilityMajor = 23, hipDeviceAttributeMaxThreadsPerBlock = 56,
+  hipDeviceAttributeMaxThreadsPerMultiProcessor = 57, hipDeviceAttributeMaxPitch = 58,
+  hipDeviceAttributeComputeCapabilityMinor = 61, hipDeviceAttributeMultiGpuBoardGroupID = 62,
+  hipDeviceAttributeMultiprocessorCount = 63, hipDeviceAttributePageableMemoryAccess = 65,
+  hipDeviceAttributePciBusId = 67, hipDeviceAttributePciDeviceId = 68, hipDeviceAttributePciDomainID = 69,
+  hipDeviceAttributeMaxRegistersPerBlock = 71, hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
+  hipDeviceAttributeStreamPrioritiesSupported = 78, hipDeviceAttributeTextureAlignment = 81,
+  hipDeviceAttributeTotalConstantMemory = 83, hipDeviceAttributeUnifiedAddressing = 85,
+  hipDeviceAttributeWarpSize = 87, hipDeviceAttributeMemoryPoolsSupported = 88
 } hipDeviceAttribute_t;
 
 /* ---- structs ---- */

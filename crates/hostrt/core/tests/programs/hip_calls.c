@@ -23,6 +23,8 @@ int main(void) {
   CHECK(count == DEVICES);
   HIP(hipGetDeviceProperties(&p, 1));
   CHECK(strstr(p.name, "oxccl") && !strcmp(p.gcnArchName, "oxccl-host") && p.pciBusID == 2);
+  HIP(hipDeviceGetAttribute(&i, hipDeviceAttributePciBusId, 1));
+  CHECK(i == 2);
   HIP(hipHostMalloc((void**)&h, COUNT * sizeof(float), hipHostMallocDefault));
   NCCL(ncclCommInitAll(comms, DEVICES, NULL));
   for (i = 0; i < DEVICES; i++) {
