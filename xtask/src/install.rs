@@ -67,7 +67,7 @@ pub fn run(prefix: &Path) -> Result<()> {
     build()?;
     let prefix = std::path::absolute(prefix)?;
     let built = target().join("release");
-    for folder in ["bin", "lib/pkgconfig", "include/rccl"] {
+    for folder in ["bin", "lib/pkgconfig", "lib/oxccl-host", "include/rccl"] {
         let folder = prefix.join(folder);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
@@ -80,6 +80,7 @@ pub fn run(prefix: &Path) -> Result<()> {
         pkg_config(&prefix, library.package, library.description, library.package)?;
         say(&lib.join(&library.full))?;
     }
+    host_runtimes(&prefix, &built)?;
     pkg_config(&prefix, "oxccl", "oxccl: collective communication on host devices (oxccl.h)", "nccl")?;
     headers(&crate::root().join("crates/capi/include"), &prefix.join("include"))?;
     copy(&built.join("oxccl"), &prefix.join("bin/oxccl"))?;
@@ -93,9 +94,30 @@ pub fn run(prefix: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The host implementations of the CUDA and HIP runtimes: cargo's file, the file installed, links to it.
+const HOST_RUNTIMES: &[(&str, &str, &[&str])] = &[
+    ("libcudart12.so", "libcudart.so.12", &["libcudart.so"]),
+    ("libcudart13.so", "libcudart.so.13", &[]),
+    ("libamdhip64.so", "libamdhip64.so.7", &["libamdhip64.so.6", "libamdhip64.so"]),
+];
+
+/// Installs them in a folder of their own, only for those who ask for it: nothing finds them by accident.
+fn host_runtimes(prefix: &Path, built: &Path) -> Result<()> {
+    let folder = prefix.join("lib/oxccl-host");
+    for (file, name, links) in HOST_RUNTIMES {
+        copy(&built.join(file), &folder.join(name))?;
+        strip(&folder.join(name))?;
+        for other in *links {
+            link(name, &folder.join(other))?;
+        }
+        say(&folder.join(name))?;
+    }
+    headers(&crate::root().join("crates/hostrt/include"), &prefix.join("include/oxccl-host"))
+}
+
 fn build() -> Result<()> {
-    Program::new("cargo build --release --locked -p oxccl-nccl -p oxccl-rccl -p oxccl-cli", Duration::from_secs(1800))
-        .run()
+    let packages = "-p oxccl-nccl -p oxccl-rccl -p oxccl-cli -p oxccl-cudart12 -p oxccl-cudart13 -p oxccl-amdhip64";
+    Program::new(&format!("cargo build --release --locked {packages}"), Duration::from_secs(1800)).run()
 }
 
 /// The folder of cargo's outputs.

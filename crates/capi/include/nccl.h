@@ -15,13 +15,17 @@
 
 #ifdef OXCCL_HAS_CUDA_RUNTIME_H
 #include <cuda_runtime.h>
-#if __has_include(<cuda_fp16.h>)
+/* NVIDIA's headers of small floats need a header of another package; nothing below needs them. */
+#if defined(OXCCL_HOST_CUDA_RUNTIME) || CUDART_VERSION < 12000 || __has_include(<nv/target>)
+#define OXCCL_HAS_SMALL_FLOATS 1
+#endif
+#if defined(OXCCL_HAS_SMALL_FLOATS) && __has_include(<cuda_fp16.h>)
 #include <cuda_fp16.h>
 #endif
-#if CUDART_VERSION >= 11000 && __has_include(<cuda_bf16.h>)
+#if defined(OXCCL_HAS_SMALL_FLOATS) && CUDART_VERSION >= 11000 && __has_include(<cuda_bf16.h>)
 #include <cuda_bf16.h>
 #endif
-#if defined(__cplusplus) && CUDART_VERSION >= 11080 && __has_include(<cuda_fp8.h>)
+#if defined(OXCCL_HAS_SMALL_FLOATS) && defined(__cplusplus) && CUDART_VERSION >= 11080 && __has_include(<cuda_fp8.h>)
 #include <cuda_fp8.h>
 #endif
 #else

@@ -3,7 +3,7 @@
 //! Logging rule: whoever decides an error logs it. Failures made in this crate are logged here, when they cross the
 //! border; failures of the runtime are logged only if their text is not already the last one stored.
 
-use crate::abi::{c_char, c_int, ncclTeam_t};
+use crate::abi::{c_char, c_int, c_void, ncclTeam_t};
 use oxccl_runtime::{group, log};
 use oxccl_types::{Error, ResultCode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -134,7 +134,7 @@ macro_rules! plain_answer {
         }
     )*};
 }
-plain_answer!(() => (), c_int => -1, *const c_char => c"internal error".as_ptr(), ncclTeam_t => ncclTeam_t::default());
+plain_answer!(() => (), c_int => -1, *const c_char => c"internal error".as_ptr(), *const c_void => std::ptr::null(), ncclTeam_t => ncclTeam_t::default());
 
 /// Runs the body of the C function `name`.
 #[inline]

@@ -32,6 +32,8 @@ pub mod ext;
 pub mod group;
 mod handle;
 #[doc(hidden)]
+pub mod host_interface;
+#[doc(hidden)]
 pub mod lifecycle;
 #[doc(hidden)]
 pub mod memory;

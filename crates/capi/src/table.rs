@@ -150,6 +150,7 @@ macro_rules! extensions {
         both Works ext::event_query: fn oxcclEventQuery(event: oxcclEvent_t) -> ncclResult_t;
         both Works ext::event_elapsed_time: fn oxcclEventElapsedTime(ms: *mut f32, start: oxcclEvent_t, end: oxcclEvent_t) -> ncclResult_t;
         both Works ext::event_destroy: fn oxcclEventDestroy(event: oxcclEvent_t) -> ncclResult_t;
+        both Works host_interface::get: fn oxcclHostInterface(version: c_int) -> *const c_void;
     } };
 }
 

@@ -11,7 +11,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use crate::communicator::Communicator;
 use crate::communicator::core::Core;
-use crate::device::{Event, Stream, Task};
+use crate::device::{self, Event, Stream, Task};
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::p2p::{Exchange, P2pTask};
@@ -78,7 +78,7 @@ pub fn end() -> Result<()> {
         return Err(error);
     }
     run_inits(group.inits)?;
-    launch(group.requests)
+    launch_or_capture(group.requests)
 }
 
 /// Queues an initialisation, or runs it outside of groups.
@@ -98,14 +98,14 @@ fn run_inits(jobs: Vec<InitJob>) -> Result<()> {
     if jobs.len() <= 1 {
         return jobs.pop().map_or(Ok(()), InitJob::run);
     }
-    let device = crate::device::current();
+    let device = device::current();
     std::thread::scope(|scope| {
         let threads: Vec<_> = jobs
             .into_iter()
             .map(|job| {
                 scope.spawn(move || {
                     // The same device as the caller's, for logs; it exists.
-                    let _ = crate::device::set_current(device);
+                    let _ = device::set_current(device);
                     job.run()
                 })
             })
@@ -128,6 +128,9 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request) -> Result<()> {
         None
     });
     let Some(request) = request else { return Ok(()) };
+    if device::is_capturing(&request.stream) {
+        return device::capture_requests(vec![(comm.clone(), request)]);
+    }
     if is_p2p(&request) {
         return launch(vec![(comm.clone(), request)]);
     }
@@ -158,7 +161,15 @@ fn launch_collective(core: &Arc<Core>, request: Request, batch: u64) {
     }
 }
 
-fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
+fn launch_or_capture(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
+    if requests.iter().any(|(_, r)| device::is_capturing(&r.stream)) {
+        return device::capture_requests(requests);
+    }
+    launch(requests)
+}
+
+/// Enqueues the calls of a group, or of a graph that holds them.
+pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
     static BATCHES: AtomicU64 = AtomicU64::new(1);
     // Calls of one communicator run in their order anyway; those of several may need each other, whatever the streams.
     let one = requests.windows(2).all(|w| Arc::ptr_eq(&w[0].0, &w[1].0));

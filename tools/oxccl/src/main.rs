@@ -6,6 +6,7 @@
 mod api;
 mod explain;
 mod perf;
+mod run;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -25,6 +26,8 @@ struct Cli {
 enum Command {
     /// Measure and check a collective
     Perf(perf::PerfArgs),
+    /// Run a CUDA or HIP program on host devices
+    Run(run::RunArgs),
     /// Show which algorithm is chosen for a call, and why
     Explain(explain::ExplainArgs),
 }
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(expand_link_name(std::env::args_os().collect()));
     match cli.command {
         Command::Perf(args) => perf::run(args),
+        Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
     }
 }

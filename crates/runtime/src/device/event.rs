@@ -7,20 +7,22 @@ use std::time::Duration;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
+use super::capture::Mark;
 use super::helper;
 use crate::exec::wait::{Turn, Waiter};
 
-struct Inner {
+pub(super) struct Inner {
     recorded: AtomicU64,
     completed: AtomicU64,
     completed_ns: AtomicU64,
+    pub(super) captured: Mutex<Option<Mark>>,
     sleepers: Mutex<()>,
     bell: Condvar,
 }
 
 /// An event. Cloning gives another handle to the same event.
 #[derive(Clone)]
-pub struct Event(Arc<Inner>);
+pub struct Event(pub(super) Arc<Inner>);
 
 static HANDLES: Mutex<Vec<Event>> = Mutex::new(Vec::new());
 
@@ -37,6 +39,7 @@ impl Event {
             recorded: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             completed_ns: AtomicU64::new(0),
+            captured: Mutex::new(None),
             sleepers: Mutex::new(()),
             bell: Condvar::new(),
         }))

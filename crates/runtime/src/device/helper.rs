@@ -31,6 +31,12 @@ pub(super) fn unregister(stream: &Arc<Inner>) {
     streams.retain(|s| s.strong_count() > 0 && !std::ptr::eq(s.as_ptr(), Arc::as_ptr(stream)));
 }
 
+/// The streams of the process for which `wanted` holds, busy or not.
+pub(super) fn streams(wanted: impl Fn(&Inner) -> bool) -> Vec<Arc<Inner>> {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    streams.iter().filter_map(Weak::upgrade).filter(|s| wanted(s)).collect()
+}
+
 fn snapshot() -> Vec<Arc<Inner>> {
     let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
     streams.iter().filter_map(Weak::upgrade).filter(|s| s.pending()).collect()

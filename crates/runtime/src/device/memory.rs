@@ -4,6 +4,7 @@
 //! is never used again in the process; the service hands its descriptor to peers that hold the communicator's key.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oxccl_sys::SharedMemory;
@@ -37,9 +38,63 @@ struct Segment {
 #[derive(Default)]
 struct Registry {
     segments: BTreeMap<usize, Segment>,
-    /// Live allocations: address -> (segment base, length).
-    live: BTreeMap<usize, (usize, usize)>,
+    /// Live allocations by address.
+    live: BTreeMap<usize, Live>,
     next: u32,
+}
+
+/// A live allocation.
+#[derive(Clone, Copy)]
+struct Live {
+    segment: usize,
+    bytes: usize,
+    label: Label,
+}
+
+/// What an allocation was made as. All kinds are the same memory here; programs ask for the difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// Page-locked memory of the host.
+    Host,
+    /// Memory of a device.
+    Device,
+    /// Memory that migrates between host and devices.
+    Managed,
+}
+
+/// The kind of an allocation and the device that was current when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// What it was made as.
+    pub kind: MemoryKind,
+    /// The device.
+    pub device: usize,
+}
+
+/// The allocation around an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Its first byte.
+    pub base: usize,
+    /// Its length, rounded up to whole pages.
+    pub bytes: usize,
+    /// What it was made as.
+    pub label: Label,
+}
+
+/// Where an allocation lies, for a process that shares nothing else with this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// The process that owns it.
+    pub pid: u32,
+    /// Its descriptor of the memory there.
+    pub fd: i32,
+    /// The inode behind the descriptor, so that a number used again is recognised.
+    pub inode: u64,
+    /// First byte of the allocation in the memory.
+    pub offset: u64,
+    /// Bytes of the allocation.
+    pub bytes: u64,
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { segments: BTreeMap::new(), live: BTreeMap::new(), next: 1 });
@@ -77,7 +132,7 @@ impl Registry {
         Ok(base)
     }
 
-    fn carve(&mut self, bytes: usize) -> Option<usize> {
+    fn carve(&mut self, bytes: usize, label: Label) -> Option<usize> {
         for (base, segment) in &mut self.segments {
             let found = segment.free.iter().find(|(_, len)| **len >= bytes).map(|(o, l)| (*o, *l));
             if let Some((offset, len)) = found {
@@ -85,7 +140,7 @@ impl Registry {
                 if len > bytes {
                     segment.free.insert(offset + bytes, len - bytes);
                 }
-                self.live.insert(base + offset, (*base, bytes));
+                self.live.insert(base + offset, Live { segment: *base, bytes, label });
                 return Some(base + offset);
             }
         }
@@ -93,7 +148,7 @@ impl Registry {
     }
 
     fn release(&mut self, address: usize) -> Result<()> {
-        let Some((base, bytes)) = self.live.remove(&address) else {
+        let Some(Live { segment: base, bytes, .. }) = self.live.remove(&address) else {
             return Err(Error::argument(format!(
                 "{address:#x} was not allocated by this library, or was freed before; nothing is freed"
             )));
@@ -140,6 +195,12 @@ fn insert_merged(free: &mut BTreeMap<usize, usize>, mut offset: usize, mut len: 
 ///
 /// `SystemError` when the kernel refuses the memory.
 pub fn alloc(bytes: usize) -> Result<*mut u8> {
+    alloc_as(bytes, MemoryKind::Device)
+}
+
+/// [`alloc`] that remembers what the memory was made as.
+pub fn alloc_as(bytes: usize, kind: MemoryKind) -> Result<*mut u8> {
+    let label = Label { kind, device: super::current() };
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
@@ -150,15 +211,15 @@ pub fn alloc(bytes: usize) -> Result<*mut u8> {
     GENERATION.fetch_add(1, Ordering::AcqRel);
     if rounded >= OWN_SEGMENT {
         let base = registry.add_segment(rounded, true)?;
-        registry.live.insert(base, (base, rounded));
+        registry.live.insert(base, Live { segment: base, bytes: rounded, label });
         return Ok(base as *mut u8);
     }
-    if let Some(address) = registry.carve(rounded) {
+    if let Some(address) = registry.carve(rounded, label) {
         return Ok(address as *mut u8);
     }
     registry.add_segment(ARENA, false)?;
     registry
-        .carve(rounded)
+        .carve(rounded, label)
         .map(|a| a as *mut u8)
         .ok_or_else(|| Error::internal("a fresh arena has no room for a small allocation"))
 }
@@ -174,6 +235,58 @@ pub unsafe fn free(ptr: *mut u8) -> Result<()> {
     let mut registry = registry();
     GENERATION.fetch_add(1, Ordering::AcqRel);
     registry.release(ptr as usize)
+}
+
+/// The live allocation that holds `address`.
+pub fn allocation(address: usize) -> Option<Allocation> {
+    let registry = registry();
+    let (base, live) = registry.live.range(..=address).next_back()?;
+    (address - base < live.bytes).then_some(Allocation { base: *base, bytes: live.bytes, label: live.label })
+}
+
+/// What another process of the same user needs to map the allocation at `address`. `InvalidArgument` when there is none.
+pub fn share(address: usize) -> Result<Shared> {
+    let found = allocation(address)
+        .ok_or_else(|| Error::argument(format!("{address:#x} is not memory of this library; it cannot be shared")))?;
+    let registry = registry();
+    let (base, segment) = registry
+        .segments
+        .range(..=found.base)
+        .next_back()
+        .ok_or_else(|| Error::internal(format!("allocation {address:#x} names no segment")))?;
+    let stat =
+        rustix::fs::fstat(segment.memory.fd()).map_err(|e| Error::system(format!("cannot look at memory: {e}")))?;
+    Ok(Shared {
+        pid: std::process::id(),
+        fd: segment.memory.fd().as_raw_fd(),
+        inode: stat.st_ino,
+        offset: (found.base - base) as u64,
+        bytes: found.bytes as u64,
+    })
+}
+
+/// Maps memory that another process [`share`]d. It is unmapped when the value is dropped.
+///
+/// # Errors
+/// `SystemError` when that process is gone, belongs to another user, or has freed the memory.
+pub fn open_shared(shared: &Shared) -> Result<SharedMemory> {
+    use std::os::unix::fs::MetadataExt;
+    let Shared { pid, fd, .. } = shared;
+    let refuse = |why: String| {
+        Error::system(format!(
+            "cannot map memory of process {pid}: {why}. It must run on this machine, as the same user, and must not have \
+             freed the memory"
+        ))
+    };
+    let path = format!("/proc/{pid}/fd/{fd}");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).map_err(|e| refuse(e.to_string()))?;
+    let inode = file.metadata().map_err(|e| refuse(e.to_string()))?.ino();
+    let memory = SharedMemory::from_fd(file.into()).map_err(|e| refuse(e.to_string()))?;
+    let end = shared.offset.checked_add(shared.bytes);
+    if inode != shared.inode || end.is_none_or(|e| e > memory.len() as u64) {
+        return Err(refuse("it is not there any more".into()));
+    }
+    Ok(memory)
 }
 
 /// Translates addresses to [`Exported`] without a lock in the usual case: it remembers the last segments it met.

@@ -3,9 +3,12 @@
 //! A host device is a share of this machine's CPUs and memory under the vocabulary of accelerators. All devices of a
 //! process have the same memory; the number only says who is who.
 
+mod capture;
 mod event;
 mod helper;
 mod memory;
+mod moves;
+mod order;
 mod stream;
 
 use std::cell::Cell;
@@ -13,10 +16,14 @@ use std::sync::OnceLock;
 
 use oxccl_types::{Error, Result};
 
+pub use capture::{EndError, Executable, Graph, HostFunction, UpdateError};
+pub(crate) use capture::{capture_requests, is_capturing};
 pub use event::Event;
 pub(crate) use helper::assist_any;
+pub use memory::{Allocation, MemoryKind, Shared, alloc, alloc_as, allocation, free, open_shared, share};
 pub(crate) use memory::{Exporter, withdrawn};
-pub use memory::{alloc, free};
+pub use moves::{Area, Fill};
+pub use order::{StreamOptions, drain, synchronize};
 pub use stream::Stream;
 pub(crate) use stream::{Settle, Step, Task, abandoned, caught};
 

@@ -13,6 +13,9 @@ use oxccl_sys::Doorbell;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
+use super::capture::{Membership, Work};
+use super::moves::{Area, Fill, MoveTask};
+use super::order::{self, Order};
 use super::{Event, helper};
 use crate::exec::wait::{Turn, Waiter};
 
@@ -127,7 +130,9 @@ impl Running {
 }
 
 pub(super) struct Inner {
-    device: usize,
+    pub(super) device: usize,
+    pub(super) order: Order,
+    pub(super) capture: Membership,
     /// Its C handle was destroyed.
     closed: AtomicBool,
     queue: Mutex<VecDeque<Box<dyn Task>>>,
@@ -279,7 +284,7 @@ impl Inner {
     }
 
     /// Another thread runs the stream: waits until it has finished something.
-    fn await_runner(&self, timeout: Duration) {
+    pub(super) fn await_runner(&self, timeout: Duration) {
         let before = self.finished();
         let guard = lock(&self.sleepers);
         self.sleeping.fetch_add(1, Ordering::SeqCst);
@@ -295,9 +300,11 @@ impl Inner {
 }
 
 impl Stream {
-    fn on(device: usize) -> Stream {
+    pub(super) fn on(device: usize, order: Order) -> Stream {
         let inner = Arc::new(Inner {
             device,
+            order,
+            capture: Membership::default(),
             closed: AtomicBool::new(false),
             queue: Mutex::default(),
             running: Mutex::default(),
@@ -314,7 +321,7 @@ impl Stream {
 
     /// A new stream on the calling thread's device.
     pub fn new() -> Result<Stream> {
-        Ok(Stream::on(super::current()))
+        Ok(Stream::on(super::current(), Order::free()))
     }
 
     /// The default stream of the calling thread's device (the NULL stream of C).
@@ -325,7 +332,8 @@ impl Stream {
     /// The default stream of `device`, which must exist.
     pub fn default_of(device: usize) -> Stream {
         static DEFAULTS: OnceLock<Vec<Stream>> = OnceLock::new();
-        DEFAULTS.get_or_init(|| (0..super::count()).map(Stream::on).collect())[device].clone()
+        DEFAULTS.get_or_init(|| (0..super::count()).map(|d| Stream::on(d, Order::default_stream())).collect())[device]
+            .clone()
     }
 
     /// Whether both handles name one stream.
@@ -341,6 +349,7 @@ impl Stream {
     /// Tries a task that is over soon at once, on the calling thread, when the stream is idle: neither queue nor box nor
     /// helper is needed then. Otherwise `boxed` puts it where the stream goes on with it.
     pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
+        order::before_push(self);
         let Ok(mut running) = self.0.running.try_lock() else { return self.push(boxed(task)) };
         if !self.0.catch_up(&mut running) {
             drop(running);
@@ -362,6 +371,12 @@ impl Stream {
     }
 
     pub(crate) fn push(&self, task: Box<dyn Task>) {
+        order::before_push(self);
+        self.push_unordered(task);
+    }
+
+    /// [`push`](Self::push) without regard to the default stream.
+    pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
         let mut queue = lock(&self.0.queue);
         queue.push_back(task);
         self.0.count_enqueued();
@@ -374,6 +389,8 @@ impl Stream {
     /// Returns the first error of its tasks since the last `synchronize`.
     pub fn synchronize(&self) -> Result<()> {
         let inner = &*self.0;
+        self.refuse_while_capturing("waited for")?;
+        order::before_push(self);
         // SYNC: stream-enqueued
         let target = inner.enqueued.load(Ordering::Acquire);
         let mut waiter: Option<Waiter> = None;
@@ -436,6 +453,8 @@ impl Stream {
 
     /// Whether the stream is idle. Moves its work a little.
     pub fn query(&self) -> Result<bool> {
+        self.refuse_while_capturing("asked for its state")?;
+        order::before_push(self);
         if self.0.pending() {
             self.0.advance();
         }
@@ -447,6 +466,7 @@ impl Stream {
 
     /// Runs `f` when all work enqueued before is done. `f` must not wait for this stream.
     pub fn launch_host(&self, f: Box<dyn FnOnce() + Send>) -> Result<()> {
+        self.refuse_while_capturing("given a function that runs once")?;
         self.push(Box::new(HostCall(Some(f))));
         Ok(())
     }
@@ -456,12 +476,31 @@ impl Stream {
     /// # Safety
     /// Both ranges stay valid until the copy ran; nothing else writes `dst` or `src` meanwhile; they do not overlap.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, bytes: usize) -> Result<()> {
-        self.push(Box::new(CopyTask { dst, src, left: bytes }));
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_area(Area { dst, dst_pitch: 0, src, src_pitch: 0, width: bytes, height: 1 }) }
+    }
+
+    /// Copies an area in stream order.
+    ///
+    /// # Safety
+    /// As for [`copy`](Self::copy), for every row.
+    pub unsafe fn copy_area(&self, area: Area) -> Result<()> {
+        self.push_or_capture(Work::Copy(area), || self.push(Box::new(MoveTask::new(area))))
+    }
+
+    /// Fills an area with a value in stream order.
+    ///
+    /// # Safety
+    /// The area stays valid until this ran; nothing else touches it meanwhile.
+    pub unsafe fn fill_area(&self, fill: Fill) -> Result<()> {
+        self.push_or_capture(Work::Fill(fill), || self.push(Box::new(fill.task())))
     }
 
     /// Records `event`: it is complete once all work enqueued before is done.
     pub fn record(&self, event: &Event) -> Result<()> {
+        if self.capture_record(event)? {
+            return Ok(());
+        }
         let ticket = event.next_record();
         self.push(Box::new(RecordTask(event.clone(), ticket)));
         Ok(())
@@ -469,6 +508,9 @@ impl Stream {
 
     /// Work enqueued after this starts when the last record of `event` before this call is complete.
     pub fn wait(&self, event: &Event) -> Result<()> {
+        if self.capture_wait(event)? {
+            return Ok(());
+        }
         let ticket = event.last_record();
         self.push(Box::new(WaitTask(event.clone(), ticket)));
         Ok(())
@@ -481,11 +523,14 @@ impl Stream {
         raw
     }
 
-    /// The stream behind a C handle; null is the default stream of the current device.
+    /// The stream behind a C handle; null and 1 are the default stream of the current device, 2 is that device's default
+    /// stream of the calling thread.
     /// `InvalidArgument` for a handle that is not one of ours.
     pub fn from_raw(handle: *mut c_void) -> Result<Stream> {
-        if handle.is_null() {
-            return Ok(Stream::default_stream());
+        match handle.addr() {
+            0 | 1 => return Ok(Stream::default_stream()),
+            2 => return Ok(order::per_thread()),
+            _ => {}
         }
         thread_local! {
             static LAST: std::cell::RefCell<Option<Stream>> = const { std::cell::RefCell::new(None) };
@@ -513,14 +558,16 @@ impl Stream {
 
     /// Finishes the queued work, then forgets the C handle. `InvalidArgument` for the default stream.
     pub fn destroy_raw(handle: *mut c_void) -> Result<()> {
-        if handle.is_null() {
+        if handle.addr() <= 2 {
             return Err(Error::argument("the default stream cannot be destroyed"));
         }
         let stream = Stream::from_raw(handle)?;
+        stream.abandon_capture();
         let result = stream.synchronize();
         stream.0.closed.store(true, Ordering::Release);
         lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &stream.0));
         helper::unregister(&stream.0);
+        order::closed(&stream.0.order);
         result
     }
 }
@@ -543,31 +590,8 @@ impl Task for HostCall {
     }
 }
 
-struct CopyTask {
-    dst: *mut u8,
-    src: *const u8,
-    left: usize,
-}
-
-// SAFETY: the pointers are the caller's, who promised that nobody else touches the ranges until the copy ran.
-unsafe impl Send for CopyTask {}
-
 /// Bytes one step moves at most, so that a thread that serves several streams starves none.
 pub(crate) const STEP_BYTES: usize = 1 << 20;
-
-impl Task for CopyTask {
-    fn step(&mut self) -> Step {
-        let n = self.left.min(STEP_BYTES);
-        // SAFETY: see the Send implementation; `n` never exceeds what is left of the ranges.
-        unsafe {
-            oxccl_kernels::copy(&[self.dst], self.src, n);
-            self.dst = self.dst.add(n);
-            self.src = self.src.add(n);
-        }
-        self.left -= n;
-        if self.left == 0 { Step::Done } else { Step::Progress }
-    }
-}
 
 struct RecordTask(Event, u64);
 

@@ -1,0 +1,472 @@
+//! Memory: allocation, registration, copies, fills, attributes, handles for other processes.
+//!
+//! All memory is the host's, so directions of copies are only checked, and a pointer of one device serves on all.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use oxccl_hostrt_interface::{CopyArea, FillArea, Found, IpcHandle, Status, kind, status};
+
+use crate::entry::{put, stream};
+use crate::host::host;
+use crate::{c_char, c_int, c_uint, c_void};
+
+const INVALID_PITCH: Status = 12;
+const INVALID_DIRECTION: Status = 21;
+const ALREADY_REGISTERED: Status = 712;
+const NOT_REGISTERED: Status = 713;
+/// Copies from ordinary memory of at most this many bytes return at once, from a copy.
+const STAGED: usize = 64 << 10;
+
+fn registered() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+    static REGISTERED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+unsafe fn allocate(ptr: *mut *mut c_void, bytes: usize, what: c_int) -> Status {
+    if ptr.is_null() {
+        return status::INVALID_VALUE;
+    }
+    host!(memory_alloc(bytes, what, ptr))
+}
+
+pub unsafe fn malloc(ptr: *mut *mut c_void, bytes: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(ptr, bytes, kind::DEVICE) }
+}
+
+pub unsafe fn malloc_flags(ptr: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(ptr, bytes, kind::DEVICE) }
+}
+
+pub unsafe fn malloc_managed(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status {
+    if bytes == 0 || !matches!(flags, 1 | 2 | 4) {
+        return status::INVALID_VALUE;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { allocate(ptr, bytes, kind::MANAGED) }
+}
+
+pub unsafe fn malloc_host(ptr: *mut *mut c_void, bytes: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(ptr, bytes, kind::HOST) }
+}
+
+pub unsafe fn host_alloc(ptr: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(ptr, bytes, kind::HOST) }
+}
+
+/// Rows start at multiples of 512 bytes.
+pub unsafe fn malloc_pitch(ptr: *mut *mut c_void, pitch: *mut usize, width: usize, height: usize) -> Status {
+    let Some(row) = width.checked_next_multiple_of(512) else { return status::INVALID_VALUE };
+    let Some(bytes) = row.checked_mul(height) else { return status::OUT_OF_MEMORY };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match put(pitch, row) {
+            status::SUCCESS => allocate(ptr, bytes, kind::DEVICE),
+            failure => failure,
+        }
+    }
+}
+
+pub unsafe fn malloc_async(ptr: *mut *mut c_void, bytes: usize, s: *mut c_void) -> Status {
+    if capturing(s) {
+        return status::NOT_SUPPORTED;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { allocate(ptr, bytes, kind::DEVICE) }
+}
+
+pub unsafe fn malloc_from_pool(ptr: *mut *mut c_void, bytes: usize, _pool: *mut c_void, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { malloc_async(ptr, bytes, s) }
+}
+
+/// Waits for the work of the memory's device first, as the originals do.
+pub unsafe fn free(ptr: *mut c_void) -> Status {
+    if ptr.is_null() {
+        return status::SUCCESS;
+    }
+    let mut found = Found::default();
+    if host!(memory_find(ptr, &mut found)) != status::SUCCESS || found.base != ptr.addr() {
+        return status::INVALID_VALUE;
+    }
+    // What went wrong there is not the fault of this call; the streams' next wait tells.
+    let _ = host!(device_drain(found.device));
+    host!(memory_free(ptr))
+}
+
+unsafe extern "C" fn free_now(ptr: *mut c_void) {
+    // The address was looked up when the call was made; freeing it twice is the caller's error and changes nothing.
+    let _ = host!(memory_free(ptr));
+}
+
+pub unsafe fn free_async(ptr: *mut c_void, s: *mut c_void) -> Status {
+    if ptr.is_null() {
+        return status::SUCCESS;
+    }
+    if capturing(s) {
+        return status::NOT_SUPPORTED;
+    }
+    let mut found = Found::default();
+    if host!(memory_find(ptr, &mut found)) != status::SUCCESS || found.base != ptr.addr() {
+        return status::INVALID_VALUE;
+    }
+    host!(stream_call(stream(s), free_now, ptr))
+}
+
+pub unsafe fn register(ptr: *mut c_void, bytes: usize, _flags: c_uint) -> Status {
+    if ptr.is_null() || bytes == 0 {
+        return status::INVALID_VALUE;
+    }
+    let mut all = registered();
+    let before = all.range(..ptr.addr().saturating_add(bytes)).next_back();
+    if before.is_some_and(|(base, len)| base + len > ptr.addr()) {
+        return ALREADY_REGISTERED;
+    }
+    all.insert(ptr.addr(), bytes);
+    status::SUCCESS
+}
+
+pub unsafe fn unregister(ptr: *mut c_void) -> Status {
+    if registered().remove(&ptr.addr()).is_some() { status::SUCCESS } else { NOT_REGISTERED }
+}
+
+/// What is known of an address.
+fn look_up(ptr: *const c_void) -> Option<Found> {
+    let mut found = Found::default();
+    if host!(memory_find(ptr, &mut found)) == status::SUCCESS {
+        return Some(found);
+    }
+    let all = registered();
+    let (base, bytes) = all.range(..=ptr.addr()).next_back()?;
+    (ptr.addr() - base < *bytes).then_some(Found { base: *base, bytes: *bytes, kind: kind::HOST, device: 0 })
+}
+
+pub unsafe fn host_device_pointer(to: *mut *mut c_void, ptr: *mut c_void, flags: c_uint) -> Status {
+    if flags != 0 || look_up(ptr).is_none() {
+        return status::INVALID_VALUE;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put(to, ptr) }
+}
+
+pub unsafe fn host_flags(to: *mut c_uint, ptr: *mut c_void) -> Status {
+    if look_up(ptr).is_none() {
+        return status::INVALID_VALUE;
+    }
+    // Mapped, which all memory is.
+    // SAFETY: the caller's promise.
+    unsafe { put(to, 2) }
+}
+
+/// `cudaPointerAttributes` of CUDA 12 and 13; the latter has room after it that stays untouched.
+#[repr(C)]
+pub struct Attributes {
+    kind: c_int,
+    device: c_int,
+    device_pointer: *mut c_void,
+    host_pointer: *mut c_void,
+}
+
+fn attributes_of(ptr: *const c_void) -> Attributes {
+    let null = std::ptr::null_mut();
+    let Some(found) = look_up(ptr) else {
+        return Attributes { kind: kind::UNREGISTERED, device: -1, device_pointer: null, host_pointer: ptr.cast_mut() };
+    };
+    let host_pointer = if found.kind == kind::DEVICE { null } else { ptr.cast_mut() };
+    Attributes { kind: found.kind, device: found.device, device_pointer: ptr.cast_mut(), host_pointer }
+}
+
+pub unsafe fn attributes(to: *mut Attributes, ptr: *const c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { put(to, attributes_of(ptr)) }
+}
+
+/// `hipPointerAttribute_t`.
+#[repr(C)]
+pub struct HipAttributes {
+    common: Attributes,
+    managed: c_int,
+    flags: c_uint,
+}
+
+/// Unlike CUDA, HIP refuses memory that it does not know.
+pub unsafe fn attributes_hip(to: *mut HipAttributes, ptr: *const c_void) -> Status {
+    let common = attributes_of(ptr);
+    if common.kind == kind::UNREGISTERED {
+        return status::INVALID_VALUE;
+    }
+    let managed = c_int::from(common.kind == kind::MANAGED);
+    // SAFETY: the caller's promise.
+    unsafe { put(to, HipAttributes { common, managed, flags: 0 }) }
+}
+
+pub unsafe fn info(free: *mut usize, total: *mut usize) -> Status {
+    let (left, all) = crate::device::memory();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match put(free, left) {
+            status::SUCCESS => put(total, all),
+            failure => failure,
+        }
+    }
+}
+
+fn capturing(s: *mut c_void) -> bool {
+    let (mut state, mut id) = (0, 0);
+    host!(capture_state(stream(s), &mut state, &mut id)) == status::SUCCESS && state != 0
+}
+
+fn flat(dst: *mut c_void, src: *const c_void, bytes: usize) -> CopyArea {
+    CopyArea { dst, dst_pitch: 0, src, src_pitch: 0, width: bytes, height: 1 }
+}
+
+/// Why an area cannot be copied; success when it can.
+fn check(area: &CopyArea, direction: c_int) -> Status {
+    if area.width == 0 || area.height == 0 {
+        return status::SUCCESS;
+    }
+    if !(0..=4).contains(&direction) {
+        return INVALID_DIRECTION;
+    }
+    if area.height > 1 && (area.width > area.dst_pitch || area.width > area.src_pitch) {
+        return INVALID_PITCH;
+    }
+    if area.dst.is_null() || area.src.is_null() { status::INVALID_VALUE } else { status::SUCCESS }
+}
+
+unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
+    match check(&area, direction) {
+        status::SUCCESS if area.width == 0 || area.height == 0 || area.dst.cast_const() == area.src => {
+            return status::SUCCESS;
+        }
+        status::SUCCESS => {}
+        failure => return failure,
+    }
+    let target = stream(std::ptr::null_mut());
+    match host!(stream_copy(target, &area)) {
+        status::SUCCESS => host!(stream_synchronize(target)),
+        failure => failure,
+    }
+}
+
+unsafe extern "C" fn drop_staged(data: *mut c_void) {
+    // SAFETY: the box made by `copy_async`, given to the stream once.
+    drop(unsafe { Box::from_raw(data.cast::<Vec<u8>>()) });
+}
+
+/// Ordinary memory of the program may be used again as soon as the call returns: small sources are copied, and the call
+/// waits in all other cases.
+unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void) -> Status {
+    match check(&area, direction) {
+        status::SUCCESS if area.width == 0 || area.height == 0 || area.dst.cast_const() == area.src => {
+            return status::SUCCESS;
+        }
+        status::SUCCESS => {}
+        failure => return failure,
+    }
+    let s = stream(s);
+    let (source_known, target_known) = (look_up(area.src).is_some(), look_up(area.dst).is_some());
+    if (source_known && target_known) || capturing(s) {
+        return host!(stream_copy(s, &area));
+    }
+    if target_known && area.height == 1 && area.width <= STAGED {
+        // SAFETY: the caller promises a source of `width` bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(area.src.cast::<u8>(), area.width) }.to_vec();
+        let bytes = Box::new(bytes);
+        let staged = CopyArea { src: bytes.as_ptr().cast(), ..area };
+        let answer = host!(stream_copy(s, &staged));
+        if answer != status::SUCCESS {
+            return answer;
+        }
+        return host!(stream_call(s, drop_staged, Box::into_raw(bytes).cast()));
+    }
+    match host!(stream_copy(s, &area)) {
+        status::SUCCESS => host!(stream_synchronize(s)),
+        failure => failure,
+    }
+}
+
+pub unsafe fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { copy_and_wait(flat(dst, src, bytes), direction) }
+}
+
+pub unsafe fn copy_on(dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { copy_async(flat(dst, src, bytes), direction, s) }
+}
+
+/// HIP's copy on a stream that waits.
+pub unsafe fn copy_with_stream(
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    direction: c_int,
+    s: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's promise.
+    match unsafe { copy_async(flat(dst, src, bytes), direction, s) } {
+        status::SUCCESS => host!(stream_synchronize(stream(s))),
+        failure => failure,
+    }
+}
+
+/// HIP's copies with the direction in the name.
+pub unsafe fn copy_any(dst: *mut c_void, src: *const c_void, bytes: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { copy_and_wait(flat(dst, src, bytes), 4) }
+}
+
+pub unsafe fn copy_any_on(dst: *mut c_void, src: *const c_void, bytes: usize, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { copy_async(flat(dst, src, bytes), 4, s) }
+}
+
+pub unsafe fn copy_peer(dst: *mut c_void, to: c_int, src: *const c_void, from: c_int, bytes: usize) -> Status {
+    let devices = 0..host!(device_count());
+    if !devices.contains(&to) || !devices.contains(&from) {
+        return status::INVALID_DEVICE;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_and_wait(flat(dst, src, bytes), 3) }
+}
+
+pub unsafe fn copy_peer_on(
+    dst: *mut c_void,
+    to: c_int,
+    src: *const c_void,
+    from: c_int,
+    bytes: usize,
+    s: *mut c_void,
+) -> Status {
+    let devices = 0..host!(device_count());
+    if !devices.contains(&to) || !devices.contains(&from) {
+        return status::INVALID_DEVICE;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_async(flat(dst, src, bytes), 3, s) }
+}
+
+pub unsafe fn copy_2d(
+    dst: *mut c_void,
+    dst_pitch: usize,
+    src: *const c_void,
+    src_pitch: usize,
+    width: usize,
+    height: usize,
+    direction: c_int,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { copy_and_wait(CopyArea { dst, dst_pitch, src, src_pitch, width, height }, direction) }
+}
+
+#[allow(clippy::too_many_arguments)] // as in C
+pub unsafe fn copy_2d_on(
+    dst: *mut c_void,
+    dst_pitch: usize,
+    src: *const c_void,
+    src_pitch: usize,
+    width: usize,
+    height: usize,
+    direction: c_int,
+    s: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { copy_async(CopyArea { dst, dst_pitch, src, src_pitch, width, height }, direction, s) }
+}
+
+unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> Status {
+    if area.width == 0 || area.height == 0 {
+        return status::SUCCESS;
+    }
+    if area.dst.is_null() || (area.height > 1 && area.pitch < area.width * area.element) {
+        return status::INVALID_VALUE;
+    }
+    let s = stream(s);
+    match host!(stream_fill(s, &area)) {
+        status::SUCCESS if wait => host!(stream_synchronize(s)),
+        answer => answer,
+    }
+}
+
+fn row(dst: *mut c_void, value: c_uint, element: usize, width: usize) -> FillArea {
+    FillArea { dst, pitch: 0, value, element, width, height: 1 }
+}
+
+const DEFAULT: *mut c_void = std::ptr::null_mut();
+
+pub unsafe fn fill(dst: *mut c_void, value: c_int, bytes: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value as c_uint, 1, bytes), DEFAULT, true) }
+}
+
+pub unsafe fn fill_on(dst: *mut c_void, value: c_int, bytes: usize, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value as c_uint, 1, bytes), s, false) }
+}
+
+pub unsafe fn fill_d32_on(dst: *mut c_void, value: c_int, count: usize, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value as c_uint, 4, count), s, false) }
+}
+
+pub unsafe fn fill_d32(dst: *mut c_void, value: c_int, count: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value as c_uint, 4, count), DEFAULT, true) }
+}
+
+pub unsafe fn fill_2d(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(FillArea { dst, pitch, value: value as c_uint, element: 1, width, height }, DEFAULT, true) }
+}
+
+pub unsafe fn fill_2d_on(
+    dst: *mut c_void,
+    pitch: usize,
+    value: c_int,
+    width: usize,
+    height: usize,
+    s: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(FillArea { dst, pitch, value: value as c_uint, element: 1, width, height }, s, false) }
+}
+
+pub unsafe fn ipc_get(handle: *mut IpcHandle, ptr: *mut c_void) -> Status {
+    host!(ipc_export(ptr, handle))
+}
+
+/// `cudaIpcMemHandle_t` by value: 64 bytes, passed in memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Handle {
+    bytes: [c_char; 64],
+}
+
+pub unsafe fn ipc_open(ptr: *mut *mut c_void, handle: Handle, _flags: c_uint) -> Status {
+    if ptr.is_null() {
+        return status::INVALID_VALUE;
+    }
+    host!(ipc_open((&raw const handle).cast(), ptr))
+}
+
+pub unsafe fn ipc_close(ptr: *mut c_void) -> Status {
+    host!(ipc_close(ptr))
+}
+
+pub unsafe fn address_range(base: *mut *mut c_void, bytes: *mut usize, ptr: *mut c_void) -> Status {
+    let Some(found) = look_up(ptr) else { return 500 };
+    if !bytes.is_null() {
+        // SAFETY: not null, hence valid by the caller's promise.
+        unsafe { bytes.write(found.bytes) };
+    }
+    if !base.is_null() {
+        // SAFETY: as above.
+        unsafe { base.write(std::ptr::with_exposed_provenance_mut(found.base)) };
+    }
+    status::SUCCESS
+}

@@ -1,0 +1,82 @@
+/* Two processes: one maps the other's memory by a handle, over which data goes without another copy. */
+#include <cuda_runtime.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what) do { if (!(what)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
+#define CUDA(call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) { \
+  fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); exit(1); } } while (0)
+#define NCCL(call) do { ncclResult_t r_ = (call); if (r_ != ncclSuccess) { \
+  fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, ncclGetLastError(NULL)); exit(1); } } while (0)
+
+enum { BYTES = 100000 };
+
+static void all_reduce(int rank, ncclUniqueId id) {
+  ncclComm_t comm;
+  float *buffer, result;
+  cudaStream_t stream;
+  float mine = (float)(rank + 1);
+  NCCL(ncclCommInitRank(&comm, 2, id, rank));
+  CUDA(cudaStreamCreate(&stream));
+  CUDA(cudaMalloc((void**)&buffer, sizeof mine));
+  CUDA(cudaMemcpyAsync(buffer, &mine, sizeof mine, cudaMemcpyHostToDevice, stream));
+  NCCL(ncclAllReduce(buffer, buffer, 1, ncclFloat, ncclSum, comm, stream));
+  CUDA(cudaMemcpyAsync(&result, buffer, sizeof result, cudaMemcpyDeviceToHost, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  CHECK(result == 3.0f);
+  NCCL(ncclCommDestroy(comm));
+  CUDA(cudaFree(buffer));
+}
+
+int main(void) {
+  int there[2], back[2], child_status;
+  char byte = 0;
+  pid_t child;
+  CHECK(pipe(there) == 0 && pipe(back) == 0);
+  child = fork(); /* before the first call, as with CUDA */
+  CHECK(child >= 0);
+  alarm(30);
+  if (child == 0) {
+    cudaIpcMemHandle_t handle;
+    ncclUniqueId id;
+    char *at, *again;
+    struct cudaPointerAttributes a;
+    CUDA(cudaSetDevice(1));
+    CHECK(read(there[0], &handle, sizeof handle) == sizeof handle);
+    CUDA(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess));
+    CUDA(cudaIpcOpenMemHandle((void**)&again, handle, cudaIpcMemLazyEnablePeerAccess));
+    CHECK(again == at && at[17] == 3);
+    CUDA(cudaPointerGetAttributes(&a, at + 17));
+    CHECK(a.type == cudaMemoryTypeDevice);
+    CUDA(cudaMemset(at, 4, BYTES));
+    CUDA(cudaIpcCloseMemHandle(at));
+    CUDA(cudaIpcCloseMemHandle(at));
+    CHECK(cudaIpcCloseMemHandle(at) == cudaErrorInvalidValue);
+    memset(&handle, 0, sizeof handle);
+    CHECK(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess) == cudaErrorInvalidResourceHandle);
+    CHECK(write(back[1], &byte, 1) == 1);
+    CHECK(read(there[0], &id, sizeof id) == sizeof id);
+    all_reduce(1, id);
+    return 0;
+  } else {
+    cudaIpcMemHandle_t handle;
+    ncclUniqueId id;
+    char* memory;
+    CUDA(cudaMalloc((void**)&memory, BYTES));
+    CUDA(cudaMemset(memory, 3, BYTES));
+    CUDA(cudaIpcGetMemHandle(&handle, memory));
+    CHECK(write(there[1], &handle, sizeof handle) == sizeof handle);
+    CHECK(read(back[0], &byte, 1) == 1);
+    CHECK(memory[0] == 4 && memory[BYTES - 1] == 4);
+    NCCL(ncclGetUniqueId(&id));
+    CHECK(write(there[1], &id, sizeof id) == sizeof id);
+    all_reduce(0, id);
+    CHECK(waitpid(child, &child_status, 0) == child && child_status == 0);
+    puts("all fine");
+    return 0;
+  }
+}

@@ -1,0 +1,2 @@
+/* hip_runtime_api.h - the same as hip_runtime.h. */
+#include "hip_runtime.h"

@@ -1,0 +1,201 @@
+//! How streams keep order with the default stream of their device.
+//!
+//! Work on the default stream starts after everything enqueued before on the device's *blocking* streams, and the other
+//! way round. Streams of [`Stream::new`] are free of it; those of [`Stream::with`] choose. The default stream of a thread
+//! is a blocking stream.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_types::Result;
+
+use super::stream::{Inner, Step, Stream, Task, Waited};
+use super::{EndError, Event, helper};
+
+/// What a stream was made as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Whether it keeps order with the default stream.
+    pub blocking: bool,
+    /// What the caller asked for; all streams are served alike.
+    pub priority: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Free,
+    Blocking,
+    Default,
+}
+
+pub(super) struct Order {
+    role: Role,
+    priority: i32,
+    number: u64,
+    /// Tasks of the default stream that this stream already waits for.
+    after_default: AtomicU64,
+    /// Tasks of this stream that the default stream already waits for.
+    default_after: AtomicU64,
+}
+
+/// Blocking streams that exist: none in programs that never made one, which then pay one load per enqueue.
+static BLOCKING: AtomicU64 = AtomicU64::new(0);
+
+impl Order {
+    fn new(role: Role, priority: i32) -> Order {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        if role == Role::Blocking {
+            BLOCKING.fetch_add(1, Ordering::AcqRel);
+        }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Order { role, priority, number, after_default: AtomicU64::new(0), default_after: AtomicU64::new(0) }
+    }
+
+    pub(super) fn free() -> Order {
+        Order::new(Role::Free, 0)
+    }
+
+    pub(super) fn default_stream() -> Order {
+        Order::new(Role::Default, 0)
+    }
+}
+
+/// The stream with this order was destroyed.
+pub(super) fn closed(order: &Order) {
+    if order.role == Role::Blocking {
+        BLOCKING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Stream {
+    /// A new stream on the calling thread's device.
+    pub fn with(options: StreamOptions) -> Stream {
+        let role = if options.blocking { Role::Blocking } else { Role::Free };
+        Stream::on(super::current(), Order::new(role, options.priority))
+    }
+
+    /// What the stream was made as.
+    pub fn options(&self) -> StreamOptions {
+        StreamOptions { blocking: self.0.order.role != Role::Free, priority: self.0.order.priority }
+    }
+
+    /// A number that no other stream of the process has.
+    pub fn number(&self) -> u64 {
+        self.0.order.number
+    }
+}
+
+/// Called before a task is enqueued on `stream`: adds the waits that its role asks for.
+#[inline]
+pub(super) fn before_push(stream: &Stream) {
+    if BLOCKING.load(Ordering::Relaxed) > 0 && stream.0.order.role != Role::Free {
+        add_waits(stream);
+    }
+}
+
+#[cold]
+fn add_waits(stream: &Stream) {
+    if stream.0.order.role == Role::Blocking {
+        let default = Stream::default_of(stream.0.device).0;
+        wait_once(stream, &default, &stream.0.order.after_default);
+        return;
+    }
+    let device = stream.0.device;
+    for s in helper::streams(|s| s.device == device && s.order.role == Role::Blocking) {
+        wait_once(stream, &s, &s.order.default_after);
+    }
+}
+
+/// Makes `stream` wait for what `target` holds now, unless `seen` says that it does already.
+fn wait_once(stream: &Stream, target: &Arc<Inner>, seen: &AtomicU64) {
+    let ticket = target.enqueued();
+    if target.finished() < ticket && seen.fetch_max(ticket, Ordering::AcqRel) < ticket {
+        stream.push_unordered(Box::new(After(target.clone(), ticket)));
+    }
+}
+
+struct After(Arc<Inner>, u64);
+
+impl Task for After {
+    fn step(&mut self) -> Step {
+        if self.0.finished() >= self.1 {
+            return Step::Done;
+        }
+        // Whoever waits works on what it waits for.
+        if self.0.advance() == Waited::Progress { Step::Progress } else { Step::Blocked }
+    }
+    fn park(&self, timeout: Duration) {
+        self.0.park(timeout);
+    }
+}
+
+/// The calling thread's default streams, one per device it used.
+struct PerThread(RefCell<Vec<Stream>>);
+
+/// Default streams of threads that ended with work left: kept until the work is done.
+static LEFT: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+impl Drop for PerThread {
+    fn drop(&mut self) {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|s| s.0.pending());
+        for s in self.0.take() {
+            closed(&s.0.order);
+            if s.0.pending() {
+                left.push(s);
+            }
+        }
+    }
+}
+
+/// The default stream of the calling thread on its device.
+pub(super) fn per_thread() -> Stream {
+    thread_local! {
+        static MINE: PerThread = const { PerThread(RefCell::new(Vec::new())) };
+    }
+    let device = super::current();
+    MINE.with(|mine| {
+        let mut streams = mine.0.borrow_mut();
+        if let Some(s) = streams.iter().find(|s| s.device() == device) {
+            return s.clone();
+        }
+        let new = Stream::with(StreamOptions { blocking: true, priority: 0 });
+        streams.push(new.clone());
+        new
+    })
+}
+
+/// Waits for all streams of `device`; the first error of their work since the last wait.
+pub fn synchronize(device: usize) -> Result<()> {
+    let mut first = Ok(());
+    for s in helper::streams(|s| s.device == device && !s.capture.is_active()) {
+        first = first.and(Stream(s).synchronize());
+    }
+    first
+}
+
+/// Waits until the work that all streams of `device` hold now has run. Its errors stay for who waits for the streams.
+pub fn drain(device: usize) -> Result<()> {
+    for s in helper::streams(|s| s.device == device && s.pending() && !s.capture.is_active()) {
+        let end = Event::new();
+        Stream(s).record(&end)?;
+        end.synchronize()?;
+    }
+    Ok(())
+}
+
+/// The words for a capture that ended badly; here because they tell of streams.
+impl std::fmt::Display for EndError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            EndError::NotCapturing => "the stream is not capturing",
+            EndError::NotOrigin => "the capture was begun on another stream; end it there",
+            EndError::Invalidated => "the capture was broken by a call that is not allowed while capturing",
+            EndError::Unjoined => {
+                "work was captured on streams that do not lead back: record an event on each and let the first stream wait"
+            }
+        })
+    }
+}
