@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use oxccl_runtime::{CommConfig, Communicator as Inner, device, group as inner_group};
-use oxccl_types::{Error, ReduceOp, Result};
+use oxccl_types::{Error, ReduceOp, Result, ResultCode};
 
 use crate::call::{self, Call, Place};
 use crate::stream::{Stream, no_group, request};
@@ -74,6 +74,10 @@ impl Communicator {
         }
         // On a failure those that were queued are dropped after the end of the group, not within it.
         let ended = inner_group::end();
+        let ended = match ended {
+            Err(e) if e.code == ResultCode::InProgress => joined.iter().try_for_each(|c| c.inner.complete()),
+            other => other,
+        };
         failure.and(ended).map(|()| joined)
     }
 
@@ -306,10 +310,15 @@ fn join(ranks: usize, id: UniqueId, rank: usize, device: usize, config: &Config)
     }
     let (ranks, rank) = (number(ranks, "the number of ranks")?, number(rank, "the rank")?);
     let config = CommConfig { name: config.name.clone(), ..CommConfig::default() };
-    wrap(Inner::init_rank(ranks, id.to_runtime()?, rank, device, config, "Communicator::init")?)
+    let inner = Inner::init_rank(ranks, id.to_runtime()?, rank, device, config, "Communicator::init")?;
+    if inner_group::depth() == 0 {
+        // The environment may make any communicator nonblocking.
+        inner.complete()?;
+    }
+    wrap(inner)
 }
 
-fn wrap(inner: Arc<Inner>) -> Result<Communicator> {
+pub(crate) fn wrap(inner: Arc<Inner>) -> Result<Communicator> {
     let stream = Stream::on(inner.device())?.0;
     Ok(Communicator { inner, stream, one_thread_at_a_time: PhantomData })
 }

@@ -31,6 +31,7 @@
 mod buffer;
 mod call;
 mod communicator;
+mod elastic;
 mod element;
 mod id;
 mod stream;
@@ -38,6 +39,7 @@ mod stream;
 pub use buffer::DeviceBuffer;
 pub use call::{Lent, Shared};
 pub use communicator::{AbortHandle, Communicator, Config};
+pub use elastic::{MemoryUse, RevokeHandle};
 pub use element::{Element, F8E4M3, F8E5M2, pre_mul_sum};
 pub use half::{bf16, f16};
 pub use id::UniqueId;

@@ -11,6 +11,7 @@ use oxccl_sys::{Deadline, Doorbell, clock};
 use oxccl_types::{Error, Result};
 use rustix::event::{Timespec, epoll};
 
+use super::child::Children;
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
@@ -41,6 +42,8 @@ const ABORTED: u32 = 1;
 const FAILED: u32 = 2;
 const DEATH: u32 = 4;
 const NEWS: u32 = 8;
+/// Operations ended for good; a parent of new communicators still.
+const REVOKED: u32 = 16;
 
 /// A rank whose process ended.
 #[derive(Clone, Debug)]
@@ -80,6 +83,7 @@ pub(crate) struct Core {
     // Boxes, since the queue of a stream takes boxes: the pool keeps them, and none is allocated per call.
     #[allow(clippy::vec_box)]
     pub pool: Mutex<Vec<Box<CollectiveTask>>>,
+    /// Ends waits of operations outside of their steps.
     pub abort: Arc<AtomicBool>,
     pub(super) links: Mutex<Links>,
     pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
@@ -89,6 +93,8 @@ pub(crate) struct Core {
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
     pub(super) control: Mutex<Option<ControlRing>>,
     pub(super) watches: Mutex<Vec<WatchGuard>>,
+    /// Communicators that are being made out of this one.
+    pub(super) children: Children,
     turns: [Turns; 2],
     status: AtomicU32,
     trouble_ns: AtomicU64,
@@ -109,7 +115,6 @@ pub(super) struct Parts {
     pub one_process: bool,
     pub hub: Arc<Hub>,
     pub cma: Vec<bool>,
-    pub abort: Arc<AtomicBool>,
     pub inbox: Inbox,
 }
 
@@ -188,6 +193,7 @@ impl Core {
             strays: Mutex::default(),
             control: Mutex::default(),
             watches: Mutex::default(),
+            children: Children::default(),
             turns: Default::default(),
             status: AtomicU32::new(0),
             trouble_ns: AtomicU64::new(0),
@@ -206,7 +212,7 @@ impl Core {
             one_process: parts.one_process,
             hub: parts.hub,
             cma: parts.cma,
-            abort: parts.abort,
+            abort: Arc::default(),
             inbox: parts.inbox,
         });
         let mapper = Arc::new(DeviceMapper::new(Arc::downgrade(&core), core.ranks));
@@ -290,7 +296,7 @@ impl Core {
         let borrowed = Borrowed { word, _core: self };
         // SYNC: borrow. Either this load sees that the memory was taken back, or who took it sees the word above.
         fence(Ordering::SeqCst);
-        let ended = self.status.load(Ordering::Relaxed) & (ABORTED | FAILED) != 0;
+        let ended = self.status.load(Ordering::Relaxed) & (ABORTED | FAILED | REVOKED) != 0;
         (!ended && !self.hub.is_taken_back()).then_some(borrowed)
     }
 
@@ -328,6 +334,11 @@ impl Core {
         }
     }
 
+    /// The same with its own functions.
+    pub(super) fn device_mapper(&self) -> Option<&Arc<DeviceMapper>> {
+        self.mapper.get()
+    }
+
     pub(crate) fn limits(&self) -> Bound<'_> {
         Bound { deadline: Deadline::after(self.config.init_timeout), abort: &self.abort }
     }
@@ -344,6 +355,13 @@ impl Core {
         }
         let at = strays.iter().position(|(f, p, _)| (*f, *p) == (from, purpose))?;
         Some(strays.swap_remove(at).2)
+    }
+
+    /// Waits, within `limits`, until another stream has arrived for [`Core::take_stream`].
+    pub(super) fn wait_stream(&self, limits: Limits<'_>) {
+        if let Ok(incoming) = self.inbox.wait(&limits) {
+            lock(&self.strays).push((incoming.from, incoming.purpose, incoming.stream));
+        }
     }
 
     // ---- waking
@@ -398,6 +416,9 @@ impl Core {
 
     #[cold]
     fn check_slow(&self) -> Result<()> {
+        if self.is_revoked() {
+            return Err(Error::usage("communicator was revoked"));
+        }
         if let Some(e) = self.failure.get() {
             return Err(e.clone());
         }
@@ -467,7 +488,7 @@ impl Core {
         gone: impl Fn(usize) -> bool,
     ) -> Result<()> {
         let status = self.status.load(Ordering::Acquire);
-        if status & (ABORTED | FAILED) != 0 || self.hub.is_poisoned() {
+        if status & (ABORTED | FAILED | REVOKED) != 0 || self.hub.is_poisoned() {
             return self.check_slow();
         }
         let now = clock::now_ns();
@@ -512,6 +533,7 @@ impl Core {
                 Presence::Left if !gone(member) => continue,
                 Presence::Left => "destroyed",
                 Presence::Aborted => "aborted",
+                Presence::Revoked => "revoked",
             };
             return Err(Error::remote(format!(
                 "rank {rank} (host {}, process {}) {what} its communicator while rank {} was waiting in an operation \
@@ -535,6 +557,10 @@ impl Core {
 
     /// The communicator has failed on this rank. The first error stays and is logged.
     pub(crate) fn fail(&self, error: &Error) {
+        if self.is_revoked() {
+            // Not a failure: what was under way ends as the revocation asked.
+            return;
+        }
         if self.failure.set(error.clone()).is_ok() {
             log::warn(&error.text);
         }
@@ -543,6 +569,9 @@ impl Core {
 
     /// The sticky error.
     pub(super) fn failure(&self) -> Option<Error> {
+        if self.is_revoked() {
+            return None;
+        }
         self.failure.get().cloned().or_else(|| self.check().err())
     }
 
@@ -555,6 +584,7 @@ impl Core {
             }
         }
         drop(deaths);
+        self.children.halt_with(ranks);
         self.trouble(DEATH);
     }
 
@@ -577,18 +607,59 @@ impl Core {
 
     /// Ends what is under way on this rank and tells the others.
     pub(super) fn raise_abort(&self) {
+        self.end_operations(ABORTED, Presence::Aborted, "aborted");
+        self.children.halt();
+    }
+
+    /// Ends what is under way on this rank for good and tells the others. The communicator can still be the parent of
+    /// new ones, and be destroyed.
+    pub(super) fn revoke(&self) {
+        self.end_operations(REVOKED, Presence::Revoked, "revoked");
+    }
+
+    /// Whether [`Core::revoke`] was called.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.status.load(Ordering::Acquire) & REVOKED != 0
+    }
+
+    fn end_operations(&self, status: u32, presence: Presence, did: &str) {
+        self.status.fetch_or(status, Ordering::AcqRel);
         self.abort.store(true, Ordering::Release);
-        self.status.fetch_or(ABORTED, Ordering::AcqRel);
-        self.hub.set_presence(self.me, Presence::Aborted);
+        self.hub.set_presence(self.me, presence);
         if let Some(ring) = lock(&self.control).as_ref() {
-            ring.announce(&News::Error {
-                rank: self.rank,
-                text: format!("rank {} aborted its communicator", self.rank),
-            });
+            ring.announce(&News::Error { rank: self.rank, text: format!("rank {} {did} its communicator", self.rank) });
         }
         for member in 0..self.members.len() {
             self.hub.doorbell(member).ring();
         }
+    }
+
+    /// The error of a meeting of `participants` that cannot take place, because one of them is gone.
+    pub(super) fn missing(&self, participants: &[usize]) -> Result<()> {
+        if let Some(d) = lock(&self.deaths).iter().find(|d| participants.contains(&d.rank)) {
+            return Err(self.dead(d, "and cannot take part in making a new communicator"));
+        }
+        for rank in participants.iter().filter(|r| self.member_of[**r] != usize::MAX) {
+            if matches!(self.hub.presence(self.member_of[*rank]), Presence::Left | Presence::Aborted) {
+                return Err(Error::remote(format!(
+                    "rank {rank} (host {}, process {}) destroyed or aborted its communicator and cannot take part in \
+                     making a new one of it",
+                    self.peers[*rank].host, self.peers[*rank].pid
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of
+    /// somebody else does not.
+    pub(super) fn failure_among(&self, participants: &[usize]) -> Option<Error> {
+        if self.is_revoked() {
+            return None;
+        }
+        self.failure.get().cloned().or_else(|| self.hub.poison_error()).or_else(|| lock(&self.news).clone()).or_else(
+            || self.missing(participants).err(),
+        )
     }
 
     /// Waits, for a bounded time, until the peers have read what was sent over the network: closing a connection may

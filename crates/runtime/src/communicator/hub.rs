@@ -72,6 +72,8 @@ pub enum Presence {
     Left,
     /// Aborted its communicator.
     Aborted,
+    /// Ended its operations for good, and makes new communicators of this one.
+    Revoked,
 }
 
 /// The mapped hub of one communicator.
@@ -209,7 +211,8 @@ impl Hub {
         match self.presence_word(member).load(Ordering::Acquire) {
             0 => Presence::Here,
             1 => Presence::Left,
-            _ => Presence::Aborted,
+            2 => Presence::Aborted,
+            _ => Presence::Revoked,
         }
     }
 
@@ -230,6 +233,26 @@ impl Hub {
         let g = &self.geometry;
         let lanes = HEADER + g.ranks * g.rank_bytes();
         self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
+    }
+
+    /// Bytes of `member`'s part that hold nothing between operations: its payload slots and its scratch.
+    pub fn releasable(&self) -> usize {
+        self.geometry.rank_bytes() - self.geometry.lines_bytes()
+    }
+
+    /// Bytes of `member`'s part that hold the state of the protocols: lines and outgoing connections; those of the
+    /// first member include the header. The parts of all members and what is releasable make the whole segment.
+    pub fn persistent(&self, member: usize) -> usize {
+        let g = &self.geometry;
+        let header = if member == 0 { HEADER } else { 0 };
+        header + g.lines_bytes() + g.ranks * g.lanes * page(g.lane_bytes)
+    }
+
+    /// Gives the memory of `member`'s releasable bytes back to the system; they read as zero and the addresses stay.
+    /// No operation may be under way on any member.
+    pub fn release(&self, member: usize) -> std::io::Result<()> {
+        let offset = self.rank_base(member) + self.geometry.lines_bytes();
+        self._segment.punch(offset, self.releasable())
     }
 
     /// Wakes every member but `me` that is parked. Call after stores that they may wait for.

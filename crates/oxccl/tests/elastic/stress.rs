@@ -1,0 +1,3 @@
+//! placeholder
+use crate::harness::Order;
+pub fn rank(_: &Order) {}
