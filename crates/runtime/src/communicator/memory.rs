@@ -59,11 +59,12 @@ impl Communicator {
     /// `InvalidUsage` when it is suspended already; those of [`Communicator::split`].
     pub fn suspend(self: &Arc<Self>) -> Result<()> {
         self.ensure_ready()?;
-        if self.memory.suspended.swap(true, Ordering::AcqRel) {
+        if self.memory.is_suspended() {
             return Err(Error::usage("MemManager: Already suspended"));
         }
         let (comm, core) = (self.clone(), self.core()?.clone());
         let run = move || {
+            comm.memory.suspended.store(true, Ordering::Release);
             core.drain(None);
             // Afterwards no rank has an operation under way, and none will begin.
             let done = comm.meet().and_then(|()| {
