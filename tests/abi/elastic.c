@@ -94,7 +94,7 @@ static void split_and_shrink(ncclComm_t* comms) {
   destroy(rest, 3);
 }
 
-static void grow(ncclComm_t* comms) {
+static void grow_pair(ncclComm_t* comms) {
   ncclComm_t grown[RANKS];
   ncclUniqueId id;
   OK(ncclCommGetUniqueId(comms[1], &id));
@@ -106,7 +106,7 @@ static void grow(ncclComm_t* comms) {
   destroy(grown, RANKS);
 }
 
-static void revoke(ncclComm_t* comms) {
+static void revoke_all(ncclComm_t* comms) {
   ncclComm_t child[RANKS];
   int32_t in = 1, out = 0;
   /* Never comes about: the other ranks do not call. */
@@ -140,11 +140,11 @@ int main(void) {
   }
   init_polled(comms);
   split_and_shrink(comms);
-  revoke(comms);
+  revoke_all(comms);
   destroy(comms, RANKS);
 
   OK(ncclCommInitAll(pair, 2, NULL));
-  grow(pair);
+  grow_pair(pair);
   /* One group, one way of waiting. */
   OK(ncclGetUniqueId(&id));
   OK(ncclGroupStart());
