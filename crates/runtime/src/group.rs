@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::{Collective, Error, Result, ResultCode};
 
-use crate::communicator::{Communicator, Job};
 use crate::communicator::core::Core;
+use crate::communicator::{Communicator, Job};
 use crate::device::{Event, Stream, Task};
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;

@@ -194,8 +194,11 @@ fn threads_join_a_communicator_that_grows() {
 /// Bytes of shared memory that the communicators of this process really hold.
 fn held() -> u64 {
     let files = std::fs::read_dir("/proc/self/fd").expect("procfs").filter_map(Result::ok);
-    let hubs = files.filter(|f| std::fs::read_link(f.path()).is_ok_and(|p| p.to_string_lossy().contains("memfd:oxccl")));
-    hubs.filter_map(|f| std::fs::metadata(f.path()).ok()).map(|m| std::os::unix::fs::MetadataExt::blocks(&m) * 512).sum()
+    let hubs =
+        files.filter(|f| std::fs::read_link(f.path()).is_ok_and(|p| p.to_string_lossy().contains("memfd:oxccl")));
+    hubs.filter_map(|f| std::fs::metadata(f.path()).ok())
+        .map(|m| std::os::unix::fs::MetadataExt::blocks(&m) * 512)
+        .sum()
 }
 
 #[test]

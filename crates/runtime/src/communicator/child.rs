@@ -172,7 +172,8 @@ impl<'a> Meeting<'a> {
             }
             self.core.missing(self.participants)?;
             self.limits.check().map_err(|e| self.nobody_came(&e))?;
-            self.core.wait_stream(Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits });
+            self.core
+                .wait_stream(Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits });
         }
     }
 
@@ -224,9 +225,7 @@ impl Child {
         let meeting = Meeting::new(&self.core, &self.participants, &config, &self.halt);
         let whole = Some(Part { color: 0, key: 0 });
         let (id, rank, ranks, part) = match &self.how {
-            How::Split(part) => {
-                (meeting.call_together(Kind::Split)?, meeting.index(), self.participants.len(), *part)
-            }
+            How::Split(part) => (meeting.call_together(Kind::Split)?, meeting.index(), self.participants.len(), *part),
             How::Shrink => (meeting.call_together(Kind::Shrink)?, meeting.index(), self.participants.len(), whole),
             How::Grow(ranks, Some(id)) => (id.clone(), self.core.rank, *ranks, whole),
             How::Grow(ranks, None) => {
@@ -239,8 +238,7 @@ impl Child {
         let (rank, ranks) = (boot.rank, boot.ranks);
         let core = init::build(&self.halt, config, boot)?;
         let parent = &self.parent;
-        let child =
-            Communicator::new(rank, ranks, parent.device, self.settings.clone(), self.halt.clone());
+        let child = Communicator::new(rank, ranks, parent.device, self.settings.clone(), self.halt.clone());
         init::publish(&child, core, self.api, start)?;
         Ok(Some(child))
     }
@@ -254,13 +252,7 @@ impl Communicator {
     /// # Errors
     /// `InvalidArgument` when the communicator is not ready or was finalized; its own error; `RemoteError` when a rank
     /// is gone or does not come.
-    pub fn split(
-        self: &Arc<Self>,
-        color: Option<i32>,
-        key: i32,
-        config: Option<CommConfig>,
-        done: Done,
-    ) -> Result<()> {
+    pub fn split(self: &Arc<Self>, color: Option<i32>, key: i32, config: Option<CommConfig>, done: Done) -> Result<()> {
         let all: Vec<usize> = (0..self.ranks).collect();
         self.check_parent(&all)?;
         let part = color.map(|color| Part { color, key });
@@ -423,9 +415,7 @@ impl Communicator {
             halt: halt.clone(),
             api,
         };
-        let run = move || {
-            child.make().inspect_err(|e| crate::log::warn(&e.text)).map(done)
-        };
+        let run = move || child.make().inspect_err(|e| crate::log::warn(&e.text)).map(done);
         group::manage(Job { comm: self.clone(), halt, run: Box::new(run) })
     }
 }

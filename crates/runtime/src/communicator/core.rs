@@ -657,9 +657,12 @@ impl Core {
         if self.is_revoked() {
             return None;
         }
-        self.failure.get().cloned().or_else(|| self.hub.poison_error()).or_else(|| lock(&self.news).clone()).or_else(
-            || self.missing(participants).err(),
-        )
+        self.failure
+            .get()
+            .cloned()
+            .or_else(|| self.hub.poison_error())
+            .or_else(|| lock(&self.news).clone())
+            .or_else(|| self.missing(participants).err())
     }
 
     /// Waits, for a bounded time, until the peers have read what was sent over the network: closing a connection may

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
+use super::Communicator;
 use super::core::Core;
 use super::jobs::Job;
-use super::Communicator;
 use crate::group;
 
 /// What [`Communicator::mem_stat`] tells.

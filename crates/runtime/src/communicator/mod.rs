@@ -116,8 +116,7 @@ impl Communicator {
                 crate::device::count()
             )));
         }
-        let comm =
-            Communicator::new(rank as usize, ranks as usize, device, config.resolved(), Arc::default());
+        let comm = Communicator::new(rank as usize, ranks as usize, device, config.resolved(), Arc::default());
         let (joining, ids) = (comm.clone(), ids.to_vec());
         let run = Box::new(move || init::initialise(&joining, &ids, api));
         group::manage(Job { comm: comm.clone(), halt: comm.abort.clone(), run })?;
@@ -344,7 +343,10 @@ impl Communicator {
             return Err(Error::usage(format!("{}: communicator was revoked", r.collective)));
         }
         if self.memory.is_suspended() {
-            return Err(Error::usage(format!("{}: communicator is suspended; call ncclCommResume first", r.collective)));
+            return Err(Error::usage(format!(
+                "{}: communicator is suspended; call ncclCommResume first",
+                r.collective
+            )));
         }
         init::check_request(self, r)
     }
