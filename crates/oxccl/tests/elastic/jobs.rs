@@ -66,6 +66,37 @@ fn survivors_go_on_over_the_network() {
     kill_and_shrink(1, &[("OXCCL_SHM", "0")]);
 }
 
+/// Splits until a peer dies.
+pub fn split(order: &Order) {
+    let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    order.report("up", "");
+    let error = loop {
+        if let Err(e) = comm.split(Some(0), 0) {
+            break e;
+        }
+    };
+    order.report("error", &format!("{:?} {}", error.code, error.text));
+}
+
+#[test]
+fn a_death_ends_a_split() {
+    let _alone = alone();
+    for shm in ["1", "0"] {
+        for victim in [0, 2, 3] {
+            let mut pool = Pool::new(4, 1, &[("OXCCL_SHM", shm)]);
+            pool.start("split");
+            pool.expect("up", &[0, 1, 2, 3], GIVE_UP);
+            pause(Duration::from_millis(7 + 5 * victim as u64));
+            let begin = Instant::now();
+            pool.workers[victim].kill();
+            let survivors: Vec<usize> = (0..4).filter(|r| *r != victim).collect();
+            let errors = pool.expect("error", &survivors, GIVE_UP);
+            assert!(begin.elapsed() < Duration::from_secs(5), "{:?}; {}", begin.elapsed(), pool.said());
+            assert!(errors.iter().all(|e| e.text.starts_with("RemoteError")), "{}", pool.said());
+        }
+    }
+}
+
 /// A rank of the communicator that grows.
 pub fn grow(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");

@@ -16,6 +16,7 @@ mod threads;
 fn worker() {
     harness::work(|order| match order.words[0].as_str() {
         "shrink" => jobs::shrink(order),
+        "split" => jobs::split(order),
         "grow" => jobs::grow(order),
         "join" => jobs::join(order),
         "divide" => jobs::divide(order),

@@ -32,7 +32,7 @@ impl Entry {
 struct Player {
     me: usize,
     per: usize,
-    /// Where ranks share no memory, a revocation may end a call that only waits for this rank to look at its result.
+    /// Where ranks share no memory, an abort or a revocation may end a call of a peer that has all it needs.
     shared: bool,
     random: Random,
     alive: Vec<usize>,
@@ -152,7 +152,7 @@ impl Player {
     fn call(&mut self, at: usize) {
         let (kind, n) = (self.random.below(KINDS as u64) as usize, self.random.below(1000));
         let len = [3, 300, 30_000][self.random.below(3) as usize];
-        let memory = if n % 2 == 0 { Memory::Malloc } else { Memory::Device };
+        let memory = if n.is_multiple_of(2) { Memory::Malloc } else { Memory::Device };
         self.note(format!("call {kind} of {len} on {:?}", self.live[at].members));
         if let Some(comm) = &self.live[at].mine {
             calls::one(comm, kind, memory, len, n).expect("a call that matches");
@@ -161,7 +161,7 @@ impl Player {
 
     fn end(&mut self, at: usize) {
         let entry = self.live.swap_remove(at);
-        let abort = self.random.below(3) == 0;
+        let abort = self.random.below(3) == 0 && self.shared;
         self.trace.push(format!("{} {:?}", if abort { "abort" } else { "destroy" }, entry.members));
         if let Some(comm) = entry.mine.filter(|_| abort) {
             comm.abort_handle().abort().expect("abort");

@@ -74,6 +74,54 @@ fn splits_nest_down_to_one_rank() {
     });
 }
 
+#[test]
+fn an_abort_ends_a_split_that_waits() {
+    let _alone = alone();
+    each(3, |comm| {
+        if comm.rank() == 1 {
+            // Never splits, and leaves in good order.
+            crate::harness::pause(Duration::from_millis(100));
+            return;
+        }
+        let handle = comm.abort_handle();
+        let begin = Instant::now();
+        std::thread::scope(|s| {
+            if comm.rank() == 0 {
+                s.spawn(move || {
+                    crate::harness::pause(Duration::from_millis(30));
+                    handle.abort().expect("abort");
+                });
+            }
+            let error = comm.split(Some(0), 0).expect_err("not all come");
+            assert_eq!(error.code, ResultCode::RemoteError, "{error:?}");
+        });
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    });
+}
+
+/// Threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("procfs").count()
+}
+
+#[test]
+fn ids_that_nobody_used_leave_no_thread() {
+    let _alone = alone();
+    each(2, |comm| comm.barrier().expect("barrier"));
+    let before = threads();
+    each(2, |comm| {
+        if comm.rank() == 0 {
+            comm.grow_id().expect("an id");
+        }
+        comm.barrier().expect("barrier");
+    });
+    let end = Instant::now() + Duration::from_secs(5);
+    while threads() > before {
+        assert!(Instant::now() < end, "{} threads, {before} before", threads());
+        crate::harness::pause(Duration::from_millis(10));
+    }
+}
+
 /// Random colours and keys against the sorted lists.
 #[test]
 fn random_splits_agree_with_a_model() {

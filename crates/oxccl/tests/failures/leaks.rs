@@ -69,7 +69,7 @@ fn live(comm: Communicator, n: u64) {
         calls::one(&comm, kind, memory, len, n).expect("a call that matches");
     }
     comm.barrier().expect("barrier");
-    if n % 5 == 0 {
+    if n.is_multiple_of(5) {
         comm.abort_handle().abort().expect("abort");
     }
 }
@@ -104,18 +104,18 @@ fn beget(base: &Communicator, n: u64) -> u64 {
     let one = all.split(Some(all.rank() as i32), 0).expect("split").expect("a colour was given");
     assert!(one.split(None, 0).expect("split").is_none());
     calls::one(&all, (n % calls::KINDS as u64) as usize, Memory::Device, 20_000, n).expect("a call that matches");
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         all.suspend().expect("suspend");
         all.resume().expect("resume");
     }
     all.barrier().expect("barrier");
     let rest = (all.rank() > 0).then(|| all.shrink(&[0]).expect("shrink"));
     let _ = all.barrier();
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         all.revoke().expect("revoke");
     }
     let last = all.split(Some(1), 0).expect("split").expect("a colour was given");
-    if n % 5 == 0 {
+    if n.is_multiple_of(5) {
         last.abort_handle().abort().expect("abort");
     }
     3 + u64::from(rest.is_some())

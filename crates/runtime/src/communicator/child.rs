@@ -32,6 +32,8 @@ const GROWTH: u8 = 253;
 const TAG: usize = 17;
 /// How long a revoked communicator waits for its operations to end.
 const END_OPERATIONS: Duration = Duration::from_secs(5);
+/// For the end of a root of this process.
+const DISMISS: Duration = Duration::from_secs(1);
 /// Between looks at whether everybody is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -221,7 +223,7 @@ impl Child {
     }
 
     fn meet(&self, start: u64) -> Result<Option<Arc<Communicator>>> {
-        let config = Config::from_env();
+        let config = init::effective(&self.settings);
         let meeting = Meeting::new(&self.core, &self.participants, &config, &self.halt);
         let whole = Some(Part { color: 0, key: 0 });
         let (id, rank, ranks, part) = match &self.how {
@@ -233,8 +235,12 @@ impl Child {
                 (id, self.core.rank, *ranks, whole)
             }
         };
-        let params = init::params(id, rank, ranks, &config, meeting.config.clone(), self.halt.clone());
-        let Some(boot) = connect_part(params, part)? else { return Ok(None) };
+        let params = init::params(id.clone(), rank, ranks, &config, meeting.config.clone(), self.halt.clone());
+        let met = connect_part(params, part).inspect_err(|e| {
+            // Who did not even get to the root says so there, that it does not wait.
+            bootstrap::decline(&id, rank, ranks, &meeting.config, &e.text);
+        });
+        let Some(boot) = met? else { return Ok(None) };
         let (rank, ranks) = (boot.rank, boot.ranks);
         let core = init::build(&self.halt, config, boot)?;
         let parent = &self.parent;
@@ -361,6 +367,15 @@ impl Communicator {
         group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(drain) })
     }
 
+    /// Ends the root of an id that nobody used.
+    pub(super) fn drop_grow_id(&self) {
+        if let Some(id) = locked(&self.grow_id).take() {
+            let config = BootstrapConfig { timeout: DISMISS, ..bootstrap_config(&Config::from_env()) };
+            // One that is gone needs no end.
+            let _ = bootstrap::dismiss(&id, &config, &AtomicBool::new(false));
+        }
+    }
+
     /// All ranks are here: a meeting without a result.
     pub(super) fn meet(self: &Arc<Self>) -> Result<()> {
         let core = self.core()?;
@@ -405,13 +420,15 @@ impl Communicator {
         api: &'static str,
         done: Done,
     ) -> Result<()> {
+        let settings = config.map_or_else(|| self.settings.clone(), CommConfig::resolved);
+        init::check_network(settings.net_name.as_deref())?;
         let halt = Arc::new(AtomicBool::new(false));
         let child = Child {
             parent: self.clone(),
             core: self.core()?.clone(),
             participants,
             how,
-            settings: config.map_or_else(|| self.settings.clone(), CommConfig::resolved),
+            settings,
             halt: halt.clone(),
             api,
         };

@@ -8,7 +8,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use super::core::{Core, Parts};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{Communicator, PENDING, READY};
+use super::{CommConfig, Communicator, PENDING, READY};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, Params, connect, dismiss};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
@@ -50,6 +50,28 @@ pub(crate) fn service() -> Result<Arc<service::Service>> {
     service::Service::get(&service::ServiceConfig { ifname: config.ifname, family: config.family, log: config.log })
 }
 
+/// Refuses a network that does not exist. `NCCL_NET` overrides the program's choice.
+pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
+    let environment = config::text("NCCL_NET");
+    match environment.as_deref().or(chosen) {
+        Some(name) if !name.eq_ignore_ascii_case("Socket") => Err(Error::usage(format!(
+            "Error: network {name} not found. netName and NCCL_NET may be Socket, the only network there is, or unset"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What the environment says, and the program where the environment says nothing.
+pub(super) fn effective(settings: &CommConfig) -> Config {
+    let mut config = Config::from_env();
+    if config::text(config::MAX_CHANNELS.name).is_none() {
+        let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
+        let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
+        config.max_channels = config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most);
+    }
+    config
+}
+
 /// What this rank brings to a meeting of `ranks` ranks.
 pub(super) fn params(
     id: bootstrap::UniqueId,
@@ -80,7 +102,7 @@ pub(super) fn initialise(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'stat
 
 fn join(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'static str) -> Result<()> {
     let start = clock::now_ns();
-    let config = Config::from_env();
+    let config = effective(&comm.settings);
     let bootstrap = bootstrap_config(&config);
     let Some(first) = ids.first() else { return Err(Error::argument("an initialisation without an id")) };
     if comm.rank > 0
@@ -111,7 +133,7 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
             Subsys::INIT,
             &format!(
                 "[Rank {}] {api} comm {:p} rank {} nranks {} cudaDev {} nvmlDev {} busId {:x} commId {:#x} - Init COMPLETE \
-                 ({} rank(s) share memory, {:.1} ms)",
+                 ({} rank(s) share memory, {:.1} ms{})",
                 comm.rank,
                 Arc::as_ptr(comm),
                 comm.rank,
@@ -121,7 +143,8 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
                 comm.device << 12,
                 core.hash,
                 core.members.len(),
-                (clock::now_ns() - start) as f64 / 1e6
+                (clock::now_ns() - start) as f64 / 1e6,
+                comm.settings.name.as_ref().map(|n| format!(", name {n}")).unwrap_or_default()
             ),
         );
     }

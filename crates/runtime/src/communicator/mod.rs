@@ -37,7 +37,7 @@ pub struct CommConfig {
     pub min_ctas: Option<i32>,
     /// Most channels.
     pub max_ctas: Option<i32>,
-    /// Network to use.
+    /// Network to use: `Socket`, in any case of letters.
     pub net_name: Option<String>,
 }
 
@@ -110,6 +110,7 @@ impl Communicator {
                 "Invalid rank requested : {rank}/{ranks} (valid: 0 <= rank < nranks)"
             )));
         }
+        init::check_network(config.net_name.as_deref())?;
         if device >= crate::device::count() {
             return Err(Error::argument(format!(
                 "device {device} does not exist (there are {})",
@@ -269,6 +270,7 @@ impl Communicator {
             return Err(Error::argument("the communicator has already been destroyed"));
         }
         self.jobs.wait(Duration::MAX);
+        self.drop_grow_id();
         if let Some(core) = self.core.get() {
             // What was revoked ends by itself, unless its stream is held up by something else.
             core.drain(core.is_revoked().then(|| Deadline::after(ABORT_WAIT)));
@@ -282,6 +284,7 @@ impl Communicator {
     /// Works in any state and from any thread.
     pub fn abort(&self) -> Result<()> {
         self.abort.store(true, Ordering::Release);
+        self.drop_grow_id();
         if self.state.swap(GONE, Ordering::AcqRel) == GONE {
             // Another thread may wait in `destroy` for an operation that never ends.
             if let Some(core) = self.core.get().filter(|c| !c.is_idle()) {
