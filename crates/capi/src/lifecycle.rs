@@ -114,11 +114,13 @@ pub unsafe fn comm_init_all(comms: *mut ncclComm_t, ndev: c_int, devlist: *const
         return Ok(());
     }
     let made = remember(Communicator::init_all(&devices).map_err(Failure::from))?;
+    let mut state = Ok(());
     for (i, communicator) in made.into_iter().enumerate().take(devices.len()) {
         // SAFETY: the caller promises `ndev` elements.
-        unsafe { comms.add(i).write_unaligned(handle::create(communicator)) };
+        unsafe { comms.add(i).write_unaligned(handle::create(communicator.clone())) };
+        state = state.and(progress(&communicator));
     }
-    Ok(())
+    state
 }
 
 /// The devices of the ranks, checked: in range and all different.

@@ -95,7 +95,10 @@ impl Communicator {
             )));
         }
         let devices: Vec<usize> = (0..ranks).collect();
-        Inner::init_all(&devices)?.into_iter().map(wrap).collect()
+        let all = Inner::init_all(&devices)?;
+        // The environment may make any communicator nonblocking.
+        all.iter().try_for_each(|c| c.complete())?;
+        all.into_iter().map(wrap).collect()
     }
 
     /// This rank, from 0.

@@ -137,6 +137,7 @@ pub struct RevokeHandle(Arc<Inner>);
 impl RevokeHandle {
     /// Revokes.
     pub fn revoke(&self) -> Result<()> {
-        self.0.revoke()
+        self.0.revoke()?;
+        self.0.complete()
     }
 }

@@ -235,7 +235,7 @@ impl Hub {
         self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
     }
 
-    /// Bytes of `member`'s part that hold nothing between operations: its payload slots and its scratch.
+    /// Bytes of each member's part that hold nothing between operations: its payload slots and its scratch.
     pub fn releasable(&self) -> usize {
         self.geometry.rank_bytes() - self.geometry.lines_bytes()
     }
@@ -342,6 +342,33 @@ mod tests {
         }
         let last = areas[areas.len() - 1];
         assert!(last.0 + last.1 <= hub.base as usize + g.total());
+    }
+
+    #[test]
+    fn every_byte_is_counted_once() {
+        for ranks in 1..5 {
+            let hub = hub(ranks);
+            let parts: usize = (0..ranks).map(|m| hub.persistent(m) + hub.releasable()).sum();
+            assert_eq!(parts, hub.geometry().total());
+        }
+    }
+
+    #[test]
+    fn a_release_takes_only_what_is_free() {
+        let hub = hub(2);
+        let bytes = |at: *mut u8, n: usize| -> Vec<u8> {
+            // SAFETY: inside the hub; nobody else has it.
+            (0..n).map(|i| unsafe { at.add(i).read() }).collect()
+        };
+        let everywhere = [hub.payload(1, 0), hub.payload(1, 7), hub.scratch(1, 0), hub.scratch(1, 1)];
+        let kept = [hub.payload(0, 0), hub.scratch(0, 1), hub.entry(1, 3).body, hub.lane(1, 0, 0), hub.lane(0, 0, 0)];
+        for at in everywhere.iter().chain(&kept) {
+            // SAFETY: as above.
+            (0..8).for_each(|i| unsafe { at.add(i).write(7) });
+        }
+        hub.release(1).unwrap();
+        assert!(everywhere.iter().all(|at| bytes(*at, 8) == [0; 8]));
+        assert!(kept.iter().all(|at| bytes(*at, 8) == [7; 8]));
     }
 
     #[test]
