@@ -129,6 +129,50 @@ static void revoke_all(ncclComm_t* comms) {
   destroy(child, RANKS);
 }
 
+/* A split for which not all come stays in progress and can be aborted. */
+static void abort_a_split(void) {
+  ncclComm_t comms[2], child = NULL;
+  ncclUniqueId id;
+  ncclResult_t state;
+  int count;
+  OK(ncclGetUniqueId(&id));
+  OK(ncclGroupStart());
+  for (int i = 0; i < 2; i++) {
+    OK(oxcclSetDevice(i));
+    OK(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
+  }
+  end(comms, 2);
+  CHECK(ncclCommSplit(comms[0], 0, 0, &child, NULL) == ncclInProgress);
+  OK(ncclCommGetAsyncError(comms[0], &state));
+  CHECK(state == ncclInProgress);
+  CHECK(ncclCommCount(comms[0], &count) == ncclInvalidArgument);
+  CHECK(ncclCommSplit(comms[0], 0, 0, &child, NULL) == ncclInvalidArgument);
+  CHECK(ncclCommFinalize(comms[0]) == ncclInvalidArgument);
+  OK(ncclCommAbort(comms[0]));
+  CHECK(child == NULL);
+  OK(ncclCommAbort(comms[1]));
+}
+
+/* Finalize in the background, then destroy. */
+static void finalize(void) {
+  ncclComm_t comms[2];
+  ncclUniqueId id;
+  OK(ncclGetUniqueId(&id));
+  OK(ncclGroupStart());
+  for (int i = 0; i < 2; i++) {
+    OK(oxcclSetDevice(i));
+    OK(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
+  }
+  end(comms, 2);
+  works(comms, 2);
+  for (int i = 0; i < 2; i++) {
+    ncclResult_t result = ncclCommFinalize(comms[i]);
+    CHECK(result == ncclSuccess || result == ncclInProgress);
+  }
+  ready(comms, 2);
+  destroy(comms, 2);
+}
+
 int main(void) {
   ncclComm_t comms[RANKS], pair[2], alone, mixed[2];
   ncclUniqueId id;
@@ -155,6 +199,9 @@ int main(void) {
   OK(ncclCommAbort(mixed[0]));
   OK(ncclCommAbort(mixed[1]));
   destroy(pair, 2);
+
+  abort_a_split();
+  finalize();
 
   /* An initialisation that never ends is aborted. */
   OK(ncclGetUniqueId(&id));

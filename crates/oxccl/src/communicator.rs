@@ -52,7 +52,20 @@ impl Communicator {
     pub fn init_with(ranks: usize, id: UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         no_group("Communicator::init")?;
         let device = config.device.unwrap_or_else(|| default_device(rank));
-        join(ranks, id, rank, device, config)
+        join(ranks, &[id], rank, device, config)
+    }
+
+    /// As [`Communicator::init`] with several ids, the same list on every rank and not longer than there are ranks
+    /// (`ncclCommInitRankScalable`). The ids are used up.
+    pub fn init_scalable(ranks: usize, ids: &[UniqueId], rank: usize) -> Result<Communicator> {
+        no_group("Communicator::init_scalable")?;
+        if ids.is_empty() || ids.len() > ranks {
+            return Err(Error::argument(format!(
+                "Communicator::init_scalable: {} ids for {ranks} ranks; there must be at least one, and no more than ranks",
+                ids.len()
+            )));
+        }
+        join(ranks, ids, rank, default_device(rank), &Config::default())
     }
 
     /// Joins as several ranks at once from one thread: element `i` of the result is rank `members[i].0` on device
@@ -63,7 +76,7 @@ impl Communicator {
         let mut joined = Vec::with_capacity(members.len());
         let mut failure = Ok(());
         for (rank, device) in members {
-            match join(ranks, id, *rank, *device, &Config::default()) {
+            match join(ranks, &[id], *rank, *device, &Config::default()) {
                 Ok(comm) => joined.push(comm),
                 Err(e) => {
                     inner_group::fail(&e);
@@ -302,7 +315,7 @@ fn default_device(rank: usize) -> usize {
     rank % device::count().max(1)
 }
 
-fn join(ranks: usize, id: UniqueId, rank: usize, device: usize, config: &Config) -> Result<Communicator> {
+fn join(ranks: usize, ids: &[UniqueId], rank: usize, device: usize, config: &Config) -> Result<Communicator> {
     let number = |n: usize, what: &str| {
         i32::try_from(n).map_err(|_| Error::argument(format!("Communicator::init: {what} {n} is beyond {}", i32::MAX)))
     };
@@ -313,7 +326,8 @@ fn join(ranks: usize, id: UniqueId, rank: usize, device: usize, config: &Config)
     }
     let (ranks, rank) = (number(ranks, "the number of ranks")?, number(rank, "the rank")?);
     let config = CommConfig { name: config.name.clone(), ..CommConfig::default() };
-    let inner = Inner::init_rank(ranks, id.to_runtime()?, rank, device, config, "Communicator::init")?;
+    let ids = ids.iter().map(|id| id.to_runtime()).collect::<Result<Vec<_>>>()?;
+    let inner = Inner::init_scalable(ranks, &ids, rank, device, config, "Communicator::init")?;
     if inner_group::depth() == 0 {
         // The environment may make any communicator nonblocking.
         inner.complete()?;

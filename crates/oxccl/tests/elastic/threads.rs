@@ -99,6 +99,31 @@ fn an_abort_ends_a_split_that_waits() {
     });
 }
 
+#[test]
+fn ranks_meet_with_several_ids() {
+    let _alone = alone();
+    each(2, |comm| comm.barrier().expect("barrier"));
+    let before = threads();
+    let ids: Vec<UniqueId> = (0..3).map(|_| UniqueId::create().expect("an id")).collect();
+    std::thread::scope(|s| {
+        for rank in 0..4 {
+            let ids = &ids;
+            s.spawn(move || works(&Communicator::init_scalable(4, ids, rank).expect("init")));
+        }
+    });
+    none_more_than(before);
+    assert_eq!(Communicator::init_scalable(2, &ids, 0).expect_err("too many").code, ResultCode::InvalidArgument);
+}
+
+/// Waits until there are no more threads than before.
+fn none_more_than(before: usize) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while threads() > before {
+        assert!(Instant::now() < end, "{} threads, {before} before", threads());
+        crate::harness::pause(Duration::from_millis(10));
+    }
+}
+
 /// Threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("procfs").count()
@@ -115,11 +140,7 @@ fn ids_that_nobody_used_leave_no_thread() {
         }
         comm.barrier().expect("barrier");
     });
-    let end = Instant::now() + Duration::from_secs(5);
-    while threads() > before {
-        assert!(Instant::now() < end, "{} threads, {before} before", threads());
-        crate::harness::pause(Duration::from_millis(10));
-    }
+    none_more_than(before);
 }
 
 /// Random colours and keys against the sorted lists.

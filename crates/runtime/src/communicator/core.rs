@@ -584,7 +584,13 @@ impl Core {
             }
         }
         drop(deaths);
-        self.children.halt_with(ranks);
+        // Who left in good order before its process ended had nothing left to do, in a meeting neither.
+        let left = |rank: &usize| {
+            let member = self.member_of[*rank];
+            member != usize::MAX && self.hub.presence(member) == Presence::Left
+        };
+        let missed: Vec<usize> = ranks.iter().copied().filter(|r| !left(r)).collect();
+        self.children.halt_with(&missed);
         self.trouble(DEATH);
     }
 
