@@ -24,6 +24,8 @@
 //! * Blocking calls on slices: the methods of [`Communicator`].
 //! * Memory that peers map, so that nothing is copied on the way: [`DeviceBuffer`].
 //! * Calls that are enqueued now and waited for together: [`Stream::scope`]. Several ranks in one thread: [`group`].
+//! * Communicators out of communicators: [`Communicator::split`], [`Communicator::shrink_abort`] after a rank died,
+//!   [`Communicator::grow`] by new ranks.
 //!
 //! It does not launch processes or carry the [`UniqueId`] between them; `oxccl perf --procs` and the examples show
 //! how that is done.
