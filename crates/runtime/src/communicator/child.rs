@@ -308,7 +308,9 @@ impl Communicator {
                 "ncclCommGetUniqueId: the id that was made before was not used by ncclCommGrow yet; only one at a time",
             ));
         }
-        let meeting = Meeting::new(core, &all, &Config::from_env(), &self.abort);
+        let halt = Arc::new(AtomicBool::new(false));
+        let _making = Making::new(&core.children, &all, &halt);
+        let meeting = Meeting::new(core, &all, &Config::from_env(), &halt);
         let id = bootstrap::UniqueId::create(&meeting.config)?;
         for rank in all.iter().filter(|r| **r != self.rank) {
             meeting.send(*rank, GROWTH, &id.to_bytes())?;
