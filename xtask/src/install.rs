@@ -186,16 +186,29 @@ pub fn check(prefix: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Compiles as the README says: with the flags that pkg-config gives, or, where it is not installed, the same by hand.
 fn compile(prefix: &Path, source: &Path, program: &Path, library: &str) -> Result<()> {
-    Program::new("cc -std=c11 -O2 -Wall -Wextra -Werror -pthread", Duration::from_secs(60))
-        .arg(format!("-I{}", prefix.join("include").display()))
+    let lib = prefix.join("lib");
+    let by_hand = format!("-I{} -L{} -l{library}", prefix.join("include").display(), lib.display());
+    let flags = if exists("pkg-config") { flags(&lib.join("pkgconfig"), library)? } else { by_hand };
+    let mut compiler = Program::new("cc -std=c11 -O2 -Wall -Wextra -Werror -pthread", Duration::from_secs(60))
         .arg(source)
         .arg("-o")
-        .arg(program)
-        .arg(format!("-L{}", prefix.join("lib").display()))
-        .arg(format!("-l{library}"))
-        .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
-        .run()
+        .arg(program);
+    for flag in flags.split_whitespace() {
+        compiler = compiler.arg(flag);
+    }
+    compiler.arg(format!("-Wl,-rpath,{}", lib.display())).run()
+}
+
+/// What pkg-config says for `library`.
+fn flags(folder: &Path, library: &str) -> Result<String> {
+    let mut said = String::new();
+    Program::new("pkg-config --cflags --libs", Duration::from_secs(20))
+        .arg(library)
+        .env("PKG_CONFIG_PATH", folder)
+        .run_and_show(|line| said += &format!("{line} "))?;
+    Ok(said)
 }
 
 fn header_stands_alone(prefix: &Path, work: &Path, header: &str) -> Result<()> {

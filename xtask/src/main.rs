@@ -5,6 +5,7 @@
 mod ci;
 mod docs;
 mod install;
+mod peers;
 mod program;
 mod tidy;
 
@@ -18,6 +19,8 @@ usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until 
        cargo xtask tidy                             rules of the house that no other tool checks
        cargo xtask docs [--check]                   write what is generated from the code, or say what is stale
        cargo xtask install --prefix DIR             build and lay out libraries, headers and tools under DIR
+       cargo xtask bench-peers [--ranks N] [--collectives A,B] [--sizes 8,64K] [--rounds N]
+                                                    side by side with Open MPI and MPICH on this machine
 ";
 
 fn main() -> ExitCode {
@@ -39,6 +42,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["tidy"] => tidy::run(),
         ["docs"] => docs::run(docs::Mode::Write),
         ["docs", "--check"] => docs::run(docs::Mode::Check),
+        ["bench-peers", ref options @ ..] => peers::run(&peers::plan(options)?),
         ["install", "--prefix", prefix] => install::run(Path::new(prefix)),
         ["help" | "--help" | "-h"] | [] => {
             print!("{USAGE}");

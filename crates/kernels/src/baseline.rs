@@ -11,6 +11,8 @@ use crate::lanes::{Lanes, level_table};
 pub(crate) trait Element {
     type Raw: Copy + Default;
     type Acc: Copy;
+    /// Whether `decode` and `encode` take dozens of instructions.
+    const IS_SOFT: bool = false;
     fn decode(raw: Self::Raw) -> Self::Acc;
     fn encode(acc: Self::Acc) -> Self::Raw;
     fn splat(x: f64) -> Self::Acc;
@@ -58,15 +60,16 @@ macro_rules! integer {
 }
 integer!(i8, u8, i32, u32, i64, u64);
 
-/// A floating type `$name` that lies in memory as `$raw` and is accumulated as `$acc`.
+/// A floating type `$name` that lies in memory as `$raw` and is accumulated as `$acc`; whether that is much work.
 ///
 /// Maximum and minimum return the operand that is a number if one is NaN, and the second of two equal ones, as the
 /// x86 instructions do.
 macro_rules! floating {
-    ($($name:ty: $raw:ty, $acc:ty, $decode:expr, $encode:expr;)*) => {$(
+    ($($name:ty: $raw:ty, $acc:ty, $soft:literal, $decode:expr, $encode:expr;)*) => {$(
         impl Element for $name {
             type Raw = $raw;
             type Acc = $acc;
+            const IS_SOFT: bool = $soft;
             #[inline(always)]
             fn decode(raw: $raw) -> $acc {
                 $decode(raw)
@@ -105,12 +108,12 @@ pub(crate) enum E4m3 {}
 pub(crate) enum E5m2 {}
 
 floating! {
-    f32: f32, f32, std::convert::identity, std::convert::identity;
-    f64: f64, f64, std::convert::identity, std::convert::identity;
-    F16: u16, f32, f16_to_f32, f32_to_f16;
-    Bf16: u16, f32, bf16_to_f32, f32_to_bf16;
-    E4m3: u8, f32, e4m3_to_f32, f32_to_e4m3;
-    E5m2: u8, f32, e5m2_to_f32, f32_to_e5m2;
+    f32: f32, f32, false, std::convert::identity, std::convert::identity;
+    f64: f64, f64, false, std::convert::identity, std::convert::identity;
+    F16: u16, f32, true, f16_to_f32, f32_to_f16;
+    Bf16: u16, f32, false, bf16_to_f32, f32_to_bf16;
+    E4m3: u8, f32, true, e4m3_to_f32, f32_to_e4m3;
+    E5m2: u8, f32, true, e5m2_to_f32, f32_to_e5m2;
 }
 
 /// `N` elements in an array.
@@ -149,6 +152,7 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
     type V = [E::Acc; N];
     const N: usize = N;
     const SIZE: usize = size_of::<E::Raw>();
+    const IS_SOFT: bool = E::IS_SOFT;
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {

@@ -14,6 +14,9 @@ pub(crate) trait Lanes {
     const SIZE: usize;
     /// Whether a `V` is more than one step's worth of registers, so that several at a time would not fit.
     const IS_WIDE: bool = false;
+    /// Whether loads and stores convert in software, by dozens of instructions: copies of the loop for special cases
+    /// would be no faster, and most of the library.
+    const IS_SOFT: bool = false;
 
     /// # Safety
     /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
@@ -171,7 +174,7 @@ unsafe fn run<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], coun
     let mut from = 0;
     // SAFETY: the caller's promise; the block ends at or before `count`.
     unsafe {
-        while !L::IS_WIDE && from + UNROLL * L::N <= count {
+        while !L::IS_WIDE && !L::IS_SOFT && from + UNROLL * L::N <= count {
             block::<L, OP>(dsts, srcs, from * L::SIZE, factor);
             from += UNROLL * L::N;
         }
@@ -194,7 +197,7 @@ pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
     // SAFETY: the caller's promise; an empty list of sources does nothing.
     unsafe {
         match (dsts, srcs, factor) {
-            (&[d], &[a, b], None) => run::<L, OP>(&[d], &[a, b], count, None),
+            (&[d], &[a, b], None) if !L::IS_SOFT => run::<L, OP>(&[d], &[a, b], count, None),
             (_, [_, ..], _) => run::<L, OP>(dsts, srcs, count, factor),
             (_, [], _) => {}
         }

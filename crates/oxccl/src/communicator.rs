@@ -149,7 +149,8 @@ impl Communicator {
         let submitted = self.inner.submit(request(call, self.stream.clone()));
         // Wait also after a failure: the caller's borrows end here.
         let finished = self.stream.synchronize();
-        submitted.and(finished).and_then(|()| self.inner.async_error())
+        // What ended the communicator after this call was complete is the next call's error.
+        submitted.and(finished)
     }
 
     /// Every rank's `recv` becomes the reduction of all ranks' `send`; both have the same length on every rank

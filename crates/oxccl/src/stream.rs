@@ -179,9 +179,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         for (_, stream) in self.used.borrow().iter() {
             result = result.and(stream.synchronize());
         }
-        for (comm, _) in self.used.borrow().iter() {
-            result = result.and_then(|()| comm.async_error());
-        }
         result
     }
 

@@ -50,8 +50,8 @@ variables! {
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
         "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",
-        "After a peer died, an operation that makes no progress for this long ends with the remote error.";
-    SPIN_US: "OXCCL_SPIN_US", "microseconds", "2000", "0..=1000000",
+        "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long.";
+    SPIN_US: "OXCCL_SPIN_US", "microseconds", "1500", "0..=1000000",
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
         "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time.";
@@ -80,8 +80,6 @@ pub struct Config {
     pub op_timeout: Option<Duration>,
     /// `OXCCL_DEATH_GRACE_MS`.
     pub death_grace: Duration,
-    /// `OXCCL_SPIN_US`.
-    pub spin: Duration,
 }
 
 /// The value of `name`, `None` when unset or empty.
@@ -128,6 +126,11 @@ pub fn helper_delay() -> Duration {
     Duration::from_micros(number(&HELPER_DELAY, 500, 50, 1_000_000))
 }
 
+/// How long a thread that waits keeps polling before it parks.
+pub fn spin() -> Duration {
+    Duration::from_micros(number(&SPIN_US, 1500, 0, 1_000_000))
+}
+
 impl Config {
     /// Reads the environment; values out of range are warned of and replaced by the default.
     pub fn from_env() -> Config {
@@ -143,7 +146,6 @@ impl Config {
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),
-            spin: Duration::from_micros(number(&SPIN_US, 2000, 0, 1_000_000)),
         }
     }
 }

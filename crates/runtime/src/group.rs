@@ -178,25 +178,30 @@ fn launch_collective(core: &Arc<Core>, request: Request, batch: u64) {
 fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
     static BATCHES: AtomicU64 = AtomicU64::new(1);
     let batch = if requests.len() > 1 { BATCHES.fetch_add(1, Ordering::Relaxed) } else { 0 };
-    let mut exchanges: Vec<(Arc<Communicator>, Vec<Request>)> = Vec::new();
+    let mut collectives = Vec::new();
+    let mut messages: Vec<(Arc<Communicator>, Vec<Request>)> = Vec::new();
     for (comm, request) in requests {
         if !is_p2p(&request) {
-            launch_collective(comm.core()?, request, batch);
+            collectives.push((comm.core()?.clone(), request));
             continue;
         }
-        match exchanges.iter_mut().find(|(c, _)| Arc::ptr_eq(c, &comm)) {
+        match messages.iter_mut().find(|(c, _)| Arc::ptr_eq(c, &comm)) {
             Some((_, list)) => list.push(request),
-            None => exchanges.push((comm, vec![request])),
+            None => messages.push((comm, vec![request])),
         }
     }
-    // Checked before any is enqueued: an error discards all exchanges of the group.
-    let mut ready = Vec::new();
-    for (comm, list) in exchanges {
-        let exchange = Exchange::from_requests(comm.core()?, &list).inspect_err(|e| log::warn(&e.text))?;
-        ready.push((comm, list, exchange));
+    // All is checked before any is enqueued: an error discards the whole group.
+    let mut exchanges = Vec::new();
+    for (comm, list) in messages {
+        let core = comm.core()?.clone();
+        let exchange = Exchange::from_requests(&core, &list).inspect_err(|e| log::warn(&e.text))?;
+        exchanges.push((core, list, exchange));
     }
-    for (comm, list, exchange) in ready {
-        launch_exchange(comm.core()?, &list, exchange, batch)?;
+    for (core, request) in collectives {
+        launch_collective(&core, request, batch);
+    }
+    for (core, list, exchange) in exchanges {
+        launch_exchange(&core, &list, exchange, batch)?;
     }
     Ok(())
 }

@@ -97,6 +97,10 @@ fn query(args: &ExplainArgs) -> Query {
     let mut q = Query::new(args.collective, args.bytes as u64, args.ranks, reach);
     q.root = args.root;
     q.in_place = args.in_place;
+    // What the library uses when the environment says nothing, so that the choice shown is the one it makes.
+    q.max_channels = 1;
+    q.slot_bytes = 32 << 10;
+    q.eager_limit = 8 << 10;
     q.allow = args.algorithms.clone();
     q
 }

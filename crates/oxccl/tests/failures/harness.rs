@@ -265,6 +265,22 @@ impl Pool {
         }
     }
 
+    /// Waits until each of `ranks` has reported one of `whats`, at most `limit`: the first of each that has.
+    pub fn any_of(&mut self, whats: &[&str], ranks: &[usize], limit: Duration) -> Vec<Event> {
+        let end = Instant::now() + limit;
+        loop {
+            let found: Vec<Event> = {
+                let seen = self.seen.lock().expect("not poisoned");
+                let first = |r| seen.iter().find(|e| e.rank == r && whats.contains(&e.what.as_str())).cloned();
+                ranks.iter().filter_map(|r| first(*r)).collect()
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            if found.len() == ranks.len() || self.next(left).is_none() {
+                return found;
+            }
+        }
+    }
+
     /// What the ranks of this job have said.
     pub fn said(&self) -> String {
         let seen = self.seen.lock().expect("not poisoned");

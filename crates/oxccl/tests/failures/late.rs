@@ -13,7 +13,7 @@ use crate::harness::{Order, Pool, alone, cpu_ns, now_ns, pause};
 const LATE: Duration = Duration::from_millis(200);
 /// Processor time of the waiter: 2 ms of looking, then a tenth.
 const MOST: Duration = Duration::from_millis(2 + 200 / 10);
-const TRIES: usize = 4;
+const TRIES: usize = 3;
 
 /// Ways to wait: name, kind of [`calls::one`] (or a special one), memory, length, number (which gives the root).
 const ROADS: [(&str, usize, Memory, usize, u64); 9] = [

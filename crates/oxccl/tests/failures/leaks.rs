@@ -62,13 +62,15 @@ impl Holdings {
 }
 
 /// A communicator's life: a call of every road, then destroy or abort.
-fn live(comm: Communicator, n: u64) {
+fn live(comm: Communicator, base: &Communicator, n: u64) {
     for (kind, memory, len) in
         [(0, Memory::Malloc, 10), (0, Memory::Device, 20_000), (5, Memory::Malloc, 20_000), (10, Memory::Device, 9_000)]
     {
         calls::one(&comm, kind, memory, len, n).expect("a call that matches");
     }
     comm.barrier().expect("barrier");
+    // An abort may disturb a peer that is still in the barrier.
+    base.barrier().expect("barrier");
     if n.is_multiple_of(5) {
         comm.abort_handle().abort().expect("abort");
     }
@@ -82,7 +84,7 @@ pub fn rank(order: &Order) {
     for n in 0..rounds {
         let mut id = if order.rank == 0 { UniqueId::create().expect("an id").to_bytes() } else { [0; 128] };
         base.broadcast(&mut id, 0).expect("broadcast");
-        live(Communicator::init(order.ranks, UniqueId::from_bytes(id), order.rank).expect("init"), n);
+        live(Communicator::init(order.ranks, UniqueId::from_bytes(id), order.rank).expect("init"), &base, n);
         if n == WARM_UP {
             base.barrier().expect("barrier");
             before = Holdings::now();

@@ -31,6 +31,8 @@ use wire::{FAILED, Info, LEAVE, RESULT, ROUND, Reader};
 
 /// Rounds of an initialisation.
 const ROUNDS: u8 = 4;
+/// How long a rank whose peer failed waits for the root to say why.
+const VERDICT: Duration = Duration::from_millis(300);
 /// A rank waits this much longer than the root, whose text says more.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -138,7 +140,8 @@ pub struct Bootstrapped {
     pub inbox: Inbox,
     /// The service of this process.
     pub service: Arc<Service>,
-    control: Inbox,
+    /// Connections of the control ring: rank and stream.
+    neighbours: Vec<(usize, TcpStream)>,
     log: LogFn,
 }
 
@@ -183,11 +186,12 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
     }
     let mut link = Link::join(&id, rank, ranks, &config, limits)?;
     let info = Info { peer: describe(&service, payload), hint: clique::hint(config.shared_memory, rank) };
-    let result = gather(&mut link, &id, service, info, part, segment_bytes, &config);
-    if let Err(e) = &result {
+    gather(&mut link, &id, service, info, part, segment_bytes, &config).map_err(|e| {
+        // Who could not reach a peer asks whether the root knows more: the peer may have been told of a death.
+        let verdict = if e.code == ResultCode::RemoteError { link.verdict() } else { None };
         link.leave(&e.text);
-    }
-    result
+        verdict.unwrap_or(e)
+    })
 }
 
 /// Ends the root of `id`, which no rank will use: the meeting of one rank.
@@ -268,10 +272,14 @@ fn gather(
     let sharing = maker.conclude(rank, &infos, &made, &proofs, &segment_bytes, config.log)?;
     let (processes, process_of) = maker.processes(&sharing.clique, &infos)?;
     drop(maker);
-    link.exchange(3, &[])?;
-
-    let peers = infos.into_iter().map(|i| i.peer).collect();
+    let peers: Vec<PeerInfo> = infos.into_iter().map(|i| i.peer).collect();
     let clique::Sharing { clique, clique_of, segment } = sharing;
+    // Before the last round, so that the root tells of ranks that die meanwhile.
+    let neighbours = match clique.len() < ranks {
+        true => ring::meet(link, rank, &peers, comm_hash, &key, &control)?,
+        false => Vec::new(),
+    };
+    link.exchange(3, &[])?;
     let log = config.log;
     Ok(Some(Bootstrapped {
         rank,
@@ -286,7 +294,7 @@ fn gather(
         process_of,
         inbox,
         service,
-        control,
+        neighbours,
         log,
     }))
 }
@@ -371,11 +379,7 @@ impl<'a> Link<'a> {
         let (kind, body) = wire::read_frame(&self.stream, &self.limits)
             .map_err(|e| self.lost_root(round, sent.as_ref().err().unwrap_or(&e)))?;
         match kind {
-            FAILED => {
-                let code = body.first().and_then(|c| ResultCode::from_c(i32::from(*c)));
-                let text = String::from_utf8_lossy(body.get(1..).unwrap_or_default()).into_owned();
-                Err(Error::new(code.unwrap_or(ResultCode::RemoteError), text))
-            }
+            FAILED => Err(failed(&body)),
             RESULT if body.first() == Some(&round) => {
                 let mut reader = Reader(&body[1..]);
                 let nonce = reader.array();
@@ -384,6 +388,25 @@ impl<'a> Link<'a> {
                 all.ok_or_else(|| self.protocol("a short message of the root"))
             }
             _ => Err(self.protocol("a message of the root out of turn")),
+        }
+    }
+
+    /// Whether the root has spoken out of turn, or is gone: the next exchange says why.
+    fn is_over(&self) -> bool {
+        let mut byte = [0];
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        !matches!(
+            rustix::net::recv(&self.stream, &mut byte, flags),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
+        )
+    }
+
+    /// What the root says about a failure, if it says so soon.
+    fn verdict(&self) -> Option<Error> {
+        let limits = Limits { deadline: Deadline::after(VERDICT), ..self.limits };
+        match wire::read_frame(&self.stream, &limits) {
+            Ok((FAILED, body)) => Some(failed(&body)),
+            _ => None,
         }
     }
 
@@ -415,6 +438,13 @@ impl<'a> Link<'a> {
         let why = if self.limits.abort.load(Ordering::Relaxed) { "aborted by the application" } else { text };
         let _ = write_full(&self.stream, &wire::frame(LEAVE, &[b" ", why.as_bytes()]), &limits);
     }
+}
+
+/// The error in a message of the root.
+fn failed(body: &[u8]) -> Error {
+    let code = body.first().and_then(|c| ResultCode::from_c(i32::from(*c)));
+    let text = String::from_utf8_lossy(body.get(1..).unwrap_or_default()).into_owned();
+    Error::new(code.unwrap_or(ResultCode::RemoteError), text)
 }
 
 /// `3, 5..9 and 12 more` of ascending ranks.

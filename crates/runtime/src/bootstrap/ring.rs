@@ -4,28 +4,35 @@
 //! a goodbye means that the neighbour died; news goes around both ways. It carries nothing else.
 
 use std::collections::HashSet;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, Ordering};
-use oxccl_types::Result;
+use oxccl_types::{Result, ResultCode};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::wire::{self, HEAD, Reader};
-use super::{Bootstrapped, say};
+use super::{Bootstrapped, Link, PeerInfo, say};
 use crate::service::io::Limits;
-use crate::service::{CONTROL, Level, LogFn, Route, WatchGuard, dial, locked};
+use crate::service::{CONTROL, CommKey, Inbox, Level, LogFn, Route, WatchGuard, dial, locked};
 
 /// A text longer than this is cut.
 const MOST_TEXT: usize = 4096;
 /// A host that fell silent is noticed after about this time.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// How often a rank that waits for its neighbour looks whether the root has given up.
+const LOOK_AT_ROOT: Duration = Duration::from_millis(50);
+
 const GOODBYE: u8 = 1;
 const DEAD: u8 = 2;
 const ERROR: u8 = 3;
+const LEFT: u8 = 4;
+const CALL: u8 = 5;
 
 /// What goes around.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +44,26 @@ pub enum News {
         /// How that was noticed.
         text: String,
     },
+    /// A rank left in good order.
+    Left {
+        /// Which.
+        rank: usize,
+    },
+    /// What a neighbour is blocked in; goes no further.
+    Call {
+        /// Which neighbour.
+        rank: usize,
+        /// The number of its collective.
+        seq: u64,
+        /// The signature of its call.
+        signature: [u64; 2],
+    },
     /// A rank failed the communicator.
     Error {
         /// Which.
         rank: usize,
+        /// The code of its error.
+        code: ResultCode,
         /// Why.
         text: String,
     },
@@ -50,23 +73,35 @@ impl News {
     fn parts(&self) -> (u8, usize, &str) {
         match self {
             News::Dead { rank, text } => (DEAD, *rank, text),
-            News::Error { rank, text } => (ERROR, *rank, text),
+            News::Left { rank } => (LEFT, *rank, ""),
+            News::Call { rank, .. } => (CALL, *rank, ""),
+            News::Error { rank, text, .. } => (ERROR, *rank, text),
         }
     }
 
     fn encode(&self) -> Vec<u8> {
         let (kind, rank, text) = self.parts();
         let text = &text.as_bytes()[..text.len().min(MOST_TEXT)];
-        wire::frame(kind, &[&(rank as u32).to_le_bytes(), text])
+        if let News::Call { seq, signature: [a, b], .. } = self {
+            let words = [&(rank as u32).to_le_bytes()[..], &seq.to_le_bytes(), &a.to_le_bytes(), &b.to_le_bytes()];
+            return wire::frame(kind, &words);
+        }
+        let code = if let News::Error { code, .. } = self { *code as u8 } else { 0 };
+        wire::frame(kind, &[&(rank as u32).to_le_bytes(), &[code], text])
     }
 
     fn decode(kind: u8, body: &[u8]) -> Option<News> {
         let mut reader = Reader(body);
         let rank = reader.u32()? as usize;
+        if kind == CALL {
+            return Some(News::Call { rank, seq: reader.u64()?, signature: [reader.u64()?, reader.u64()?] });
+        }
+        let code = ResultCode::from_c(i32::from(reader.array::<1>()?[0])).unwrap_or(ResultCode::RemoteError);
         let text = String::from_utf8_lossy(reader.0).into_owned();
         match kind {
             DEAD => Some(News::Dead { rank, text }),
-            ERROR => Some(News::Error { rank, text }),
+            LEFT => Some(News::Left { rank }),
+            ERROR => Some(News::Error { rank, code, text }),
             _ => None,
         }
     }
@@ -97,27 +132,14 @@ pub struct ControlRing {
 }
 
 impl ControlRing {
-    /// Opens the ring, when the communicator has ranks that share no memory; otherwise it stays silent. All ranks
-    /// call it. `on_news` runs on the service's thread, once per rank and kind of news, and must not block.
+    /// Starts to listen, when the communicator has ranks that share no memory; otherwise it stays silent. Once per
+    /// initialisation. `on_news` runs on the service's thread, once per rank and kind of news, and must not block.
     ///
     /// # Errors
-    /// `RemoteError` when a neighbour cannot be reached in time or after an abort.
-    pub fn start(
-        boot: &Bootstrapped,
-        on_news: Box<dyn Fn(News) + Send + Sync>,
-        limits: &Limits<'_>,
-    ) -> Result<ControlRing> {
-        let mut neighbours = Vec::new();
-        if boot.clique.len() < boot.ranks {
-            let next = (boot.rank + 1) % boot.ranks;
-            let (from, to) = (boot.rank as u32, next as u32);
-            let route = Route { comm_hash: boot.comm_hash, from, to, purpose: CONTROL };
-            let stream = dial(&boot.peers[next].tcp, &boot.key, route, limits)?;
-            neighbours.push(Neighbour::new(boot, next, stream.into()));
-            // Only the rank before this one dials for control.
-            let incoming = boot.control.wait(limits)?;
-            neighbours.push(Neighbour::new(boot, incoming.from as usize, incoming.stream.into()));
-        }
+    /// `SystemError` when a connection cannot be watched.
+    pub fn start(boot: &mut Bootstrapped, on_news: Box<dyn Fn(News) + Send + Sync>) -> Result<ControlRing> {
+        let streams = std::mem::take(&mut boot.neighbours);
+        let neighbours = streams.into_iter().map(|(rank, s)| Neighbour::new(boot, rank, s.into())).collect();
         let shared = Arc::new(Shared {
             rank: boot.rank,
             neighbours,
@@ -144,6 +166,11 @@ impl ControlRing {
         }
     }
 
+    /// Tells the two neighbours only.
+    pub fn tell_neighbours(&self, news: &News) {
+        self.shared.send(&news.encode());
+    }
+
     /// Leaves in good order: the neighbours will not take the end of the connections for a death.
     pub fn leave(self) {
         self.shared.left.store(true, Ordering::Relaxed);
@@ -164,6 +191,36 @@ impl Drop for ControlRing {
         for neighbour in &self.shared.neighbours {
             // The service may hold the descriptor for another moment.
             let _ = rustix::net::shutdown(&neighbour.fd, Shutdown::Both);
+        }
+    }
+}
+
+/// Connects this rank with the next and the one before it.
+///
+/// # Errors
+/// `RemoteError` when a neighbour cannot be reached in time, or after an abort; what the root says when a rank died.
+pub(super) fn meet(
+    link: &Link<'_>,
+    rank: usize,
+    peers: &[PeerInfo],
+    comm_hash: u64,
+    key: &CommKey,
+    control: &Inbox,
+) -> Result<Vec<(usize, TcpStream)>> {
+    let next = (rank + 1) % peers.len();
+    let route = Route { comm_hash, from: rank as u32, to: next as u32, purpose: CONTROL };
+    let stream = dial(&peers[next].tcp, key, route, &link.limits)?;
+    // Only the rank before this one dials for control.
+    loop {
+        let slice = Deadline::after(link.limits.deadline.slice(LOOK_AT_ROOT));
+        match control.wait(&Limits { deadline: slice, ..link.limits }) {
+            Ok(incoming) => return Ok(vec![(next, stream), (incoming.from as usize, incoming.stream)]),
+            Err(e) => {
+                if link.is_over() {
+                    return Err(link.verdict().unwrap_or(e));
+                }
+                link.limits.check().map_err(|_| e)?;
+            }
         }
     }
 }
@@ -222,6 +279,7 @@ impl Shared {
         for (kind, body) in frames {
             if kind == GOODBYE {
                 neighbour.said_goodbye.store(true, Ordering::Relaxed);
+                self.heard(News::Left { rank: neighbour.rank });
             } else if let Some(news) = News::decode(kind, &body) {
                 self.heard(news);
             }
@@ -235,6 +293,9 @@ impl Shared {
     }
 
     fn heard(&self, news: News) {
+        if matches!(news, News::Call { .. }) {
+            return (self.on_news)(news);
+        }
         let (kind, rank, _) = news.parts();
         if rank != self.rank && locked(&self.seen).insert((kind, rank)) {
             self.send(&news.encode());

@@ -1,5 +1,7 @@
 //! The heart of a live communicator on one rank: who the peers are, the hub, whose turn it is, and what ended it.
 
+mod endings;
+
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,20 +10,22 @@ use std::time::Duration;
 use oxccl_schedule::select::AllowList;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32, fence};
 use oxccl_sys::{Deadline, Doorbell, clock};
-use oxccl_types::{Error, Result};
+use oxccl_types::{Error, ResultCode};
 use rustix::event::{Timespec, epoll};
 
 use super::child::Children;
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
-use crate::device::{Settle, assist_any};
+use crate::device::assist_any;
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
 use crate::service::{CommKey, Inbox, WatchGuard};
+pub(crate) use endings::Blocked;
+use endings::Departure;
 
 /// Operations of one lane run in the order in which they were issued; the lanes are independent of each other.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +44,12 @@ struct Turns {
 
 const ABORTED: u32 = 1;
 const FAILED: u32 = 2;
-const DEATH: u32 = 4;
+const DEPARTED: u32 = 4;
 const NEWS: u32 = 8;
 /// Operations ended for good; a parent of new communicators still.
 const REVOKED: u32 = 16;
-
-/// A rank whose process ended.
-#[derive(Clone, Debug)]
-pub(crate) struct Death {
-    pub rank: usize,
-    pub text: String,
-}
+/// What ends every operation at once.
+const ENDED: u32 = ABORTED | FAILED | REVOKED;
 
 pub(crate) struct Core {
     pub rank: usize,
@@ -98,8 +97,12 @@ pub(crate) struct Core {
     turns: [Turns; 2],
     status: AtomicU32,
     trouble_ns: AtomicU64,
-    deaths: Mutex<Vec<Death>>,
+    departures: Mutex<Vec<Departure>>,
     news: Mutex<Option<Error>>,
+    /// The last call of which neighbours were told.
+    told: AtomicU64,
+    /// What neighbours in the control ring are blocked in: rank, number, signature.
+    heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
 }
 
@@ -197,8 +200,10 @@ impl Core {
             turns: Default::default(),
             status: AtomicU32::new(0),
             trouble_ns: AtomicU64::new(0),
-            deaths: Mutex::default(),
+            departures: Mutex::default(),
             news: Mutex::default(),
+            told: AtomicU64::new(0),
+            heard: Mutex::default(),
             failure: OnceLock::new(),
             eager: parts.members.len() == parts.ranks && allowed.allows("one_shot"),
             allowed,
@@ -296,7 +301,7 @@ impl Core {
         let borrowed = Borrowed { word, _core: self };
         // SYNC: borrow. Either this load sees that the memory was taken back, or who took it sees the word above.
         fence(Ordering::SeqCst);
-        let ended = self.status.load(Ordering::Relaxed) & (ABORTED | FAILED | REVOKED) != 0;
+        let ended = self.status.load(Ordering::Relaxed) & ENDED != 0;
         (!ended && !self.hub.is_taken_back()).then_some(borrowed)
     }
 
@@ -308,7 +313,7 @@ impl Core {
         // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
         let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
-            let dead = || lock(&self.deaths).iter().any(|d| d.rank == self.members[member]);
+            let dead = || lock(&self.departures).iter().any(|d| d.rank == self.members[member]);
             while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead()
             {
                 oxccl_sys::sync::yield_now();
@@ -403,155 +408,11 @@ impl Core {
         }
     }
 
-    // ---- ends
-
-    /// The error that ends every operation, if there is one.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.status.load(Ordering::Relaxed) == 0 && !self.hub.is_poisoned() {
-            return Ok(());
-        }
-        self.check_slow()
-    }
-
-    #[cold]
-    fn check_slow(&self) -> Result<()> {
-        if self.is_revoked() {
-            return Err(Error::usage("communicator was revoked"));
-        }
-        if let Some(e) = self.failure.get() {
-            return Err(e.clone());
-        }
-        let status = self.status.load(Ordering::Acquire);
-        if status & ABORTED != 0 {
-            return Err(self.aborted());
-        }
-        if let Some(e) = self.hub.poison_error() {
-            return Err(e);
-        }
-        if status & NEWS != 0
-            && let Some(e) = lock(&self.news).clone()
-        {
-            return Err(e);
-        }
-        match self.first_death() {
-            Some(d) => Err(self.dead(&d, "before this operation started")),
-            None => Ok(()),
-        }
-    }
-
-    fn aborted(&self) -> Error {
-        Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
-    }
-
-    /// The first rank that died without having left in good order.
-    fn first_death(&self) -> Option<Death> {
-        let left = |d: &Death| {
-            let member = self.member_of[d.rank];
-            member != usize::MAX && self.hub.presence(member) == Presence::Left
-        };
-        lock(&self.deaths).iter().find(|d| !left(d)).cloned()
-    }
-
-    fn dead(&self, death: &Death, when: &str) -> Error {
-        let info = &self.peers[death.rank];
-        Error::remote(format!(
-            "rank {} (host {}, process {}) died {when}: {}; look at the output and exit status of that process; this \
-             communicator cannot go on: abort or destroy it",
-            death.rank, info.host, info.pid, death.text
-        ))
-    }
-
-    /// To be called by an operation that cannot go on now: the error if it never will.
-    ///
-    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns. `gone` says of a member that
-    /// left in good order whether this operation still needs it.
-    #[inline]
-    pub(crate) fn check_blocked(
-        &self,
-        since: &mut u64,
-        waiting: impl FnOnce() -> String,
-        gone: impl Fn(usize) -> bool,
-    ) -> Result<()> {
-        let status = self.status.load(Ordering::Relaxed);
-        if status == 0 && !self.hub.is_poisoned() && *since == 0 {
-            *since = clock::now_ns();
-            return Ok(());
-        }
-        self.check_long_wait(since, waiting, gone)
-    }
-
-    fn check_long_wait(
-        &self,
-        since: &mut u64,
-        waiting: impl FnOnce() -> String,
-        gone: impl Fn(usize) -> bool,
-    ) -> Result<()> {
-        let status = self.status.load(Ordering::Acquire);
-        if status & (ABORTED | FAILED | REVOKED) != 0 || self.hub.is_poisoned() {
-            return self.check_slow();
-        }
-        let now = clock::now_ns();
-        if *since == 0 {
-            *since = now;
-        }
-        let waited = now - *since;
-        let grace = self.config.death_grace.as_nanos() as u64;
-        if waited <= grace {
-            return Ok(());
-        }
-        if status & (DEATH | NEWS) != 0 {
-            // Something ended and nothing moved since: a peer that had done its part would have let this end too.
-            let trouble = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
-            if trouble > grace {
-                if let Some(e) = lock(&self.news).clone() {
-                    return Err(e);
-                }
-                if let Some(d) = self.first_death() {
-                    return Err(self.dead(&d, &format!("while {}", waiting())));
-                }
-            }
-        }
-        self.look_for_absent(waited, gone)?;
-        if let Some(limit) = self.config.op_timeout
-            && u128::from(waited) > limit.as_nanos()
-        {
-            return Err(Error::remote(format!(
-                "no progress for {} s (OXCCL_OP_TIMEOUT): {}",
-                limit.as_secs(),
-                waiting()
-            )));
-        }
-        Ok(())
-    }
-
-    /// An error when a peer that this rank waits for has left for good.
-    fn look_for_absent(&self, waited: u64, gone: impl Fn(usize) -> bool) -> Result<()> {
-        for (member, rank) in self.members.iter().enumerate().filter(|(m, _)| *m != self.me) {
-            let what = match self.hub.presence(member) {
-                Presence::Here => continue,
-                Presence::Left if !gone(member) => continue,
-                Presence::Left => "destroyed",
-                Presence::Aborted => "aborted",
-                Presence::Revoked => "revoked",
-            };
-            return Err(Error::remote(format!(
-                "rank {rank} (host {}, process {}) {what} its communicator while rank {} was waiting in an operation \
-                 (no progress for {} ms); all ranks must make the same calls before one of them leaves",
-                self.peers[*rank].host,
-                self.peers[*rank].pid,
-                self.rank,
-                waited / 1_000_000
-            )));
-        }
-        Ok(())
-    }
-
     /// Tells every rank of the communicator that it has failed.
     pub(crate) fn spread(&self, error: &Error) {
         self.hub.poison(error);
         if let Some(ring) = lock(&self.control).as_ref() {
-            ring.announce(&News::Error { rank: self.rank, text: error.text.clone() });
+            ring.announce(&News::Error { rank: self.rank, code: error.code, text: error.text.clone() });
         }
     }
 
@@ -567,44 +428,6 @@ impl Core {
         self.status.fetch_or(FAILED, Ordering::AcqRel);
     }
 
-    /// The sticky error.
-    pub(super) fn failure(&self) -> Option<Error> {
-        if self.is_revoked() {
-            return None;
-        }
-        self.failure.get().cloned().or_else(|| self.check().err())
-    }
-
-    /// A peer's process ended. Runs on the service thread.
-    pub(super) fn on_death(&self, ranks: &[usize], text: &str) {
-        let mut deaths = lock(&self.deaths);
-        for rank in ranks {
-            if !deaths.iter().any(|d| d.rank == *rank) {
-                deaths.push(Death { rank: *rank, text: text.to_string() });
-            }
-        }
-        drop(deaths);
-        // Who left in good order before its process ended had nothing left to do, in a meeting neither.
-        let left = |rank: &usize| {
-            let member = self.member_of[*rank];
-            member != usize::MAX && self.hub.presence(member) == Presence::Left
-        };
-        let missed: Vec<usize> = ranks.iter().copied().filter(|r| !left(r)).collect();
-        self.children.halt_with(&missed);
-        self.trouble(DEATH);
-    }
-
-    /// News from ranks of other machines. Runs on the service thread.
-    pub(super) fn on_news(&self, news: News) {
-        match news {
-            News::Dead { rank, text } => self.on_death(&[rank], &text),
-            News::Error { text, .. } => {
-                lock(&self.news).get_or_insert(Error::usage(text));
-                self.trouble(NEWS);
-            }
-        }
-    }
-
     fn trouble(&self, bit: u32) {
         self.trouble_ns.store(clock::now_ns(), Ordering::Release);
         self.status.fetch_or(bit, Ordering::AcqRel);
@@ -613,14 +436,18 @@ impl Core {
 
     /// Ends what is under way on this rank and tells the others.
     pub(super) fn raise_abort(&self) {
-        self.end_operations(ABORTED, Presence::Aborted, "aborted");
+        self.end_operations(ABORTED, Presence::Aborted, "aborted its communicator; abort or destroy it here too");
         self.children.halt();
     }
 
     /// Ends what is under way on this rank for good and tells the others. The communicator can still be the parent of
     /// new ones, and be destroyed.
     pub(super) fn revoke(&self) {
-        self.end_operations(REVOKED, Presence::Revoked, "revoked");
+        self.end_operations(
+            REVOKED,
+            Presence::Revoked,
+            "revoked its communicator; revoke, abort or destroy it here too",
+        );
     }
 
     /// Whether [`Core::revoke`] was called.
@@ -633,42 +460,15 @@ impl Core {
         self.abort.store(true, Ordering::Release);
         self.hub.set_presence(self.me, presence);
         if let Some(ring) = lock(&self.control).as_ref() {
-            ring.announce(&News::Error { rank: self.rank, text: format!("rank {} {did} its communicator", self.rank) });
+            ring.announce(&News::Error {
+                rank: self.rank,
+                code: ResultCode::RemoteError,
+                text: format!("rank {} {did}", self.rank),
+            });
         }
         for member in 0..self.members.len() {
             self.hub.doorbell(member).ring();
         }
-    }
-
-    /// The error of a meeting of `participants` that cannot take place, because one of them is gone.
-    pub(super) fn missing(&self, participants: &[usize]) -> Result<()> {
-        if let Some(d) = lock(&self.deaths).iter().find(|d| participants.contains(&d.rank)) {
-            return Err(self.dead(d, "and cannot take part in making a new communicator"));
-        }
-        for rank in participants.iter().filter(|r| self.member_of[**r] != usize::MAX) {
-            if matches!(self.hub.presence(self.member_of[*rank]), Presence::Left | Presence::Aborted) {
-                return Err(Error::remote(format!(
-                    "rank {rank} (host {}, process {}) destroyed or aborted its communicator and cannot take part in \
-                     making a new one of it",
-                    self.peers[*rank].host, self.peers[*rank].pid
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of
-    /// somebody else does not.
-    pub(super) fn failure_among(&self, participants: &[usize]) -> Option<Error> {
-        if self.is_revoked() {
-            return None;
-        }
-        self.failure
-            .get()
-            .cloned()
-            .or_else(|| self.hub.poison_error())
-            .or_else(|| lock(&self.news).clone())
-            .or_else(|| self.missing(participants).err())
     }
 
     /// Waits, for a bounded time, until the peers have read what was sent over the network: closing a connection may
@@ -697,20 +497,5 @@ impl Core {
             ring.leave();
         }
         lock(&self.watches).clear();
-    }
-}
-
-impl Settle for Core {
-    fn poll(&self) -> Option<Result<()>> {
-        if let Err(e) = self.check() {
-            return Some(Err(e));
-        }
-        match lock(&self.engine).settle(self) {
-            Some(Err(e)) => {
-                self.fail(&e);
-                Some(Err(e))
-            }
-            other => other,
-        }
     }
 }

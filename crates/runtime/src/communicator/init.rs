@@ -1,6 +1,6 @@
 //! How a communicator comes to life: bootstrap, hub, probes, watches.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_sys::{Deadline, clock};
@@ -9,12 +9,11 @@ use oxccl_types::{Collective, Error, Result};
 use super::core::{Core, Parts};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY};
-use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, Params, connect, dismiss};
+use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect, dismiss};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
 use crate::log::{self, Subsys};
 use crate::request::Request;
-use crate::service::io::Limits;
 use crate::transport::local::probe_cma;
 use crate::{UniqueId, service};
 
@@ -161,25 +160,42 @@ fn geometry_of(c: &Config, ranks: usize) -> Geometry {
     }
 }
 
+/// Where news go: to the core as soon as it is there, and into a list before.
+#[derive(Default)]
+struct Desk(Mutex<(Vec<News>, std::sync::Weak<Core>)>);
+
+impl Desk {
+    fn post(&self, news: News) {
+        let mut desk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match desk.1.upgrade() {
+            Some(core) => {
+                // What the core does with it must not come back here.
+                drop(desk);
+                core.on_news(news);
+            }
+            None => desk.0.push(news),
+        }
+    }
+
+    fn open(&self, core: &Arc<Core>) {
+        let mut desk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        desk.1 = Arc::downgrade(core);
+        let early = std::mem::take(&mut desk.0);
+        drop(desk);
+        early.into_iter().for_each(|news| core.on_news(news));
+    }
+}
+
 /// The core of a communicator whose ranks have met.
-pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, boot: Bootstrapped) -> Result<Arc<Core>> {
+pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
     let geometry = geometry_of(&config, boot.clique.len());
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone())?);
     let cma = probe(&boot, &hub, abort)?;
     let one_process = boot.processes.len() == 1;
-    let limits = Limits { deadline: Deadline::after(config.init_timeout), abort };
-    // The ring hears news before the core exists; it is told where the core is afterwards.
-    let late: Arc<OnceLock<std::sync::Weak<Core>>> = Arc::default();
-    let for_ring = late.clone();
-    let control = ControlRing::start(
-        &boot,
-        Box::new(move |news| {
-            if let Some(core) = for_ring.get().and_then(std::sync::Weak::upgrade) {
-                core.on_news(news);
-            }
-        }),
-        &limits,
-    )?;
+    // The ring hears news before the core exists.
+    let desk: Arc<Desk> = Arc::default();
+    let for_ring = desk.clone();
+    let control = ControlRing::start(&mut boot, Box::new(move |news| for_ring.post(news)))?;
     let processes = boot.processes.clone();
     let process_of = boot.process_of.clone();
     let service = boot.service.clone();
@@ -196,8 +212,8 @@ pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, boot: Bootstrapped)
         cma,
         inbox: boot.inbox,
     });
-    let _ = late.set(Arc::downgrade(&core));
-    *core.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(control);
+    desk.open(&core);
+    *core.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     for (i, process) in processes.iter().enumerate() {
         let Some(pidfd) = &process.pidfd else { continue };
         let ranks: Vec<usize> =
@@ -214,7 +230,7 @@ pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, boot: Bootstrapped)
                 }
             }),
         )?;
-        core.watches.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(guard);
+        core.watches.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
     }
     Ok(core)
 }

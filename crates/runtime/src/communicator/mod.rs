@@ -216,7 +216,7 @@ impl Communicator {
         if self.state.load(Ordering::Acquire) == GONE {
             return Err(Error::argument("the communicator was destroyed"));
         }
-        match core.failure().or_else(|| self.jobs.error()) {
+        match core.ended().or_else(|| self.jobs.error()) {
             Some(e) => Err(e),
             None => Ok(()),
         }
@@ -263,7 +263,7 @@ impl Communicator {
             core.drain(None);
             core.deliver();
             core.leave();
-            core.failure().map_or(Ok(()), Err)
+            core.ended().map_or(Ok(()), Err)
         };
         group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(run) })
     }
@@ -373,3 +373,6 @@ impl Drop for Communicator {
 fn not_ready() -> Error {
     Error::argument("Attempt to use communicator before the previous operation returned ncclSuccess")
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

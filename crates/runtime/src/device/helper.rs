@@ -8,7 +8,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_sys::sync::{AtomicBool, Ordering, fence};
 
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
@@ -36,7 +36,14 @@ fn snapshot() -> Vec<Arc<Inner>> {
     streams.iter().filter_map(Weak::upgrade).filter(|s| s.pending()).collect()
 }
 
-/// Work was enqueued: make sure that the helper is awake.
+/// Everything that was ever enqueued on the live streams: it changes when something was.
+fn enqueued() -> u64 {
+    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
+    streams.iter().filter_map(Weak::upgrade).fold(0, |sum, s| sum.wrapping_add(s.enqueued()))
+}
+
+/// Work was enqueued, and its stream has counted it: make sure that the helper is awake. No line is written that
+/// threads share.
 pub(super) fn notify() {
     static START: Once = Once::new();
     START.call_once(|| {
@@ -45,12 +52,11 @@ pub(super) fn notify() {
             crate::log::warn(&format!("cannot start the helper thread ({e}); streams move only when synchronised"));
         }
     });
-    // SYNC: helper-asleep. The count of the stream was raised before, sequentially consistent like the stores and loads
-    // in `rest`: either the helper sees the task there, or it is seen asleep here.
-    if ASLEEP.load(Ordering::SeqCst) {
-        let guard = bed();
-        ASLEEP.store(false, Ordering::SeqCst);
-        drop(guard);
+    // SYNC: helper-asleep. The stream's count comes before this look, the helper's look at the counts behind its word.
+    fence(Ordering::SeqCst);
+    if ASLEEP.load(Ordering::Relaxed) {
+        // Behind the lock: the helper either has not looked yet, or waits already.
+        drop(bed());
         ALARM.notify_one();
     }
 }
@@ -68,7 +74,7 @@ fn run() {
         let now = enqueued();
         idle = if now == last { idle + 1 } else { 0 };
         last = now;
-        rest(idle, period);
+        rest(idle, period, last);
         let pending = snapshot();
         let orphan = |s: &Arc<Inner>| seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
         if pending.iter().any(orphan) {
@@ -83,25 +89,21 @@ fn run() {
     }
 }
 
-/// Tasks enqueued so far on all streams.
-fn enqueued() -> u64 {
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
-    streams.iter().filter_map(Weak::upgrade).map(|s| s.enqueued()).fold(0, u64::wrapping_add)
-}
-
 /// Sleeps one period, or until the next enqueue when nothing happened for long.
-fn rest(idle: u32, period: Duration) {
-    let mut guard = bed();
+fn rest(idle: u32, period: Duration, last: u64) {
+    let guard = bed();
     if idle < IDLE_PERIODS {
         drop(ALARM.wait_timeout(guard, period));
         return;
     }
+    ASLEEP.store(true, Ordering::Relaxed);
     // SYNC: helper-asleep
-    ASLEEP.store(true, Ordering::SeqCst);
-    while ASLEEP.load(Ordering::SeqCst) && snapshot().is_empty() {
+    fence(Ordering::SeqCst);
+    let mut guard = guard;
+    while enqueued() == last && snapshot().is_empty() {
         guard = ALARM.wait(guard).unwrap_or_else(PoisonError::into_inner);
     }
-    ASLEEP.store(false, Ordering::SeqCst);
+    ASLEEP.store(false, Ordering::Relaxed);
 }
 
 /// Works on all streams that nobody runs until none has work, or others took them.

@@ -82,6 +82,8 @@ pub(crate) fn abandoned(what: &str) -> Error {
 pub(crate) trait Settle: Send + Sync {
     /// `Some` when the check is over. Never blocks.
     fn poll(&self) -> Option<Result<()>>;
+    /// Rings when a look may show something new.
+    fn bell(&self) -> Doorbell;
 }
 
 /// What a look at a stream came to.
@@ -403,23 +405,33 @@ impl Stream {
         let checks = std::mem::take(&mut running.unsettled);
         drop(running);
         for check in checks.iter().filter_map(Weak::upgrade) {
-            let mut waiter = Waiter::new(true);
-            let limit = std::time::Instant::now() + SETTLE_GRACE;
-            loop {
-                if let Some(result) = check.poll() {
-                    result?;
-                    break;
-                }
-                if let Turn::Park(_) = waiter.turn() {
-                    if std::time::Instant::now() > limit {
-                        break; // The late peer's own call will find a mismatch.
-                    }
-                    oxccl_sys::sync::yield_now();
-                }
-                helper::assist(&self.0);
-            }
+            self.settle_one(&*check)?;
         }
         Ok(())
+    }
+
+    fn settle_one(&self, check: &dyn Settle) -> Result<()> {
+        let mut waiter = Waiter::new(true);
+        let limit = std::time::Instant::now() + SETTLE_GRACE;
+        loop {
+            if let Some(result) = check.poll() {
+                return result;
+            }
+            if helper::assist(&self.0) {
+                continue;
+            }
+            if let Turn::Park(timeout) = waiter.turn() {
+                if std::time::Instant::now() > limit {
+                    return Ok(()); // The late peer's own call will find a mismatch.
+                }
+                let bell = check.bell();
+                let ticket = bell.prepare();
+                if let Some(result) = check.poll() {
+                    return result;
+                }
+                bell.park(ticket, timeout);
+            }
+        }
     }
 
     /// Whether the stream is idle. Moves its work a little.

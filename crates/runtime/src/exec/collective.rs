@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
-use oxccl_types::{Error, Result};
+use oxccl_types::{DataType, Error, Result, ResultCode};
 
-use super::call::{Call, describe};
+use super::call::Call;
 use super::direct::{self, Cursor, Spot};
 use super::entry::{self, History, Seen};
 use super::imports::Imports;
@@ -15,7 +15,8 @@ use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
 use super::{eager, p2p};
-use crate::communicator::core::{Core, Lane};
+use crate::communicator::core::{Blocked, Core, Lane};
+use crate::communicator::hub::DEPTH;
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
@@ -24,6 +25,8 @@ pub(crate) struct Engine {
     seq: u64,
     seen: Seen,
     history: History,
+    /// The last calls: sequence and signature.
+    recent: [(u64, [u64; 2]); RECENT],
     /// The last call whose peers' arrival was not awaited: sequence and signature.
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
@@ -45,6 +48,7 @@ impl Engine {
             seq: 0,
             seen: Seen::new(members),
             history: History::default(),
+            recent: [(0, [0; 2]); RECENT],
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
@@ -73,27 +77,15 @@ impl Engine {
         self.links.closable()
     }
 
-    /// Looks whether the peers of calls that finished early have made the same call.
-    pub(crate) fn settle(&mut self, core: &Core) -> Option<Result<()>> {
-        let Some((seq, signature)) = self.unsettled else { return Some(Ok(())) };
-        if core.hub.is_poisoned()
-            && let Some(e) = core.hub.poison_error()
-        {
-            return Some(Err(e));
-        }
-        if self.seq != seq {
-            // A later call runs: its signature carries the history, and peers may write the old lines again.
+    /// Looks whether the peers of calls that finished early have made the same call: the ranks that have not yet.
+    pub(crate) fn settle(&mut self, core: &Core) -> Result<Vec<usize>> {
+        let Some((seq, signature)) = self.unsettled else { return Ok(Vec::new()) };
+        // Once a later call runs, its signature carries the history, and peers may write the old lines again.
+        if self.seq != seq || self.seen.all_started(core, signature, seq)? {
             self.unsettled = None;
-            return Some(Ok(()));
+            return Ok(Vec::new());
         }
-        match self.seen.all_started(core, signature, seq) {
-            Ok(false) => None,
-            Ok(true) => {
-                self.unsettled = None;
-                Some(Ok(()))
-            }
-            Err(e) => Some(Err(e)),
-        }
+        Ok(self.seen.missing(core, seq))
     }
 }
 
@@ -132,15 +124,16 @@ impl Drop for Temp {
 #[derive(Debug)]
 enum Phase {
     Start,
-    /// Scaling the own input into `Temp`; elements done.
+    /// Scaling the own input into `Temp`, by the operator's factor or for a narrow average; elements done.
     Scale(u64),
     /// One rank: local copy; bytes done.
     Local(u64),
     EagerPublish,
     EagerWait,
-    DirectAnnounce,
-    DirectMeet,
-    MessagesAnnounce,
+    /// Says which call this is, with the places of the buffers where the plan is direct.
+    Announce,
+    /// Waits until all have said it: then the calls are known to match.
+    Meet,
     Direct {
         mapped: bool,
         cursor: Cursor,
@@ -167,6 +160,8 @@ pub(crate) struct CollectiveTask {
     started_ns: u64,
     /// Its end is known to the communicator.
     over: bool,
+    /// A connection failed: the error, until it is known whether it was the cause.
+    doubt: Option<Error>,
 }
 
 impl Drop for CollectiveTask {
@@ -174,7 +169,7 @@ impl Drop for CollectiveTask {
         if let Some(core) = self.core.take()
             && !self.over
         {
-            self.fail(&core, &abandoned(&describe(self.call.signature)));
+            self.fail(&core, &abandoned(&self.call.describe()));
         }
     }
 }
@@ -182,6 +177,8 @@ impl Drop for CollectiveTask {
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
+/// Calls whose signature is remembered, to be compared with what peers are blocked in.
+const RECENT: usize = 8;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 
@@ -198,6 +195,7 @@ impl CollectiveTask {
             phase: Phase::Start,
             started_ns: 0,
             over: false,
+            doubt: None,
             core: Some(core),
         }
     }
@@ -220,23 +218,19 @@ impl CollectiveTask {
                 Phase::Start => self.start(core, engine)?,
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
-                Phase::EagerPublish | Phase::DirectAnnounce | Phase::MessagesAnnounce => {
+                Phase::EagerPublish | Phase::Announce => {
                     if !engine.seen.may_publish(core, self.seq) {
                         return Ok(Step::Blocked);
                     }
-                    match self.phase {
-                        Phase::EagerPublish => {
-                            eager::start(core, &self.call, self.seq);
-                            self.phase = Phase::EagerWait;
+                    if matches!(self.phase, Phase::EagerPublish) {
+                        eager::start(core, &self.call, self.seq);
+                        self.phase = Phase::EagerWait;
+                    } else {
+                        match self.plan.as_deref() {
+                            Some(Plan::Messages(_)) => entry::publish(core, &self.call, self.seq, |_| {}),
+                            _ => direct::announce(core, engine, &self.call, self.seq, self.send),
                         }
-                        Phase::DirectAnnounce => {
-                            direct::announce(core, engine, &self.call, self.seq, self.send);
-                            self.phase = Phase::DirectMeet;
-                        }
-                        _ => {
-                            entry::publish(core, &self.call, self.seq, |_| {});
-                            self.open(core, engine)?;
-                        }
+                        self.phase = Phase::Meet;
                     }
                 }
                 Phase::EagerWait => {
@@ -251,7 +245,7 @@ impl CollectiveTask {
                     }
                     self.phase = Phase::Bias(0);
                 }
-                Phase::DirectMeet => {
+                Phase::Meet => {
                     for member in 0..core.members.len() {
                         if member != core.me && !engine.seen.arrived(core, &self.call, member, self.seq)? {
                             return Ok(Step::Blocked);
@@ -279,19 +273,15 @@ impl CollectiveTask {
                     let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
                         return Err(Error::internal("a message phase without a message plan"));
                     };
-                    let step = messages::step(core, engine, &self.call, plan, self.send, self.seq, state)?;
-                    self.exchanged(core, engine, &step)?;
-                    if !matches!(step, Step::Done) {
-                        return Ok(step);
+                    match messages::step(core, engine, &self.call, plan, self.send, self.seq, state)? {
+                        Step::Done => self.phase = Phase::Post(0),
+                        step => return Ok(step),
                     }
                 }
-                Phase::Exchange(exchange) => {
-                    let step = exchange.step(core, &mut engine.links)?;
-                    self.exchanged(core, engine, &step)?;
-                    if !matches!(step, Step::Done) {
-                        return Ok(step);
-                    }
-                }
+                Phase::Exchange(exchange) => match exchange.step(core, &mut engine.links)? {
+                    Step::Done => self.phase = Phase::Post(0),
+                    step => return Ok(step),
+                },
                 Phase::Post(_) => {
                     if let Some(step) = self.post(core) {
                         return Ok(step);
@@ -312,6 +302,7 @@ impl CollectiveTask {
         engine.seq += 1;
         self.seq = engine.seq;
         self.call.signature = engine.history.add(self.call.signature);
+        engine.recent[self.seq as usize % RECENT] = (self.seq, self.call.signature);
         if core.ranks == 1 {
             self.phase = Phase::Local(0);
             return Ok(());
@@ -321,51 +312,37 @@ impl CollectiveTask {
             return Ok(());
         }
         self.plan = Some(engine.plans.get(core, &self.call)?);
-        if self.call.scale.is_some() {
+        if self.call.scale.is_some() || self.averages_first() {
             engine.temp.ensure(self.call.input_bytes(core.rank as u32, core.ranks) as usize)?;
             self.phase = Phase::Scale(0);
         } else {
-            self.take_road();
+            self.take_road(core, engine)?;
         }
         Ok(())
     }
 
-    fn take_road(&mut self) {
-        self.phase = match self.plan.as_deref() {
-            Some(Plan::Messages(_)) => Phase::MessagesAnnounce,
-            _ => Phase::DirectAnnounce,
-        };
+    fn take_road(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+        self.phase = if core.whole { Phase::Announce } else { self.message_road(core, engine)? };
+        Ok(())
     }
 
-    /// Begins the message program.
-    fn open(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
-        self.phase = match self.plan.as_deref() {
+    fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
+        Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let exchange =
                     p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
-            _ => return Err(Error::internal("a message phase without a message plan")),
-        };
-        Ok(())
+            _ => return Err(Error::internal("a direct plan for ranks that share no memory")),
+        })
     }
 
-    /// After a step of a message program: peers that called something else send nothing, but their lines say so.
-    fn exchanged(&mut self, core: &Core, engine: &mut Engine, step: &Step) -> Result<()> {
-        let done = match step {
-            Step::Done => true,
-            Step::Blocked => false,
-            _ => return Ok(()),
-        };
-        let all = engine.seen.all_started(core, self.call.signature, self.seq)?;
-        if done {
-            if !all {
-                engine.unsettled = Some((self.seq, self.call.signature));
-            }
-            self.phase = Phase::Post(0);
-        }
-        Ok(())
+    /// Whether the sum of an average would be rounded to a type of so narrow a range that it may overflow: the
+    /// contributions are then divided before they are added.
+    fn averages_first(&self) -> bool {
+        let narrow = matches!(self.call.dtype, DataType::Float16 | DataType::Float8e4m3 | DataType::Float8e5m2);
+        narrow && self.call.post != Post::None && matches!(self.plan.as_deref(), Some(Plan::Messages(_)))
     }
 
     fn scale(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
@@ -374,16 +351,23 @@ impl CollectiveTask {
         let total = self.call.input_bytes(core.rank as u32, core.ranks) / element;
         let n = (total - *done).min(PASS / element);
         let memory = engine.temp.memory as *mut u8;
-        let Some(factor) = self.call.scale else { return Err(Error::internal("nothing to scale by")) };
+        let dtype = self.call.dtype;
         // SAFETY: both buffers have `total` elements; the temporary one is this communicator's alone.
         unsafe {
             let at = (*done * element) as usize;
-            kernels::scale(memory.add(at), self.call.send.add(at), n as usize, factor.read(self.call.dtype));
+            let (src, dst) = (self.call.send.add(at), memory.add(at));
+            match self.call.scale {
+                Some(factor) => kernels::scale(dst, src, n as usize, factor.read(dtype)),
+                None => kernels::reduce(dtype, self.call.op, &[dst], &[src], n as usize, self.call.post),
+            }
         }
         *done += n;
         if *done == total {
             self.send = memory;
-            self.take_road();
+            if self.call.scale.is_none() {
+                self.call.post = Post::None;
+            }
+            self.take_road(core, engine)?;
         }
         Ok(Step::Progress)
     }
@@ -425,7 +409,8 @@ impl CollectiveTask {
 
     fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         let Some(Plan::Direct { mapped, staged }) = self.plan.as_deref() else {
-            return Err(Error::internal("a rendezvous without a direct plan"));
+            self.phase = self.message_road(core, engine)?;
+            return Ok(());
         };
         let use_mapped = direct::all_mapped(core, mapped, self.seq);
         let plan = if use_mapped { mapped } else { staged };
@@ -477,35 +462,41 @@ impl CollectiveTask {
     }
 
     fn step_with(&mut self, core: &Core) -> Step {
-        let my_turn = core.is_turn(Lane::Collectives, self.turn);
-        let result = if my_turn {
-            let mut engine = core.lock_engine();
-            self.advance(core, &mut engine)
-        } else {
-            Ok(Step::Blocked)
-        };
-        let error = match result {
+        if !core.is_turn(Lane::Collectives, self.turn) {
             // Who waits for its turn ends with the operation before it, which looks after its own time.
-            Ok(Step::Blocked) if !my_turn => match core.check() {
-                Ok(()) => return Step::Blocked,
-                Err(e) => e,
-            },
-            Ok(Step::Blocked) => match self.blocked(core) {
-                Ok(()) => return Step::Blocked,
-                Err(e) => e,
-            },
+            return match core.check() {
+                Ok(()) => Step::Blocked,
+                Err(error) => self.failed(core, error),
+            };
+        }
+        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.look(core) };
+        let result = match looked {
+            Ok(Step::Blocked) => self.blocked(core),
+            // A broken connection: perhaps there is a better reason, now or soon.
+            Err(e) if e.code == ResultCode::RemoteError => core.check().and_then(|()| {
+                self.started_ns = 0;
+                self.doubt = Some(e);
+                self.blocked(core)
+            }),
+            other => other,
+        };
+        match result {
+            Ok(Step::Blocked) => Step::Blocked,
             Ok(step) => {
                 self.started_ns = 0;
-                return step;
+                step
             }
-            Err(e) => e,
-        };
+            Err(error) => self.failed(core, error),
+        }
+    }
+
+    fn failed(&mut self, core: &Core, error: Error) -> Step {
         self.fail(core, &error);
         Step::Failed(error)
     }
 
     fn fail(&mut self, core: &Core, error: &Error) {
-        let lent = matches!(self.phase, Phase::DirectMeet | Phase::Direct { mapped: true, .. });
+        let lent = matches!(self.phase, Phase::Meet | Phase::Direct { mapped: true, .. });
         self.over = true;
         core.fail_operation(Lane::Collectives, self.turn, error, lent);
     }
@@ -523,27 +514,99 @@ impl CollectiveTask {
         Step::Done
     }
 
-    fn blocked(&mut self, core: &Core) -> Result<()> {
-        let mut since = self.started_ns;
-        let seq = self.seq;
-        // Who left without having started this call never will; who has started it did its part before it left.
-        let gone = |member: usize| seq > 0 && !entry::started(core, member, seq);
-        let result = core.check_blocked(&mut since, || self.waiting_for(core), gone);
-        self.started_ns = since;
-        result
+    /// One look: a step, with the reason to give up when it is blocked for good.
+    fn look(&mut self, core: &Core) -> Result<Step> {
+        if !core.is_turn(Lane::Collectives, self.turn) {
+            return Ok(Step::Blocked);
+        }
+        let mut engine = core.lock_engine();
+        self.advance(core, &mut engine)
     }
 
-    fn waiting_for(&self, core: &Core) -> String {
-        let missing = match core.engine.try_lock() {
-            Ok(e) => e.seen.missing(core, self.seq),
-            Err(_) => Vec::new(),
+    fn blocked(&mut self, core: &Core) -> Result<Step> {
+        let mut since = self.started_ns;
+        let result = match &self.doubt {
+            Some(doubt) => core.check_doubt(&mut since, doubt),
+            None => core.check_blocked(&mut since, &Waiting { task: self, core }),
         };
-        let who = if missing.is_empty() {
+        self.started_ns = since;
+        let Err(error) = result else { return Ok(Step::Blocked) };
+        let news = core.check().is_ok();
+        // What ended the communicator may have come after what this call was waiting for: a last look.
+        if self.doubt.is_none() && self.seq > 0 && !core.is_aborted() {
+            match self.look(core) {
+                Ok(Step::Blocked) | Err(_) => {}
+                moved => return moved,
+            }
+        }
+        if news {
+            core.spread(&error);
+        }
+        Err(error)
+    }
+}
+
+/// A blocked task, as the reasons for giving up see it.
+struct Waiting<'a> {
+    task: &'a CollectiveTask,
+    core: &'a Core,
+}
+
+impl Waiting<'_> {
+    fn missing(&self, seq: u64) -> Vec<usize> {
+        self.core.lock_engine().seen.missing(self.core, seq)
+    }
+}
+
+impl Blocked for Waiting<'_> {
+    fn describe(&self) -> String {
+        let missing = self.missing(self.task.seq);
+        let who = if missing.is_empty() || matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_)) {
             "peers that have started it".to_string()
         } else {
             format!("rank(s) {missing:?}, which have not called it")
         };
-        format!("{} (collective number {}) was waiting for {who}", describe(self.call.signature), self.seq)
+        format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
+    }
+
+    fn needs(&self, rank: usize) -> bool {
+        let task = self.task;
+        if !self.core.is_turn(Lane::Collectives, task.turn) {
+            return false;
+        }
+        match &task.phase {
+            Phase::EagerPublish | Phase::Announce => self.missing((task.seq + 1).saturating_sub(DEPTH)).contains(&rank),
+            Phase::EagerWait => match eager::only_source(self.core, &task.call) {
+                Some(source) => rank == source,
+                None => self.missing(task.seq).contains(&rank),
+            },
+            // Nobody can have done its part before all have met.
+            Phase::Meet => true,
+            Phase::Direct { mapped, cursor } => match task.plan.as_deref() {
+                Some(Plan::Direct { mapped: plan, .. }) if *mapped => direct::awaited(plan, cursor) == Some(rank),
+                Some(Plan::Direct { staged, .. }) => direct::awaited(staged, cursor) == Some(rank),
+                _ => true,
+            },
+            Phase::Messages(state) => match task.plan.as_deref() {
+                Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
+                _ => true,
+            },
+            Phase::Exchange(exchange) => exchange.awaits(rank),
+            _ => false,
+        }
+    }
+
+    fn call(&self) -> Option<(u64, [u64; 2])> {
+        (self.task.seq > 0).then_some((self.task.seq, self.task.call.signature))
+    }
+
+    fn earlier(&self, seq: u64) -> Option<[u64; 2]> {
+        let (number, signature) = self.core.lock_engine().recent[seq as usize % RECENT];
+        (number == seq).then_some(signature)
+    }
+
+    fn indirect(&self) -> bool {
+        matches!(self.task.phase, Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_))
     }
 }
 

@@ -255,6 +255,14 @@ pub(super) fn step(
     }
 }
 
+/// The rank whose flag a blocked program waits for.
+pub(super) fn awaited(plan: &DirectPlan, cursor: &Cursor) -> Option<usize> {
+    match plan.program.channels.get(cursor.channel)?.get(cursor.pc)? {
+        Op::Wait { rank, .. } => Some(*rank as usize),
+        _ => None,
+    }
+}
+
 /// Moves at most about `budget` bytes of the current piece; `cursor.done` is 0 again when the piece is complete.
 #[allow(clippy::too_many_arguments, reason = "the op's operands and the executor's state, no more")]
 fn run_move(

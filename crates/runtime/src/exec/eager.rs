@@ -61,6 +61,12 @@ pub(super) fn waits_for_all(core: &Core, call: &Call) -> bool {
     }
 }
 
+/// The only rank whose payload a call of this rank needs, where there is one.
+pub(super) fn only_source(core: &Core, call: &Call) -> Option<usize> {
+    let rooted = matches!(call.collective, Collective::Broadcast | Collective::Scatter);
+    (rooted && core.rank as u32 != call.root).then_some(call.root as usize)
+}
+
 /// Takes the peers' payloads; `false` when one of those needed is not there yet.
 pub(super) fn finish(core: &Core, call: &Call, seq: u64, seen: &mut Seen, srcs: &mut Vec<*const u8>) -> Result<bool> {
     let root = core.rank as u32 == call.root;

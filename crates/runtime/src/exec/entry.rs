@@ -67,9 +67,13 @@ impl Seen {
         Ok(true)
     }
 
-    /// The peers among `members` that have not started call `seq`.
+    /// The peers that have not started call `seq`.
     pub(super) fn missing(&self, core: &Core, seq: u64) -> Vec<usize> {
-        (0..self.0.len()).filter(|m| *m != core.me && self.0[*m] < seq).map(|m| core.members[m]).collect()
+        let away = |m: &usize| {
+            // SYNC: entry-line
+            *m != core.me && self.0[*m] < seq && core.hub.entry(*m, seq).seq.load(Ordering::Acquire) < seq
+        };
+        (0..self.0.len()).filter(away).map(|m| core.members[m]).collect()
     }
 
     /// Whether all peers have started call `seq`; a look without waiting, for deferred checks. This rank must not have
@@ -122,12 +126,6 @@ pub(crate) const fn polls(crowded: bool) -> u32 {
     if crowded { 2 } else { POLLS }
 }
 
-/// Whether `member` has started call `seq`, which this rank waits in; says nothing of its signature.
-pub(super) fn started(core: &Core, member: usize, seq: u64) -> bool {
-    // SYNC: entry-line
-    core.hub.entry(member, seq).seq.load(Ordering::Acquire) >= seq
-}
-
 #[cold]
 fn mismatch(core: &Core, call: &Call, member: usize, theirs: [u64; 2], seq: u64) -> Error {
     mismatch_words(core, call.signature, member, theirs, seq)
@@ -135,19 +133,23 @@ fn mismatch(core: &Core, call: &Call, member: usize, theirs: [u64; 2], seq: u64)
 
 #[cold]
 fn mismatch_words(core: &Core, mine: [u64; 2], member: usize, theirs: [u64; 2], seq: u64) -> Error {
+    let error = different(core, mine, core.members[member], theirs, seq);
+    core.spread(&error);
+    error
+}
+
+/// The error of two calls with the number `seq` that do not match.
+pub(crate) fn different(core: &Core, mine: [u64; 2], rank: usize, theirs: [u64; 2], seq: u64) -> Error {
     let before = if describe(mine) == describe(theirs) { " before these (an earlier call differed)" } else { "" };
-    let error = Error::usage(format!(
-        "ranks called different operations{before}: rank {} called {}, rank {} called {} (collective number {seq} of \
+    Error::usage(format!(
+        "ranks called different operations{before}: rank {} called {}, rank {rank} called {} (collective number {seq} of \
          communicator {:#x}); all ranks must make the same calls with the same count, type, operator and root in the \
          same order",
         core.rank,
         describe(mine),
-        core.members[member],
         describe(theirs),
         core.hash
-    ));
-    core.spread(&error);
-    error
+    ))
 }
 
 /// Writes my line of `seq`: `fill` writes the body, then the sequence is stored and sleepers are woken.

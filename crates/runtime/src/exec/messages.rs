@@ -141,12 +141,24 @@ pub(super) fn step(
             budget -= 1;
         }
     }
-    if done == state.lanes.len() {
-        if engine.links.flush()? {
-            return Ok(Step::Done);
-        }
+    if done == state.lanes.len() && engine.links.flush()? {
+        return Ok(Step::Done);
     }
     Ok(if progress { Step::Progress } else { Step::Blocked })
+}
+
+/// Whether a channel of a blocked program waits for `rank`.
+pub(super) fn awaits(plan: &MessagePlan, state: &MessageState, rank: usize) -> bool {
+    state.lanes.iter().zip(&plan.program.channels).filter(|(l, _)| l.piece < state.pieces).any(|(lane, ops)| match ops
+        .get(lane.pc)
+    {
+        Some(Op::Send { to, .. }) => *to as usize == rank,
+        Some(Op::Recv { from, .. } | Op::RecvReduce { from, .. }) => *from as usize == rank,
+        Some(Op::RecvReduceSend { from, to, .. } | Op::RecvCopySend { from, to, .. }) => {
+            (if lane.received { *to } else { *from }) as usize == rank
+        }
+        _ => false,
+    })
 }
 
 impl Bound<'_> {

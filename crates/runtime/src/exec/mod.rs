@@ -8,7 +8,7 @@ pub(crate) mod call;
 pub(crate) mod collective;
 mod direct;
 mod eager;
-mod entry;
+pub(crate) mod entry;
 pub(crate) mod imports;
 pub(crate) mod links;
 mod messages;

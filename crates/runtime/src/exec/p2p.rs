@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
-use oxccl_types::{Collective, DataType, Error, Result, Signature};
+use oxccl_types::{Collective, DataType, Error, Result, ResultCode, Signature};
 
 use super::call::{Call, describe};
 use super::links::{Links, P2P_LANE};
 use super::plan::{MessagePlan, alignment};
-use crate::communicator::core::{Core, Lane};
+use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
@@ -152,10 +152,8 @@ impl Exchange {
         progress |= self.step_sends(core, links)?;
         progress |= self.step_recvs(core, links, &mut budget)?;
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
-        if done {
-            if links.flush()? {
-                return Ok(Step::Done);
-            }
+        if done && links.flush()? {
+            return Ok(Step::Done);
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
     }
@@ -234,9 +232,9 @@ impl Exchange {
         self.sends.iter().any(|t| t.offered && !t.complete)
     }
 
-    /// Whether a transfer with `peer` is not complete.
-    fn needs(&self, peer: u32) -> bool {
-        self.sends.iter().chain(&self.recvs).any(|t| t.peer == peer && !t.complete)
+    /// Whether a transfer with `rank` is not complete.
+    pub(super) fn awaits(&self, rank: usize) -> bool {
+        self.sends.iter().chain(&self.recvs).any(|t| !t.complete && t.peer as usize == rank)
     }
 
     fn waiting_for(&self) -> String {
@@ -307,12 +305,15 @@ pub(crate) struct P2pTask {
     started_ns: u64,
     /// Its end is known to the communicator.
     over: bool,
+    started: bool,
+    /// A connection failed: the error, until it is known whether it was the cause.
+    doubt: Option<Error>,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> Box<P2pTask> {
         let turn = core.issue(Lane::P2p);
-        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0, over: false })
+        Box::new(P2pTask { core, turn, batch, exchange, started_ns: 0, over: false, started: false, doubt: None })
     }
 
     fn advance(&mut self) -> Result<Step> {
@@ -320,11 +321,63 @@ impl P2pTask {
         if !core.is_turn(Lane::P2p, self.turn) {
             return Ok(Step::Blocked);
         }
-        core.check()?;
+        if !self.started {
+            core.check()?;
+            self.started = true;
+        }
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         self.exchange.step(core, &mut links)
+    }
+
+    fn blocked(&mut self) -> Result<Step> {
+        let waiting = Waiting { exchange: &self.exchange, turn: self.core.is_turn(Lane::P2p, self.turn) };
+        let result = match &self.doubt {
+            Some(doubt) => self.core.check_doubt(&mut self.started_ns, doubt),
+            None => self.core.check_blocked(&mut self.started_ns, &waiting),
+        };
+        let Err(error) = result else { return Ok(Step::Blocked) };
+        let news = self.core.check().is_ok();
+        // What ended the communicator may have come after what this call was waiting for: a last look.
+        if self.doubt.is_none() && self.started && !self.core.is_aborted() {
+            match self.advance() {
+                Ok(Step::Blocked) | Err(_) => {}
+                moved => return moved,
+            }
+        }
+        if news {
+            self.core.spread(&error);
+        }
+        Err(error)
+    }
+}
+
+/// A blocked exchange, as the reasons for giving up see it.
+struct Waiting<'a> {
+    exchange: &'a Exchange,
+    turn: bool,
+}
+
+impl Blocked for Waiting<'_> {
+    fn describe(&self) -> String {
+        self.exchange.waiting_for()
+    }
+
+    fn needs(&self, rank: usize) -> bool {
+        self.turn && self.exchange.awaits(rank)
+    }
+
+    fn call(&self) -> Option<(u64, [u64; 2])> {
+        None
+    }
+
+    fn earlier(&self, _: u64) -> Option<[u64; 2]> {
+        None
+    }
+
+    fn indirect(&self) -> bool {
+        false
     }
 }
 
@@ -335,29 +388,33 @@ impl P2pTask {
     }
 
     fn try_step(&mut self) -> Step {
-        let error = match self.advance() {
+        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.advance() };
+        let result = match looked {
+            Ok(Step::Blocked) => self.blocked(),
+            // A broken connection: perhaps there is a better reason, now or soon.
+            Err(e) if e.code == ResultCode::RemoteError => self.core.check().and_then(|()| {
+                self.started_ns = 0;
+                self.doubt = Some(e);
+                self.blocked()
+            }),
+            other => other,
+        };
+        match result {
+            Ok(Step::Blocked) => Step::Blocked,
             Ok(Step::Done) => {
                 self.over = true;
                 self.core.pass_turn(Lane::P2p, self.turn);
-                return Step::Done;
-            }
-            Ok(Step::Blocked) => {
-                let (core, exchange) = (&self.core, &self.exchange);
-                let mine = core.is_turn(Lane::P2p, self.turn);
-                let gone = |member: usize| mine && exchange.needs(core.members[member] as u32);
-                match core.check_blocked(&mut self.started_ns, || exchange.waiting_for(), gone) {
-                    Ok(()) => return Step::Blocked,
-                    Err(e) => e,
-                }
+                Step::Done
             }
             Ok(step) => {
                 self.started_ns = 0;
-                return step;
+                step
             }
-            Err(e) => e,
-        };
-        self.fail(&error);
-        Step::Failed(error)
+            Err(error) => {
+                self.fail(&error);
+                Step::Failed(error)
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A cache line from another core takes a tenth of a microsecond, a yield about one, a wake-up about ten. Ranks that
 //! outnumber the cores yield from the start, since spinning would only keep the awaited rank from its core.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What the caller has to do before it polls again.
@@ -18,23 +19,29 @@ pub(crate) enum Turn {
 const SPINS: u32 = 400;
 /// Turns between looks at the clock.
 const CLOCK_EVERY: u32 = 16;
-/// How long a thread keeps polling before it parks.
-const PATIENCE_NS: u64 = 1_500_000;
 /// Longest park: bounds the cost of a wake-up that was missed.
 const LONGEST_PARK: Duration = Duration::from_millis(10);
+
+/// How long a thread keeps polling before it parks, ns; read once per process.
+fn patience_ns() -> u64 {
+    static PATIENCE: OnceLock<u64> = OnceLock::new();
+    *PATIENCE.get_or_init(|| crate::config::spin().as_nanos() as u64)
+}
 
 /// The state of one wait.
 pub(crate) struct Waiter {
     turns: u32,
     crowded: bool,
     started: u64,
+    /// The time of polling is over: every turn parks.
+    parking: bool,
     park: Duration,
 }
 
 impl Waiter {
     /// A fresh wait; `crowded` when the waiting ranks outnumber the cores.
     pub(crate) fn new(crowded: bool) -> Waiter {
-        Waiter { turns: 0, crowded, started: 0, park: Duration::from_millis(1) }
+        Waiter { turns: 0, crowded, started: 0, parking: false, park: Duration::from_millis(1) }
     }
 
     /// Turns so far.
@@ -49,17 +56,25 @@ impl Waiter {
             oxccl_sys::sync::spin_loop();
             return Turn::Again;
         }
+        if self.parking {
+            return self.next_park();
+        }
         if self.turns.is_multiple_of(CLOCK_EVERY) {
             let now = oxccl_sys::clock::now_ns();
             if self.started == 0 {
                 self.started = now;
-            } else if now - self.started > PATIENCE_NS {
-                let park = self.park;
-                self.park = (park * 2).min(LONGEST_PARK);
-                return Turn::Park(park);
+            } else if now - self.started > patience_ns() {
+                self.parking = true;
+                return self.next_park();
             }
         }
         oxccl_sys::sync::yield_now();
         Turn::Again
+    }
+
+    fn next_park(&mut self) -> Turn {
+        let park = self.park;
+        self.park = (park * 2).min(LONGEST_PARK);
+        Turn::Park(park)
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{CommConfig, Communicator, UniqueId, group};
-use oxccl_types::DataType;
+use oxccl_types::{Collective, DataType};
 
 use crate::case::{Case, Memory, Prepared, Rounding, What};
 use crate::oracle::Op;
@@ -32,17 +32,29 @@ pub struct Job {
     /// Ranks of each process.
     pub processes: Vec<usize>,
     pub memory: Memory,
+    pub calls: Calls,
+}
+
+/// What a job calls.
+#[derive(Clone, Copy, Debug)]
+pub enum Calls {
     /// Every n-th combination of collective, type and operator; 1: all.
-    pub every: usize,
+    Every(usize),
+    /// The first so many of some calls beyond 2^31 bytes.
+    Large(usize),
 }
 
 impl Job {
     pub fn threads(ranks: usize, every: usize) -> Job {
-        Job { processes: vec![ranks], memory: Memory::Mixed, every }
+        Job { processes: vec![ranks], memory: Memory::Mixed, calls: Calls::Every(every) }
     }
 
     pub fn processes(processes: &[usize], memory: Memory, every: usize) -> Job {
-        Job { processes: processes.to_vec(), memory, every }
+        Job { processes: processes.to_vec(), memory, calls: Calls::Every(every) }
+    }
+
+    pub fn large(ranks: usize, calls: usize) -> Job {
+        Job { processes: vec![ranks], memory: Memory::Device, calls: Calls::Large(calls) }
     }
 }
 
@@ -76,10 +88,10 @@ pub fn run(road: &Road, job: &Job, seed: u64) {
     let mut first = 0;
     for mine in &job.processes {
         let text = format!(
-            "{seed} {ranks} {first} {mine} {:?} {:?} {} {} {id}",
+            "{seed} {ranks} {first} {mine} {:?} {:?} {:?} {} {id}",
             job.memory,
             road.rounding,
-            job.every,
+            job.calls,
             job.processes.len()
         );
         let mut child = spawn(road, &text);
@@ -167,7 +179,10 @@ fn worker() {
         let byte = |i: usize| u8::from_str_radix(&words[8][2 * i..2 * i + 2], 16).unwrap();
         UniqueId::from_bytes(std::array::from_fn(byte)).unwrap()
     };
-    let script = Arc::new(Script { seed: number(0), ranks, memory, rounding, every: number(6) as usize });
+    let (kind, n) = words[6].trim_end_matches(')').split_once('(').unwrap();
+    let n = n.parse().unwrap();
+    let calls = if kind == "Every" { Calls::Every(n) } else { Calls::Large(n) };
+    let script = Arc::new(Script { seed: number(0), ranks, memory, rounding, calls });
     let results = Arc::new(Mutex::new(HashMap::new()));
     let threads: Vec<_> = (first..first + mine)
         .map(|rank| {
@@ -193,7 +208,7 @@ struct Script {
     ranks: usize,
     memory: Memory,
     rounding: Rounding,
-    every: usize,
+    calls: Calls,
 }
 
 type Results = Mutex<HashMap<usize, Vec<u8>>>;
@@ -229,10 +244,14 @@ impl Script {
         let comm = comm.unwrap();
         let abort = AbortOnPanic(comm.clone());
         let streams = [Stream::new().unwrap(), Stream::default_stream()];
+        let every = match self.calls {
+            Calls::Every(every) => every,
+            Calls::Large(calls) => return self.run_large(&comm, &streams, calls),
+        };
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let mut list = combinations();
         rng.shuffle(&mut list);
-        list.truncate(list.len() / self.every);
+        list.truncate(list.len() / every);
         let mut done = 0;
         while done < list.len() {
             let n = rng.usize(1..7).min(list.len() - done);
@@ -252,6 +271,18 @@ impl Script {
         comm.destroy().unwrap();
         drop(abort);
         done
+    }
+
+    fn run_large(&self, comm: &Arc<Communicator>, streams: &[Stream; 2], calls: usize) -> usize {
+        for collective in [Collective::AllGather, Collective::Broadcast, Collective::AllReduce].into_iter().take(calls)
+        {
+            let p = Prepared::new(Case::beyond_31_bits(collective, self.ranks), comm, streams);
+            p.submit(comm);
+            streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", p.describe()));
+            p.check();
+        }
+        comm.destroy().unwrap();
+        calls
     }
 
     /// Enqueues all calls without waiting in between, sometimes as a group, and waits for the streams.

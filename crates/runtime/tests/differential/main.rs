@@ -6,6 +6,7 @@
 mod case;
 mod job;
 mod oracle;
+mod scenarios;
 
 use case::{Memory, Rounding};
 use job::{Job, Road, run, seed};
@@ -57,9 +58,9 @@ fn threads_that_share_memory() {
     let seed = seed();
     run(&SHARED[0], &Job::threads(1, 1), seed);
     for r in SHARED {
-        run(r, &Job::threads(2, 1), seed);
+        run(r, &Job::threads(2, 2), seed);
         run(r, &Job::threads(3, 1), seed);
-        run(r, &Job::threads(5, 4), seed);
+        run(r, &Job::threads(5, 8), seed);
     }
     run(&SHARED[0], &Job::threads(8, 4), seed);
     run(&SHARED[3], &Job::threads(8, 8), seed);
@@ -69,12 +70,12 @@ fn threads_that_share_memory() {
 fn threads_with_one_algorithm() {
     let seed = seed();
     for r in ALGORITHMS {
-        run(r, &Job::threads(2, 2), seed);
+        run(r, &Job::threads(2, 4), seed);
         run(r, &Job::threads(3, 1), seed);
     }
     for r in &ALGORITHMS[4..8] {
-        run(r, &Job::threads(5, 4), seed);
-        run(r, &Job::threads(8, 8), seed);
+        run(r, &Job::threads(5, 8), seed);
+        run(r, &Job::threads(8, 16), seed);
     }
 }
 
@@ -108,4 +109,17 @@ fn ranks_that_share_no_memory() {
     }
     run(&NETWORK[0], &Job::threads(5, 4), seed);
     run(&NETWORK[1], &Job::threads(8, 8), seed);
+}
+
+#[test]
+fn beyond_2_to_the_31_bytes() {
+    run(&SHARED[0], &Job::large(2, 2), 0);
+}
+
+#[test]
+#[ignore = "takes a minute and 5 GiB; `cargo xtask ci --only large` runs it"]
+fn beyond_2_to_the_31_bytes_on_every_road() {
+    for r in [&SHARED[0], &SHARED[3], &NETWORK[0], &NETWORK[2]] {
+        run(r, &Job::large(2, 3), 0);
+    }
 }

@@ -47,6 +47,16 @@ fn precision(t: DataType) -> (i32, i32) {
     }
 }
 
+/// The greatest finite value of the floats of narrow range.
+pub fn greatest(t: DataType) -> Option<f64> {
+    match t {
+        DataType::Float16 => Some(65504.0),
+        DataType::Float8e4m3 => Some(448.0),
+        DataType::Float8e5m2 => Some(57344.0),
+        _ => None,
+    }
+}
+
 /// The value of a byte of an 8-bit float with `mantissa` mantissa bits and exponent bias `bias`.
 fn fp8(b: u8, mantissa: i32, bias: i32) -> f64 {
     let e4m3 = mantissa == 3;
@@ -218,7 +228,10 @@ fn reduce_float(t: DataType, op: Op, inputs: &[(&[u8], &[u8])], bias: Option<&[u
     let mut exact = encode(t, acc);
     if let Some(b) = bias {
         let b = decode(t, b);
-        exact = encode(t, combine(t, op, decode(t, &exact), b));
+        // The copy of a single rank keeps an infinity that a rounding would saturate.
+        let alone = n == 1 && !op.scales();
+        let before = if alone { decode(t, inputs[0].0) } else { decode(t, &exact) };
+        exact = encode(t, combine(t, op, before, b));
         real = if op == Op::Prod { real * b } else { combine(DataType::Float64, op, real, b) };
         size += b.abs();
     }

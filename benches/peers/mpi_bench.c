@@ -1,0 +1,141 @@
+// Times collectives of an MPI library the way `oxccl perf --jsonl` times ours, so that both can be set side by side.
+//
+//   mpirun -np 2 mpi_bench COLLECTIVE BYTES...
+//
+// Repetitions of k back-to-back calls (about 3 ms each, 12 ms where ranks outnumber cores); time per call = (last end -
+// first start) / k over all ranks, by the machine's monotonic clock; the median and the least of the repetitions.
+// Out of place, f32, sum, root 0; results are checked before and after. One JSON object per size on rank 0.
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST_REPETITIONS 400
+
+static int me, ranks;
+static float *in, *out;
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+typedef struct {
+  const char *name;
+  int in_blocks, out_blocks;  // blocks of `count` elements; 0 stands for the number of ranks
+  double bus;                 // busbw / algbw; 0 stands for (n-1)/n, -1 for 2(n-1)/n
+} coll_t;
+
+static const coll_t COLLS[] = {
+    {"allreduce", 1, 1, -1},     {"allgather", 1, 0, 0}, {"reduce_scatter", 0, 1, 0}, {"broadcast", 1, 1, 1}, {"reduce", 1, 1, 1},
+    {"alltoall", 0, 0, 0},       {"gather", 1, 0, 0},    {"scatter", 0, 1, 0},        {"sendrecv", 1, 1, 1},
+};
+
+static int is(const coll_t *c, const char *name) { return strcmp(c->name, name) == 0; }
+
+static void call(const coll_t *c, int n) {
+  MPI_Comm w = MPI_COMM_WORLD;
+  if (is(c, "allreduce")) MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, w);
+  else if (is(c, "allgather")) MPI_Allgather(in, n, MPI_FLOAT, out, n, MPI_FLOAT, w);
+  else if (is(c, "reduce_scatter")) MPI_Reduce_scatter_block(in, out, n, MPI_FLOAT, MPI_SUM, w);
+  else if (is(c, "broadcast")) MPI_Bcast(me == 0 ? in : out, n, MPI_FLOAT, 0, w);
+  else if (is(c, "reduce")) MPI_Reduce(in, out, n, MPI_FLOAT, MPI_SUM, 0, w);
+  else if (is(c, "alltoall")) MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, w);
+  else if (is(c, "gather")) MPI_Gather(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, w);
+  else if (is(c, "scatter")) MPI_Scatter(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, w);
+  else MPI_Sendrecv(in, n, MPI_FLOAT, (me + 1) % ranks, 0, out, n, MPI_FLOAT, (me + ranks - 1) % ranks, 0, w, MPI_STATUS_IGNORE);
+}
+
+// Element i of block b of rank r's input: a small integer, so every order of adding gives the same bits.
+static float input(int r, long b, long i) { return (float)((r * 7 + b * 3 + i) % 64); }
+
+static int wrong(const coll_t *c, long n) {
+  int root_only = is(c, "reduce") || is(c, "gather");
+  if (root_only && me != 0) return 0;
+  if (is(c, "broadcast") && me == 0) return 0;
+  long blocks = c->out_blocks ? 1 : ranks;
+  for (long b = 0; b < blocks; b++)
+    for (long i = 0; i < n; i++) {
+      float want = 0;
+      if (is(c, "allreduce") || is(c, "reduce")) for (int r = 0; r < ranks; r++) want += input(r, 0, i);
+      else if (is(c, "reduce_scatter")) for (int r = 0; r < ranks; r++) want += input(r, me, i);
+      else if (is(c, "allgather") || is(c, "gather")) want = input((int)b, 0, i);
+      else if (is(c, "alltoall")) want = input((int)b, me, i);
+      else if (is(c, "scatter")) want = input(0, me, i);
+      else if (is(c, "broadcast")) want = input(0, 0, i);
+      else want = input((me + ranks - 1) % ranks, 0, i);
+      if (out[b * n + i] != want) return 1;
+    }
+  return 0;
+}
+
+static double repetition(const coll_t *c, int n, long k) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  double t[2] = {now_us(), 0}, ends[2];
+  for (long i = 0; i < k; i++) call(c, n);
+  t[1] = now_us();
+  double first = -t[0];
+  MPI_Allreduce(&first, &ends[0], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Allreduce(&t[1], &ends[1], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return (ends[1] + ends[0]) / k;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int measure(const coll_t *c, long bytes) {
+  long blocks = (c->in_blocks && c->out_blocks) ? 1 : ranks;
+  long n = bytes / 4 / blocks;
+  if (n < 1) return 0;
+  for (long b = 0; b < (c->in_blocks ? 1 : ranks); b++) for (long i = 0; i < n; i++) in[b * n + i] = input(me, b, i);
+  memset(out, 0x7f, n * 4 * (c->out_blocks ? 1 : ranks));
+  call(c, (int)n);
+  int bad = wrong(c, n), all = 0;
+  double target = ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 12000 : 3000, times[MOST_REPETITIONS];
+  long k = 1;
+  double t = repetition(c, (int)n, k);
+  while (t * k < target && k < 100000) { k = t * k < target / 8 ? k * 4 : (long)(target / t) + 1; t = repetition(c, (int)n, k); if (t * k >= target / 2) break; }
+  MPI_Bcast(&k, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+  int repetitions = (int)(300000 / (t * k)) + 5;
+  if (repetitions > MOST_REPETITIONS) repetitions = MOST_REPETITIONS;
+  MPI_Bcast(&repetitions, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  for (int r = 0; r < repetitions; r++) times[r] = repetition(c, (int)n, k);
+  bad |= wrong(c, n);
+  MPI_Allreduce(&bad, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (me == 0) {
+    qsort(times, repetitions, sizeof *times, ascending);
+    double bus = c->bus > 0 ? 1 : (c->bus < 0 ? 2.0 : 1.0) * (ranks - 1) / ranks, alg = n * 4.0 * blocks / times[repetitions / 2] / 1e3;
+    printf("{\"coll\":\"%s\",\"ranks\":%d,\"bytes\":%ld,\"time_us_median\":%.4f,\"time_us_min\":%.4f,\"algbw\":%.5f,"
+           "\"busbw\":%.5f,\"ok\":%d,\"iters\":%ld,\"reps\":%d}\n",
+           c->name, ranks, bytes, times[repetitions / 2], times[0], alg, alg * bus, !all, k, repetitions);
+    fflush(stdout);
+  }
+  return all;
+}
+
+int main(int argc, char **argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const coll_t *c = NULL;
+  for (unsigned i = 0; argc > 1 && i < sizeof COLLS / sizeof *COLLS; i++) if (is(&COLLS[i], argv[1])) c = &COLLS[i];
+  if (!c || argc < 3) {
+    if (me == 0) fprintf(stderr, "usage: mpi_bench COLLECTIVE BYTES...\n");
+    MPI_Finalize();
+    return 2;
+  }
+  long most = 0;
+  for (int i = 2; i < argc; i++) if (atol(argv[i]) > most) most = atol(argv[i]);
+  in = aligned_alloc(4096, (most + 8191) / 4096 * 4096);
+  out = aligned_alloc(4096, (most + 8191) / 4096 * 4096);
+  if (!in || !out) { fprintf(stderr, "mpi_bench: no memory for %ld bytes\n", most); MPI_Abort(MPI_COMM_WORLD, 2); }
+  int bad = 0;
+  for (int i = 2; i < argc; i++) bad |= measure(c, atol(argv[i]));
+  MPI_Finalize();
+  return bad;
+}

@@ -1,0 +1,328 @@
+//! Why operations end before they are done: what a blocked one looks at, and which cause is told.
+//!
+//! A departed rank ends only what needs it: what it has done before counts. The first cause is told to all ranks.
+
+use oxccl_sys::Doorbell;
+use oxccl_sys::clock;
+use oxccl_sys::sync::Ordering;
+use oxccl_types::{Error, Result};
+
+use super::{ABORTED, Core, DEPARTED, ENDED, NEWS, REVOKED, lock};
+use crate::bootstrap::News;
+use crate::communicator::hub::Presence;
+use crate::device::Settle;
+use crate::exec::entry::different;
+
+/// Times the grace after which an operation ends that waits for nobody who departed, if nothing moves at all.
+const INDIRECT: u64 = 10;
+
+/// A rank that takes no further part.
+#[derive(Clone, Debug)]
+pub(crate) struct Departure {
+    pub rank: usize,
+    pub how: Gone,
+    pub text: String,
+}
+
+/// How a rank went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// Its process ended.
+    Died,
+    /// It destroyed its communicator in good order.
+    Left,
+    /// It aborted its communicator.
+    Aborted,
+    /// It revoked its communicator: it takes part in making new ones only.
+    Revoked,
+}
+
+/// An operation that cannot go on now, as far as the reasons for giving it up depend on it.
+pub(crate) trait Blocked {
+    /// The operation and whom it waits for, in words.
+    fn describe(&self) -> String;
+    /// Whether it can only go on when `rank` does something.
+    fn needs(&self, rank: usize) -> bool;
+    /// Number and signature of a collective that has started.
+    fn call(&self) -> Option<(u64, [u64; 2])>;
+    /// The signature of the collective `seq` of this rank, if it is remembered.
+    fn earlier(&self, seq: u64) -> Option<[u64; 2]>;
+    /// Whether ranks that it does not need may still be needed by those that it needs, so that a departure that
+    /// stays unexplained for long ends it too.
+    fn indirect(&self) -> bool;
+}
+
+impl Core {
+    /// The error that ends every operation, if there is one. Departed ranks are none: what they have done counts.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.status.load(Ordering::Relaxed) & ENDED == 0 && !self.hub.is_poisoned() {
+            return Ok(());
+        }
+        self.check_slow()
+    }
+
+    #[cold]
+    fn check_slow(&self) -> Result<()> {
+        if self.is_revoked() {
+            return Err(Error::usage("communicator was revoked"));
+        }
+        if let Some(e) = self.failure.get() {
+            return Err(e.clone());
+        }
+        if self.status.load(Ordering::Acquire) & ABORTED != 0 {
+            return Err(self.aborted());
+        }
+        self.hub.poison_error().map_or(Ok(()), Err)
+    }
+
+    /// Whether the communicator was aborted or revoked on this rank.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.status.load(Ordering::Acquire) & (ABORTED | REVOKED) != 0
+    }
+
+    fn aborted(&self) -> Error {
+        Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
+    }
+
+    /// How `rank` went, if it did.
+    fn departure(&self, rank: usize) -> Option<Departure> {
+        let member = self.member_of[rank];
+        let said = if member == usize::MAX { Presence::Here } else { self.hub.presence(member) };
+        let how = match said {
+            Presence::Here => return lock(&self.departures).iter().find(|d| d.rank == rank).cloned(),
+            Presence::Left => Gone::Left,
+            Presence::Aborted => Gone::Aborted,
+            Presence::Revoked => Gone::Revoked,
+        };
+        Some(Departure { rank, how, text: String::new() })
+    }
+
+    fn departed(&self, d: &Departure, when: &str) -> Error {
+        let info = &self.peers[d.rank];
+        let who = format!("rank {} (host {}, process {})", d.rank, info.host, info.pid);
+        Error::remote(match d.how {
+            Gone::Died => format!(
+                "{who} died {when}: {}; look at the output and exit status of that process; this communicator cannot \
+                 go on: abort or destroy it",
+                d.text
+            ),
+            Gone::Left => format!(
+                "{who} destroyed its communicator {when}; all ranks must make the same calls before one of them leaves"
+            ),
+            Gone::Aborted => format!("{who} aborted its communicator {when}; abort or destroy it here too"),
+            Gone::Revoked => format!("{who} revoked its communicator {when}; revoke, abort or destroy it here too"),
+        })
+    }
+
+    /// To be called by an operation that cannot go on now: the error if it never will. It is for the caller to
+    /// [`Core::spread`] it, after a last look at what it waited for.
+    ///
+    /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns.
+    #[inline]
+    pub(crate) fn check_blocked(&self, since: &mut u64, operation: &dyn Blocked) -> Result<()> {
+        let status = self.status.load(Ordering::Relaxed);
+        if status == 0 && !self.hub.is_poisoned() && *since == 0 {
+            *since = clock::now_ns();
+            return Ok(());
+        }
+        self.check_long_wait(since, operation)
+    }
+
+    fn check_long_wait(&self, since: &mut u64, operation: &dyn Blocked) -> Result<()> {
+        self.check()?;
+        let now = clock::now_ns();
+        if *since == 0 {
+            *since = now;
+        }
+        let waited = now - *since;
+        let grace = self.config.death_grace.as_nanos() as u64;
+        if waited <= grace {
+            return Ok(());
+        }
+        let status = self.status.load(Ordering::Acquire);
+        let quiet = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
+        if status & NEWS != 0
+            && quiet > grace
+            && let Some(e) = lock(&self.news).clone()
+        {
+            return Err(e);
+        }
+        // Something ended and nothing moved since: a peer that had done its part would have let this end too.
+        let settled = status & DEPARTED == 0 || quiet > grace;
+        let any = operation.indirect() && waited > INDIRECT * grace && quiet > INDIRECT * grace;
+        // An abort is meant for all, and so is a revocation.
+        let fatal = |d: &Departure| matches!(d.how, Gone::Aborted | Gone::Revoked) || any || operation.needs(d.rank);
+        let others = (0..self.ranks).filter(|rank| settled && *rank != self.rank);
+        if let Some(d) = others.filter_map(|rank| self.departure(rank)).find(fatal) {
+            return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
+        }
+        self.compare(operation)?;
+        if let Some(limit) = self.config.op_timeout
+            && u128::from(waited) > limit.as_nanos()
+        {
+            let text = format!("no progress for {} s (OXCCL_OP_TIMEOUT): {}", limit.as_secs(), operation.describe());
+            return Err(Error::remote(text));
+        }
+        Ok(())
+    }
+
+    /// Without shared memory a call is seen only by those who get its data. Ranks that are blocked for long tell their
+    /// neighbours in the control ring what in, so that calls of which none sends the other anything are compared too.
+    fn compare(&self, operation: &dyn Blocked) -> Result<()> {
+        let (false, Some((seq, signature))) = (self.whole, operation.call()) else { return Ok(()) };
+        if self.told.swap(seq, Ordering::Relaxed) != seq
+            && let Some(ring) = lock(&self.control).as_ref()
+        {
+            ring.tell_neighbours(&News::Call { rank: self.rank, seq, signature });
+        }
+        let heard = lock(&self.heard).clone();
+        for (rank, number, theirs) in heard {
+            let mine = if number == seq { Some(signature) } else { operation.earlier(number) };
+            if let Some(mine) = mine.filter(|m| *m != theirs) {
+                return Err(different(self, mine, rank, theirs, number));
+            }
+        }
+        Ok(())
+    }
+
+    /// To be called by an operation whose connection failed with `doubt`, until it is an error: a connection often
+    /// breaks because the peer was the first to hear of something else, and that is what should be told.
+    pub(crate) fn check_doubt(&self, since: &mut u64, doubt: &Error) -> Result<()> {
+        self.check()?;
+        if let Some(e) = lock(&self.news).clone() {
+            return Err(e);
+        }
+        let dead = lock(&self.departures).iter().find(|d| d.how != Gone::Left).cloned();
+        if let Some(d) = dead {
+            return Err(self.found(self.departed(&d, &format!("while rank {} was in an operation", self.rank))));
+        }
+        let now = clock::now_ns();
+        if *since == 0 {
+            *since = now;
+        }
+        if now - *since > self.config.death_grace.as_nanos() as u64 {
+            return Err(self.found(doubt.clone()));
+        }
+        Ok(())
+    }
+
+    fn found(&self, error: Error) -> Error {
+        self.spread(&error);
+        error
+    }
+
+    /// What ended the communicator here.
+    pub(in crate::communicator) fn ended(&self) -> Option<Error> {
+        // A revocation was asked for.
+        if self.is_revoked() { None } else { self.check().err() }
+    }
+
+    /// The error of a meeting of `participants` that cannot take place, because one of them is gone.
+    pub(in crate::communicator) fn missing(&self, participants: &[usize]) -> Result<()> {
+        let others = participants.iter().filter(|r| **r != self.rank);
+        let gone = others.filter_map(|r| self.departure(*r)).find(|d| d.how != Gone::Revoked);
+        gone.map_or(Ok(()), |d| Err(self.departed(&d, "and cannot take part in making a new communicator")))
+    }
+
+    /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of
+    /// somebody else does not.
+    pub(in crate::communicator) fn failure_among(&self, participants: &[usize]) -> Option<Error> {
+        if self.is_revoked() {
+            return None;
+        }
+        self.ended().or_else(|| lock(&self.news).clone()).or_else(|| self.missing(participants).err())
+    }
+
+    /// The sticky error: what ended the communicator, or a rank that is gone for good while others may need it.
+    pub(in crate::communicator) fn failure(&self) -> Option<Error> {
+        if self.is_revoked() {
+            return None;
+        }
+        if let Some(e) = self.ended().or_else(|| lock(&self.news).clone()) {
+            return Some(e);
+        }
+        let gone =
+            (0..self.ranks).filter(|r| *r != self.rank).find_map(|r| self.departure(r).filter(|d| d.how != Gone::Left));
+        gone.map(|d| self.departed(&d, &format!("while rank {} was between operations", self.rank)))
+    }
+
+    /// A peer's process ended. Runs on the service thread.
+    pub(in crate::communicator) fn on_death(&self, ranks: &[usize], text: &str) {
+        for rank in ranks {
+            self.on_departure(Departure { rank: *rank, how: Gone::Died, text: text.to_string() });
+        }
+    }
+
+    fn on_departure(&self, departure: Departure) {
+        let member = self.member_of[departure.rank];
+        let left = member != usize::MAX && self.hub.presence(member) == Presence::Left;
+        // Who left in good order before its process ended had nothing left to do, in a meeting neither.
+        if departure.how == Gone::Died && !left {
+            self.children.halt_with(&[departure.rank]);
+        }
+        let mut departures = lock(&self.departures);
+        if !departures.iter().any(|d| d.rank == departure.rank) {
+            departures.push(departure);
+        }
+        drop(departures);
+        self.trouble(DEPARTED);
+    }
+
+    /// News from ranks of other machines. Runs on the service thread.
+    pub(in crate::communicator) fn on_news(&self, news: News) {
+        match news {
+            News::Dead { rank, text } => {
+                self.on_departure(Departure { rank, how: Gone::Died, text });
+            }
+            News::Left { rank } => {
+                self.on_departure(Departure { rank, how: Gone::Left, text: String::new() });
+            }
+            News::Call { rank, seq, signature } => {
+                let mut heard = lock(&self.heard);
+                heard.retain(|(r, ..)| *r != rank);
+                heard.push((rank, seq, signature));
+                drop(heard);
+                self.bell().ring();
+            }
+            News::Error { code, text, .. } => {
+                lock(&self.news).get_or_insert(Error::new(code, text));
+                self.trouble(NEWS);
+            }
+        }
+    }
+}
+
+impl Settle for Core {
+    fn poll(&self) -> Option<Result<()>> {
+        let mut cause = None;
+        // Whoever made the call before the end came is no cause: the second look is after the end was seen.
+        for _ in 0..2 {
+            match lock(&self.engine).settle(self) {
+                Ok(missing) if missing.is_empty() => return Some(Ok(())),
+                Ok(missing) => {
+                    let gone = || missing.iter().find_map(|rank| self.departure(*rank));
+                    let departed =
+                        || gone().map(|d| self.departed(&d, &format!("without a call that rank {} made", self.rank)));
+                    if cause.is_none() {
+                        cause = Some(self.check().err().or_else(departed)?);
+                    }
+                }
+                Err(e) => {
+                    cause = Some(e);
+                    break;
+                }
+            }
+        }
+        let error = cause?;
+        if self.check().is_ok() {
+            self.spread(&error);
+        }
+        self.fail(&error);
+        Some(Err(error))
+    }
+
+    fn bell(&self) -> Doorbell {
+        Core::bell(self)
+    }
+}

@@ -1,0 +1,227 @@
+//! Side by side with the MPI libraries of the distribution: the same collectives, sizes and way of timing, in turn.
+//!
+//! Open MPI and MPICH come from the system's packages (`openmpi-bin libopenmpi-dev mpich libmpich-dev`); one that is
+//! missing is left out and named. It judges nothing: it prints medians, minima and ratios.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::program::exists;
+use crate::root;
+
+/// What to measure.
+pub struct Plan {
+    /// Ranks, as processes.
+    pub ranks: u32,
+    /// Collectives, as in JSON lines.
+    pub collectives: Vec<String>,
+    /// Sizes as on the command line of `oxccl perf`.
+    pub sizes: Vec<String>,
+    /// How often everything is measured, in turn.
+    pub rounds: u32,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
+        Plan {
+            ranks: 2,
+            collectives: words("allreduce allgather reduce_scatter broadcast reduce alltoall gather scatter sendrecv"),
+            sizes: words("8 4K 64K 1M 16M"),
+            rounds: 3,
+        }
+    }
+}
+
+struct Peer {
+    name: &'static str,
+    compiler: &'static str,
+    launcher: &'static str,
+    /// Arguments before the program; `{n}` is the number of ranks.
+    arguments: &'static str,
+}
+
+const PEERS: &[Peer] = &[
+    Peer {
+        name: "Open MPI",
+        compiler: "mpicc.openmpi",
+        launcher: "mpirun.openmpi",
+        arguments: "--allow-run-as-root --oversubscribe -np {n}",
+    },
+    Peer { name: "MPICH", compiler: "mpicc.mpich", launcher: "mpiexec.mpich", arguments: "-n {n}" },
+];
+
+/// Median and least time per call, us.
+type Times = Vec<(f64, f64)>;
+
+/// Measures and prints.
+pub fn run(plan: &Plan) -> Result<()> {
+    build_ours()?;
+    let folder = root().join("target/peers");
+    std::fs::create_dir_all(&folder)?;
+    let mut peers = Vec::new();
+    for peer in PEERS {
+        match build_peer(peer, &folder)? {
+            Some(program) => peers.push((peer, program)),
+            None => println!("{} is left out: {} is not installed", peer.name, peer.compiler),
+        }
+    }
+    println!(
+        "{} ranks, f32, out of place; us per call: median of rounds (least); ratio = best peer / oxccl, medians",
+        plan.ranks
+    );
+    for collective in &plan.collectives {
+        let mut table: BTreeMap<(u64, &str), Times> = BTreeMap::new();
+        for _ in 0..plan.rounds {
+            for (peer, program) in &peers {
+                collect(&mut table, peer.name, &measure_peer(peer, program, plan, collective)?)?;
+            }
+            collect(&mut table, "oxccl", &measure_ours(plan, collective, &folder)?)?;
+        }
+        print_table(plan, collective, &table, &peers.iter().map(|(p, _)| p.name).collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
+fn build_ours() -> Result<()> {
+    let status = Command::new("cargo").args(["build", "--release", "-p", "oxccl-cli"]).current_dir(root()).status()?;
+    if !status.success() {
+        bail!("oxccl does not build");
+    }
+    Ok(())
+}
+
+fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
+    if !exists(peer.compiler) || !exists(peer.launcher) {
+        return Ok(None);
+    }
+    let program = folder.join(format!("mpi_bench-{}", peer.compiler));
+    let source = root().join("benches/peers/mpi_bench.c");
+    let status = Command::new(peer.compiler).args(["-O2", "-o"]).arg(&program).arg(source).status()?;
+    if !status.success() {
+        bail!("{} cannot compile the benchmark", peer.compiler);
+    }
+    Ok(Some(program))
+}
+
+/// Runs a bounded command and returns its standard output.
+fn output(command: &mut Command) -> Result<String> {
+    let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
+    if !out.status.success() {
+        bail!("{command:?}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+fn measure_peer(peer: &Peer, program: &Path, plan: &Plan, collective: &str) -> Result<String> {
+    let arguments = peer.arguments.replace("{n}", &plan.ranks.to_string());
+    let sizes = plan.sizes.iter().map(|s| bytes(s).map(|b| b.to_string())).collect::<Result<Vec<_>>>()?;
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(peer.launcher).args(arguments.split(' ')).arg(program).arg(collective).args(sizes);
+    output(&mut command)
+}
+
+fn measure_ours(plan: &Plan, collective: &str, folder: &Path) -> Result<String> {
+    let lines = folder.join("oxccl.jsonl");
+    // Absent at the first measurement.
+    let _ = std::fs::remove_file(&lines);
+    let name = match collective {
+        "allreduce" => "all_reduce",
+        "allgather" => "all_gather",
+        other => other,
+    };
+    for size in &plan.sizes {
+        let mut command = Command::new("timeout");
+        command.arg("120").arg(root().join("target/release/oxccl")).args(["perf", name, "-b", size, "-e", size]);
+        command.args(["--procs", &plan.ranks.to_string(), "--jsonl"]).arg(&lines);
+        output(&mut command)?;
+    }
+    Ok(std::fs::read_to_string(&lines)?)
+}
+
+fn bytes(size: &str) -> Result<u64> {
+    oxccl_runtime::config::parse_size(size).with_context(|| format!("{size} is no size"))
+}
+
+/// The number behind `"key":` in a flat JSON object.
+fn field(line: &str, key: &str) -> Option<f64> {
+    let rest = &line[line.find(&format!("\"{key}\":"))? + key.len() + 3..];
+    rest[..rest.find([',', '}'])?].trim().parse().ok()
+}
+
+fn collect<'a>(table: &mut BTreeMap<(u64, &'a str), Times>, name: &'a str, lines: &str) -> Result<()> {
+    for line in lines.lines().filter(|l| field(l, "in_place").unwrap_or(0.0) == 0.0) {
+        let get = |key| field(line, key).with_context(|| format!("no {key} in {line}"));
+        if get("ok")? != 1.0 {
+            bail!("{name} gave a wrong result: {line}");
+        }
+        table.entry((get("bytes")? as u64, name)).or_default().push((get("time_us_median")?, get("time_us_min")?));
+    }
+    Ok(())
+}
+
+/// The median of the medians and the least of the minima.
+fn summary(times: &Times) -> (f64, f64) {
+    let mut medians: Vec<f64> = times.iter().map(|t| t.0).collect();
+    medians.sort_by(f64::total_cmp);
+    (medians[medians.len() / 2], times.iter().map(|t| t.1).fold(f64::INFINITY, f64::min))
+}
+
+fn print_table(plan: &Plan, collective: &str, table: &BTreeMap<(u64, &str), Times>, peers: &[&str]) {
+    println!("\n| {collective}, bytes | oxccl | {} | ratio |", peers.join(" | "));
+    println!("|---|---|{}---|", "---|".repeat(peers.len()));
+    for size in plan.sizes.iter().filter_map(|s| bytes(s).ok()) {
+        let cell = |name: &str| table.get(&(size, name)).map(summary);
+        let show = |s: Option<(f64, f64)>| s.map_or("-".into(), |(m, l)| format!("{m:.2} ({l:.2})"));
+        let best = peers.iter().filter_map(|p| cell(p)).map(|s| s.0).fold(f64::INFINITY, f64::min);
+        let ours = cell("oxccl");
+        let ratio = ours.map_or("-".into(), |o| format!("{:.2}", best / o.0));
+        let others: Vec<String> = peers.iter().map(|p| show(cell(p))).collect();
+        println!("| {size} | {} | {} | {ratio} |", show(ours), others.join(" | "));
+    }
+}
+
+/// Reads `--ranks N --collectives a,b --sizes 8,64K --rounds N`.
+pub fn plan(words: &[&str]) -> Result<Plan> {
+    let mut plan = Plan::default();
+    for pair in words.chunks(2) {
+        let [name, value] = pair else { bail!("{} needs a value", pair[0]) };
+        let list = || value.split(',').map(str::to_owned).collect();
+        match *name {
+            "--ranks" => plan.ranks = value.parse().with_context(|| format!("{value} is no number of ranks"))?,
+            "--rounds" => plan.rounds = value.parse().with_context(|| format!("{value} is no number of rounds"))?,
+            "--collectives" => plan.collectives = list(),
+            "--sizes" => plan.sizes = list(),
+            other => bail!("unknown option {other} (known: --ranks --collectives --sizes --rounds)"),
+        }
+    }
+    if plan.ranks < 2 || plan.rounds < 1 {
+        bail!("at least 2 ranks and 1 round");
+    }
+    plan.sizes.iter().try_for_each(|s| bytes(s).map(drop))?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_and_plans_are_read() {
+        let line = r#"{"bytes":8,"time_us_median":0.5,"ok":1}"#;
+        assert_eq!(field(line, "time_us_median"), Some(0.5));
+        assert_eq!(field(line, "ok"), Some(1.0));
+        assert_eq!(field(line, "in_place"), None);
+        let p = plan(&["--ranks", "4", "--sizes", "8,1M"]).expect("a good plan");
+        assert_eq!((p.ranks, p.sizes.len()), (4, 2));
+        assert!(plan(&["--ranks"]).is_err() && plan(&["--sizes", "x"]).is_err() && plan(&["--ranks", "1"]).is_err());
+    }
+
+    #[test]
+    fn the_median_round_and_the_least_time_count() {
+        assert_eq!(summary(&vec![(3.0, 1.0), (2.0, 0.5), (9.0, 2.0)]), (3.0, 0.5));
+    }
+}
