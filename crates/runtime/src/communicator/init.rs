@@ -90,7 +90,7 @@ pub(super) fn params(
 /// Runs the initialisation of `comm` on the calling thread. The first of `ids` is used; the roots of the others, which
 /// only the original needs, are sent home by the ranks of their number.
 pub(super) fn initialise(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'static str) -> Result<()> {
-    let result = join(comm, ids, api);
+    let result = join(comm, ids, effective(&comm.settings), api);
     if let Err(e) = &result {
         log::warn(&e.text);
         // The first error stays.
@@ -99,9 +99,8 @@ pub(super) fn initialise(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'stat
     result
 }
 
-fn join(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'static str) -> Result<()> {
+pub(super) fn join(comm: &Arc<Communicator>, ids: &[UniqueId], config: Config, api: &'static str) -> Result<()> {
     let start = clock::now_ns();
-    let config = effective(&comm.settings);
     let bootstrap = bootstrap_config(&config);
     let Some(first) = ids.first() else { return Err(Error::argument("an initialisation without an id")) };
     if comm.rank > 0
