@@ -297,21 +297,80 @@ static void groups(void) {
   USE(ncclGroupEnd(), "not in a group call.");
 }
 
+static void elastic(void) {
+  int list[2] = {7, 0}, self[2] = {5, 0};
+  uint64_t value = 0, suspend = 0, persist = 0;
+  made = comm;
+  ARG(ncclCommSplit(NULL, 0, 0, &made, NULL), "CommSplit : comm argument is NULL");
+  CHECK(made == NULL);
+  ARG(ncclCommSplit(comm, 0, 0, NULL, NULL), "CommSplit : newcomm argument is NULL");
+  ARG(ncclCommSplit(gone, 0, 0, &made, NULL), "has already been destroyed");
+  bad = good, bad.magic = 0;
+  ARG(ncclCommSplit(comm, 0, 0, &made, &bad), "NCCL_CONFIG_INITIALIZER");
+  made = comm;
+  ROW(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &made, NULL), ncclSuccess, NULL);
+  CHECK(made == NULL);
+  /* Only -1 is no colour. */
+  ROW(ncclCommSplit(comm, -2, 0, &made, NULL), ncclSuccess, NULL);
+  CHECK(made != NULL);
+  OK(ncclCommDestroy(made));
+
+  ARG(ncclCommShrink(NULL, list, 1, &made, NULL, NCCL_SHRINK_DEFAULT), "CommShrink : comm argument is NULL");
+  ARG(ncclCommShrink(NULL, list, 1, &made, NULL, NCCL_SHRINK_ABORT), "CommShrink : comm argument is NULL");
+  ARG(ncclCommShrink(comm, list, 1, NULL, NULL, 0), "newcomm argument is NULL");
+  ARG(ncclCommShrink(comm, NULL, 1, &made, NULL, 0), "excludeRanksList argument is NULL");
+  ARG(ncclCommShrink(comm, list, 0, &made, NULL, 0), "excludeRanksCount 0");
+  ARG(ncclCommShrink(comm, list, -1, &made, NULL, 0), "excludeRanksCount -1");
+  ARG(ncclCommShrink(comm, self, 2, &made, NULL, 0), "in the list of the ranks to exclude");
+  CHECK(self[0] == 0 && self[1] == 5);
+  ROW(ncclCommShrink(comm, list, 1, &made, NULL, 0), ncclSuccess, NULL);
+  OK(ncclCommDestroy(made));
+
+  ARG(ncclCommGetUniqueId(NULL, &id), "CommGetUniqueId : comm argument is NULL");
+  ARG(ncclCommGetUniqueId(comm, NULL), "uniqueId argument is NULL");
+  ARG(ncclCommGrow(comm, 2, NULL, -1, NULL, NULL), "CommGrow : newcomm argument is NULL");
+  ARG(ncclCommGrow(comm, 0, NULL, -1, &made, NULL), "nRanks 0");
+  ARG(ncclCommGrow(comm, 1, NULL, -1, &made, NULL), "not more than the 1");
+  ARG(ncclCommGrow(comm, 2, NULL, 0, &made, NULL), "invalid rank 0");
+  ARG(ncclCommGrow(NULL, 2, &id, -1, &made, NULL), "invalid rank -1");
+  ARG(ncclCommGrow(NULL, 2, &id, 2, &made, NULL), "invalid rank 2");
+  ARG(ncclCommGrow(NULL, 2, NULL, 1, &made, NULL), "uniqueId argument is NULL");
+  ARG(ncclCommGrow(comm, 2, &id, -1, &made, NULL), "not the id");
+
+  ROW(ncclCommRevoke(NULL, 5), ncclSuccess, NULL);
+  ARG(ncclCommRevoke(comm, 1), "invalid flags 1");
+  ARG(ncclCommRevoke(gone, 0), "has already been destroyed");
+
+  ARG(ncclCommSuspend(NULL, NCCL_SUSPEND_MEM), "CommSuspend : comm argument is NULL");
+  ROW(ncclCommSuspend(comm, 0), ncclSuccess, NULL);
+  ARG(ncclCommResume(NULL), "CommResume : comm argument is NULL");
+  USE(ncclCommResume(comm), "MemManager: Not in suspended state");
+  ARG(ncclCommMemStats(NULL, ncclStatGpuMemTotal, &value), "comm argument is NULL");
+  ARG(ncclCommMemStats(comm, ncclStatGpuMemTotal, NULL), "value argument is NULL");
+  ARG(ncclCommMemStats(comm, (ncclCommMemStat_t)4, &value), "invalid statistic 4");
+  ROW(ncclCommSuspend(comm, NCCL_SUSPEND_MEM), ncclSuccess, NULL);
+  USE(ncclCommSuspend(comm, NCCL_SUSPEND_MEM), "MemManager: Already suspended");
+  USE(ncclAllReduce(in, out, 4, ncclInt32, ncclSum, comm, NULL), "communicator is suspended");
+  ROW(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &value), ncclSuccess, NULL);
+  CHECK(value == 1);
+  ROW(ncclCommResume(comm), ncclSuccess, NULL);
+  OK(ncclCommMemStats(comm, ncclStatGpuMemSuspended, &value));
+  CHECK(value == 0);
+  OK(ncclCommMemStats(comm, ncclStatGpuMemSuspend, &suspend));
+  OK(ncclCommMemStats(comm, ncclStatGpuMemPersist, &persist));
+  OK(ncclCommMemStats(comm, ncclStatGpuMemTotal, &value));
+  CHECK(suspend > 0 && persist > 0 && value == suspend + persist);
+
+  ROW(ncclCommSplit(comm, 0, 0, &made, NULL), ncclSuccess, NULL);
+  ROW(ncclCommRevoke(made, NCCL_REVOKE_DEFAULT), ncclSuccess, NULL);
+  ARG(ncclCommRevoke(made, NCCL_REVOKE_DEFAULT), "revoked before");
+  ARG(ncclCommFinalize(made), "finalized or revoked before");
+  USE(ncclAllReduce(in, out, 4, ncclInt32, ncclSum, made, NULL), "AllReduce: communicator was revoked");
+  ROW(ncclCommDestroy(made), ncclSuccess, NULL);
+}
+
 static void later_work(void) {
   ncclWindow_t window = (ncclWindow_t)garbage;
-  made = comm;
-  USE(ncclCommSplit(comm, 0, 0, &made, NULL), "ncclCommSplit is not implemented yet in oxccl");
-  CHECK(made == NULL);
-  /* It says so once. */
-  ROW(ncclCommSplit(comm, 0, 0, &made, NULL), ncclInvalidUsage, "CommCount : comm argument is NULL");
-  USE(ncclCommShrink(comm, &number, 1, &made, NULL, 0), "ncclCommShrink is not implemented yet");
-  USE(ncclCommGetUniqueId(comm, &id), "ncclCommGetUniqueId is not implemented yet");
-  USE(ncclCommGrow(comm, 2, NULL, -1, &made, NULL), "ncclCommGrow is not implemented yet");
-  USE(ncclCommRevoke(comm, 0), "ncclCommRevoke is not implemented yet");
-  ROW(ncclCommRevoke(NULL, 0), ncclSuccess, NULL);
-  USE(ncclCommSuspend(comm, NCCL_SUSPEND_MEM), "ncclCommSuspend is not implemented yet");
-  USE(ncclCommResume(comm), "ncclCommResume is not implemented yet");
-  USE(ncclCommMemStats(comm, ncclStatGpuMemTotal, NULL), "ncclCommMemStats is not implemented yet");
   USE(ncclCommWindowRegister(comm, in, sizeof in, &window, 0), "ncclCommWindowRegister is not implemented yet");
   CHECK(window == NULL);
   ROW(ncclCommWindowDeregister(comm, NULL), ncclSuccess, NULL);
@@ -383,6 +442,7 @@ int main(void) {
   moves();
   only_rccl();
   groups();
+  elastic();
   later_work();
   extensions();
   words();

@@ -16,6 +16,14 @@ pub type ncclDataType_t = c_int;
 pub type ncclRedOp_t = c_int;
 /// Where the scalar of a `PreMulSum` lives.
 pub type ncclScalarResidence_t = c_int;
+/// The colour of a rank that wants no new communicator.
+pub const NCCL_SPLIT_NOCOLOR: c_int = -1;
+/// End the parent's operations before it shrinks.
+pub const NCCL_SHRINK_ABORT: c_int = 1;
+/// The only flags of a revocation.
+pub const NCCL_REVOKE_DEFAULT: c_int = 0;
+/// Give memory back.
+pub const NCCL_SUSPEND_MEM: c_int = 1;
 /// Which figure `ncclCommMemStats` returns.
 pub type ncclCommMemStat_t = c_int;
 /// `cudaStream_t` or `hipStream_t`: null is the default stream of the current device.

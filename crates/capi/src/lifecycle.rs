@@ -51,26 +51,25 @@ pub unsafe fn comm_init_rank_scalable(
         ))));
     }
     remember(non_null("CommInitRankScalable", "commIds", comm_ids))?;
-    // The other ids would only spread the load of the meeting; every rank has the same list, so the first will do.
-    // SAFETY: the caller promises `n_id` ids, and there is at least one.
-    let first = unsafe { comm_ids.read() };
+    // SAFETY: the caller promises `n_id` ids; they are bytes, so any address will do.
+    let ids = unsafe { std::slice::from_raw_parts(comm_ids, n_id as usize) };
     // SAFETY: the C caller's promise.
-    unsafe { init(newcomm, nranks, myrank, &[first], config, "ncclCommInitRankScalable") }
+    unsafe { init(newcomm, nranks, myrank, ids, config, "ncclCommInitRankScalable") }
 }
 
 /// Checks and creates; on failure `*newcomm` is null.
-unsafe fn init(
+pub(crate) unsafe fn init(
     newcomm: *mut ncclComm_t,
     nranks: c_int,
     rank: c_int,
-    id: &[ncclUniqueId; 1],
+    ids: &[ncclUniqueId],
     config: *const ncclConfig_t,
     api: &'static str,
 ) -> Outcome {
     // SAFETY: the C caller's promise.
     unsafe { clear(newcomm) };
     // SAFETY: the C caller's promise.
-    let made = unsafe { checked_init(newcomm, nranks, rank, id, config, api) };
+    let made = unsafe { checked_init(newcomm, nranks, rank, ids, config, api) };
     let communicator = remember(made)?;
     // Read before the handle is published: nobody else can end the communicator yet.
     let state = communicator.async_error();
@@ -88,7 +87,7 @@ unsafe fn checked_init(
     newcomm: *mut ncclComm_t,
     nranks: c_int,
     rank: c_int,
-    id: &[ncclUniqueId; 1],
+    ids: &[ncclUniqueId],
     config: *const ncclConfig_t,
     api: &'static str,
 ) -> Outcome<std::sync::Arc<Communicator>> {
@@ -100,8 +99,8 @@ unsafe fn checked_init(
     }
     // SAFETY: the C caller's promise: null or a struct of at least the size it states.
     let config = if config.is_null() { CommConfig::default() } else { unsafe { config::parse(config)? } };
-    let id = UniqueId::from_bytes(id[0].internal)?;
-    Ok(Communicator::init_rank(nranks, id, rank, device::current(), config, api)?)
+    let ids = ids.iter().map(|id| UniqueId::from_bytes(id.internal)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Communicator::init_scalable(nranks, &ids, rank, device::current(), config, api)?)
 }
 
 pub unsafe fn comm_init_all(comms: *mut ncclComm_t, ndev: c_int, devlist: *const c_int) -> Outcome {
@@ -115,11 +114,13 @@ pub unsafe fn comm_init_all(comms: *mut ncclComm_t, ndev: c_int, devlist: *const
         return Ok(());
     }
     let made = remember(Communicator::init_all(&devices).map_err(Failure::from))?;
+    let mut state = Ok(());
     for (i, communicator) in made.into_iter().enumerate().take(devices.len()) {
         // SAFETY: the caller promises `ndev` elements.
-        unsafe { comms.add(i).write_unaligned(handle::create(communicator)) };
+        unsafe { comms.add(i).write_unaligned(handle::create(communicator.clone())) };
+        state = state.and(progress(&communicator));
     }
-    Ok(())
+    state
 }
 
 /// The devices of the ranks, checked: in range and all different.
@@ -154,7 +155,10 @@ pub unsafe fn comm_finalize(comm: ncclComm_t) -> Outcome {
     if comm.is_null() {
         return Ok(());
     }
-    remember(check_known("CommFinalize", comm).and_then(|c| Ok(c.finalize()?)))
+    remember(check_known("CommFinalize", comm).and_then(|c| {
+        c.finalize()?;
+        progress(&c)
+    }))
 }
 
 pub unsafe fn comm_destroy(comm: ncclComm_t) -> Outcome {
@@ -173,6 +177,14 @@ pub unsafe fn comm_abort(comm: ncclComm_t) -> Outcome {
         return Ok(());
     }
     handle::retire("CommAbort", comm, |c| Ok(c.abort()?))
+}
+
+/// What a nonblocking communicator answers after a management call outside of groups: its state.
+pub(crate) fn progress(communicator: &Communicator) -> Outcome {
+    if communicator.is_blocking() || oxccl_runtime::group::depth() > 0 {
+        return Ok(());
+    }
+    Ok(communicator.async_error()?)
 }
 
 /// The common part of the three queries.

@@ -61,14 +61,14 @@ macro_rules! functions {
         both Works errors::reset_debug_init: fn ncclResetDebugInit() -> ();
         both Works errors::comm_get_async_error: fn ncclCommGetAsyncError(comm: ncclComm_t, async_error: *mut ncclResult_t) -> ncclResult_t;
 
-        both Later elastic::comm_revoke: fn ncclCommRevoke(comm: ncclComm_t, revoke_flags: c_int) -> ncclResult_t;
-        both Later elastic::comm_split: fn ncclCommSplit(comm: ncclComm_t, color: c_int, key: c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t) -> ncclResult_t;
-        both Later elastic::comm_shrink: fn ncclCommShrink(comm: ncclComm_t, exclude_ranks_list: *mut c_int, exclude_ranks_count: c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t, shrink_flags: c_int) -> ncclResult_t;
-        both Later elastic::comm_get_unique_id: fn ncclCommGetUniqueId(comm: ncclComm_t, unique_id: *mut ncclUniqueId) -> ncclResult_t;
-        both Later elastic::comm_grow: fn ncclCommGrow(comm: ncclComm_t, n_ranks: c_int, unique_id: *const ncclUniqueId, rank: c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t) -> ncclResult_t;
-        both Later elastic::comm_suspend: fn ncclCommSuspend(comm: ncclComm_t, flags: c_int) -> ncclResult_t;
-        both Later elastic::comm_resume: fn ncclCommResume(comm: ncclComm_t) -> ncclResult_t;
-        both Later elastic::comm_mem_stats: fn ncclCommMemStats(comm: ncclComm_t, stat: ncclCommMemStat_t, value: *mut u64) -> ncclResult_t;
+        both Works elastic::comm_revoke: fn ncclCommRevoke(comm: ncclComm_t, revoke_flags: c_int) -> ncclResult_t;
+        both Works elastic::comm_split: fn ncclCommSplit(comm: ncclComm_t, color: c_int, key: c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t) -> ncclResult_t;
+        both Works elastic::comm_shrink: fn ncclCommShrink(comm: ncclComm_t, exclude_ranks_list: *mut c_int, exclude_ranks_count: c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t, shrink_flags: c_int) -> ncclResult_t;
+        both Works elastic::comm_get_unique_id: fn ncclCommGetUniqueId(comm: ncclComm_t, unique_id: *mut ncclUniqueId) -> ncclResult_t;
+        both Works elastic::comm_grow: fn ncclCommGrow(comm: ncclComm_t, n_ranks: c_int, unique_id: *const ncclUniqueId, rank: c_int, newcomm: *mut ncclComm_t, config: *mut ncclConfig_t) -> ncclResult_t;
+        both Works elastic::comm_suspend: fn ncclCommSuspend(comm: ncclComm_t, flags: c_int) -> ncclResult_t;
+        both Works elastic::comm_resume: fn ncclCommResume(comm: ncclComm_t) -> ncclResult_t;
+        both Works elastic::comm_mem_stats: fn ncclCommMemStats(comm: ncclComm_t, stat: ncclCommMemStat_t, value: *mut u64) -> ncclResult_t;
 
         both Later window::comm_window_register: fn ncclCommWindowRegister(comm: ncclComm_t, buff: *mut c_void, size: usize, win: *mut ncclWindow_t, win_flags: c_int) -> ncclResult_t;
         both Later window::comm_window_deregister: fn ncclCommWindowDeregister(comm: ncclComm_t, win: ncclWindow_t) -> ncclResult_t;

@@ -259,6 +259,13 @@ fn one_thread_drives_four_ranks() {
 }
 
 #[test]
+fn communicators_are_made_out_of_communicators() {
+    for library in Library::BOTH {
+        compile_and_run(library, "elastic.c");
+    }
+}
+
+#[test]
 fn threads_are_ranks() {
     compile_and_run(Nccl, "threads.c");
 }

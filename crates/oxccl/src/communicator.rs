@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use oxccl_runtime::{CommConfig, Communicator as Inner, device, group as inner_group};
-use oxccl_types::{Error, ReduceOp, Result};
+use oxccl_types::{Error, ReduceOp, Result, ResultCode};
 
 use crate::call::{self, Call, Place};
 use crate::stream::{Stream, no_group, request};
@@ -52,7 +52,20 @@ impl Communicator {
     pub fn init_with(ranks: usize, id: UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         no_group("Communicator::init")?;
         let device = config.device.unwrap_or_else(|| default_device(rank));
-        join(ranks, id, rank, device, config)
+        join(ranks, &[id], rank, device, config)
+    }
+
+    /// As [`Communicator::init`] with several ids, the same list on every rank and not longer than there are ranks
+    /// (`ncclCommInitRankScalable`). The ids are used up.
+    pub fn init_scalable(ranks: usize, ids: &[UniqueId], rank: usize) -> Result<Communicator> {
+        no_group("Communicator::init_scalable")?;
+        if ids.is_empty() || ids.len() > ranks {
+            return Err(Error::argument(format!(
+                "Communicator::init_scalable: {} ids for {ranks} ranks; there must be at least one, and no more than ranks",
+                ids.len()
+            )));
+        }
+        join(ranks, ids, rank, default_device(rank), &Config::default())
     }
 
     /// Joins as several ranks at once from one thread: element `i` of the result is rank `members[i].0` on device
@@ -63,7 +76,7 @@ impl Communicator {
         let mut joined = Vec::with_capacity(members.len());
         let mut failure = Ok(());
         for (rank, device) in members {
-            match join(ranks, id, *rank, *device, &Config::default()) {
+            match join(ranks, &[id], *rank, *device, &Config::default()) {
                 Ok(comm) => joined.push(comm),
                 Err(e) => {
                     inner_group::fail(&e);
@@ -74,6 +87,10 @@ impl Communicator {
         }
         // On a failure those that were queued are dropped after the end of the group, not within it.
         let ended = inner_group::end();
+        let ended = match ended {
+            Err(e) if e.code == ResultCode::InProgress => joined.iter().try_for_each(|c| c.inner.complete()),
+            other => other,
+        };
         failure.and(ended).map(|()| joined)
     }
 
@@ -91,7 +108,10 @@ impl Communicator {
             )));
         }
         let devices: Vec<usize> = (0..ranks).collect();
-        Inner::init_all(&devices)?.into_iter().map(wrap).collect()
+        let all = Inner::init_all(&devices)?;
+        // The environment may make any communicator nonblocking.
+        all.iter().try_for_each(|c| c.complete())?;
+        all.into_iter().map(wrap).collect()
     }
 
     /// This rank, from 0.
@@ -296,7 +316,7 @@ fn default_device(rank: usize) -> usize {
     rank % device::count().max(1)
 }
 
-fn join(ranks: usize, id: UniqueId, rank: usize, device: usize, config: &Config) -> Result<Communicator> {
+fn join(ranks: usize, ids: &[UniqueId], rank: usize, device: usize, config: &Config) -> Result<Communicator> {
     let number = |n: usize, what: &str| {
         i32::try_from(n).map_err(|_| Error::argument(format!("Communicator::init: {what} {n} is beyond {}", i32::MAX)))
     };
@@ -307,10 +327,16 @@ fn join(ranks: usize, id: UniqueId, rank: usize, device: usize, config: &Config)
     }
     let (ranks, rank) = (number(ranks, "the number of ranks")?, number(rank, "the rank")?);
     let config = CommConfig { name: config.name.clone(), ..CommConfig::default() };
-    wrap(Inner::init_rank(ranks, id.to_runtime()?, rank, device, config, "Communicator::init")?)
+    let ids = ids.iter().map(|id| id.to_runtime()).collect::<Result<Vec<_>>>()?;
+    let inner = Inner::init_scalable(ranks, &ids, rank, device, config, "Communicator::init")?;
+    if inner_group::depth() == 0 {
+        // The environment may make any communicator nonblocking.
+        inner.complete()?;
+    }
+    wrap(inner)
 }
 
-fn wrap(inner: Arc<Inner>) -> Result<Communicator> {
+pub(crate) fn wrap(inner: Arc<Inner>) -> Result<Communicator> {
     let stream = Stream::on(inner.device())?.0;
     Ok(Communicator { inner, stream, one_thread_at_a_time: PhantomData })
 }

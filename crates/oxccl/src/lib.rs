@@ -24,6 +24,8 @@
 //! * Blocking calls on slices: the methods of [`Communicator`].
 //! * Memory that peers map, so that nothing is copied on the way: [`DeviceBuffer`].
 //! * Calls that are enqueued now and waited for together: [`Stream::scope`]. Several ranks in one thread: [`group`].
+//! * Communicators out of communicators: [`Communicator::split`], [`Communicator::shrink_abort`] after a rank died,
+//!   [`Communicator::grow`] by new ranks.
 //!
 //! It does not launch processes or carry the [`UniqueId`] between them; `oxccl perf --procs` and the examples show
 //! how that is done.
@@ -31,6 +33,7 @@
 mod buffer;
 mod call;
 mod communicator;
+mod elastic;
 mod element;
 mod id;
 mod stream;
@@ -38,6 +41,7 @@ mod stream;
 pub use buffer::DeviceBuffer;
 pub use call::{Lent, Shared};
 pub use communicator::{AbortHandle, Communicator, Config};
+pub use elastic::{MemoryUse, RevokeHandle};
 pub use element::{Element, F8E4M3, F8E5M2, pre_mul_sum};
 pub use half::{bf16, f16};
 pub use id::UniqueId;

@@ -4,13 +4,13 @@
 //! whose parts progress together. An argument error inside a group discards all of it.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use oxccl_sys::sync::{AtomicU64, Ordering};
-use oxccl_types::{Collective, Error, Result};
+use oxccl_types::{Collective, Error, Result, ResultCode};
 
-use crate::communicator::Communicator;
 use crate::communicator::core::Core;
+use crate::communicator::{Communicator, Job};
 use crate::device::{self, Event, Stream, Task};
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
@@ -18,14 +18,12 @@ use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
 use crate::request::Request;
 
-pub(crate) use crate::communicator::InitJob;
-
 #[derive(Default)]
 struct Group {
     depth: u32,
     error: Option<Error>,
     requests: Vec<(Arc<Communicator>, Request)>,
-    inits: Vec<InitJob>,
+    jobs: Vec<Job>,
 }
 
 thread_local! {
@@ -72,50 +70,69 @@ pub fn end() -> Result<()> {
     if let Some(error) = group.error {
         return Err(error);
     }
-    if !group.inits.is_empty() && !group.requests.is_empty() {
-        let error = Error::usage("initialisations and operations must not be mixed in one group; nothing was started");
+    if !group.jobs.is_empty() && !group.requests.is_empty() {
+        let error = Error::usage(
+            "initialisations (and other management calls) and operations must not be mixed in one group; nothing was started",
+        );
         log::warn(&error.text);
         return Err(error);
     }
-    run_inits(group.inits)?;
+    run_jobs(group.jobs)?;
     launch_or_capture(group.requests)
 }
 
-/// Queues an initialisation, or runs it outside of groups.
-pub(crate) fn init(job: InitJob) -> Result<()> {
+/// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
+pub(crate) fn manage(job: Job) -> Result<()> {
     let job = GROUP.with_borrow_mut(|g| {
         if g.depth == 0 {
             return Some(job);
         }
-        g.inits.push(job);
+        g.jobs.push(job);
         None
     });
-    job.map_or(Ok(()), InitJob::run)
+    match job {
+        None => Ok(()),
+        Some(job) if job.is_blocking() => job.run(),
+        Some(job) => job.start(),
+    }
 }
 
-fn run_inits(jobs: Vec<InitJob>) -> Result<()> {
-    let mut jobs = jobs;
+/// Runs the management calls of a group side by side. Nonblocking ones are only started: `InProgress`.
+fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
+    let blocking = jobs.iter().filter(|j| j.is_blocking()).count();
+    if blocking > 0 && blocking < jobs.len() {
+        let error = Error::argument("Blocking and nonblocking communicators are not allowed in the same group.");
+        log::warn(&error.text);
+        return Err(error);
+    }
+    if blocking == 0 && !jobs.is_empty() {
+        jobs.into_iter().try_for_each(Job::start)?;
+        return Err(Error::new(ResultCode::InProgress, "the nonblocking calls of the group are under way"));
+    }
     if jobs.len() <= 1 {
-        return jobs.pop().map_or(Ok(()), InitJob::run);
+        return jobs.pop().map_or(Ok(()), Job::run);
     }
     let device = device::current();
+    let halts: Vec<_> = jobs.iter().map(|j| j.halt.clone()).collect();
+    let first = Mutex::new(None);
+    let failed = |error: Error| {
+        // The others wait for this one, or for ranks that do.
+        first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        halts.iter().for_each(|h| h.store(true, Ordering::Release));
+    };
+    let run = |job: Job| {
+        // The same device as the caller's, for logs; it exists.
+        let _ = device::set_current(device);
+        job.run().unwrap_or_else(&failed);
+    };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = jobs
-            .into_iter()
-            .map(|job| {
-                scope.spawn(move || {
-                    // The same device as the caller's, for logs; it exists.
-                    let _ = device::set_current(device);
-                    job.run()
-                })
-            })
-            .collect();
-        let results: Vec<Result<()>> = threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err(Error::internal("an initialisation panicked"))))
-            .collect();
-        results.into_iter().collect()
-    })
+        let run = &run;
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
+        for thread in threads {
+            thread.join().unwrap_or_else(|_| failed(Error::internal("a management call panicked")));
+        }
+    });
+    first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 /// Records a checked request, or enqueues it outside of groups.

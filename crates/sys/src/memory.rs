@@ -108,6 +108,17 @@ impl SharedMemory {
         self.start.as_ptr().wrapping_add(offset)
     }
 
+    /// Gives the memory behind `len` bytes at `offset` back to the system, for all who map it: it reads as zero. Both
+    /// are multiples of the page size.
+    ///
+    /// # Errors
+    /// Those of `fallocate`.
+    pub fn punch(&self, offset: usize, len: usize) -> io::Result<()> {
+        use rustix::fs::FallocateFlags;
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.fd, how, offset as u64, len as u64)?)
+    }
+
     /// A handle on the 32-bit word at `offset`; it keeps the mapping alive.
     ///
     /// # Panics

@@ -100,11 +100,59 @@ pub fn rank(order: &Order) {
     base.barrier().expect("barrier");
 }
 
+/// A round: three or four communicators out of one, in every way.
+fn beget(base: &Communicator, n: u64) -> u64 {
+    let all = base.split(Some(0), n as i32).expect("split").expect("a colour was given");
+    let one = all.split(Some(all.rank() as i32), 0).expect("split").expect("a colour was given");
+    assert!(one.split(None, 0).expect("split").is_none());
+    calls::one(&all, (n % calls::KINDS as u64) as usize, Memory::Device, 20_000, n).expect("a call that matches");
+    if n.is_multiple_of(3) {
+        all.suspend().expect("suspend");
+        all.resume().expect("resume");
+    }
+    all.barrier().expect("barrier");
+    let rest = (all.rank() > 0).then(|| all.shrink(&[0]).expect("shrink"));
+    let _ = all.barrier();
+    if n.is_multiple_of(2) {
+        all.revoke().expect("revoke");
+    }
+    let last = all.split(Some(1), 0).expect("split").expect("a colour was given");
+    if n.is_multiple_of(5) {
+        last.abort_handle().abort().expect("abort");
+    }
+    3 + u64::from(rest.is_some())
+}
+
+/// One rank: makes `rounds` communicators or more out of one.
+pub fn children(order: &Order) {
+    let base = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    let (mut before, mut made, mut n) = (Holdings::now(), 0, 0);
+    // All go the same number of rounds.
+    while n * 3 < order.number(1) {
+        made += beget(&base, n);
+        if n == WARM_UP {
+            base.barrier().expect("barrier");
+            before = Holdings::now();
+        }
+        n += 1;
+    }
+    base.barrier().expect("barrier");
+    match Holdings::settles(&before) {
+        Ok(now) => order.report("even", &format!("after {made}: {before:?} then {now:?}")),
+        Err(now) => order.report("leak", &format!("after {made}: {before:?} then {now:?}")),
+    }
+    base.barrier().expect("barrier");
+}
+
 fn leaks(processes: usize, per: usize, rounds: u64, env: &[(&str, &str)]) {
+    run("leaks", processes, per, rounds, env);
+}
+
+fn run(job: &str, processes: usize, per: usize, rounds: u64, env: &[(&str, &str)]) {
     let _alone = alone();
     let mut pool = Pool::new(processes, per, env);
     let all: Vec<usize> = (0..processes * per).collect();
-    pool.start(&format!("leaks {rounds}"));
+    pool.start(&format!("{job} {rounds}"));
     pool.expect("end", &all, Duration::from_secs(60));
     assert!(!pool.said().contains(" leak "), "{}", pool.said());
 }
@@ -122,4 +170,19 @@ fn communicators_of_threads_leave_nothing() {
 #[test]
 fn communicators_over_the_network_leave_nothing() {
     leaks(2, 1, 100, &[("OXCCL_SHM", "0")]);
+}
+
+#[test]
+fn a_thousand_children_leave_nothing() {
+    run("children", 2, 1, 1000, &[]);
+}
+
+#[test]
+fn children_of_threads_leave_nothing() {
+    run("children", 1, 2, 300, &[]);
+}
+
+#[test]
+fn children_over_the_network_leave_nothing() {
+    run("children", 2, 1, 300, &[("OXCCL_SHM", "0")]);
 }

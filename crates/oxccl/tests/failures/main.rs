@@ -21,6 +21,7 @@ fn worker() {
         "mixed" => mixed::rank(order),
         "init" => init::rank(order),
         "leaks" => leaks::rank(order),
+        "children" => leaks::children(order),
         "late" => late::rank(order),
         other => panic!("no job {other}"),
     });

@@ -148,11 +148,13 @@ impl UniqueId {
         CommKey::new(self.key("root"))
     }
 
-    /// Key and name of the communicator: the root's random `nonce` makes them unique, also for derived ids.
-    pub(super) fn communicator(&self, nonce: &[u8; 16]) -> (u64, CommKey) {
+    /// Key and name of the communicator: the root's random `nonce` makes them unique, also for derived ids; `color`
+    /// tells those apart that are made at one meeting.
+    pub(super) fn communicator(&self, nonce: &[u8; 16], color: i32) -> (u64, CommKey) {
         let secret = CommKey::new(self.secret);
-        let hash = first_word(&secret.derive("communicator hash", &[nonce]));
-        (hash, CommKey::new(secret.derive("communicator key", &[nonce])))
+        let color = color.to_le_bytes();
+        let hash = first_word(&secret.derive("communicator hash", &[nonce, &color]));
+        (hash, CommKey::new(secret.derive("communicator key", &[nonce, &color])))
     }
 
     fn key(&self, label: &str) -> [u8; 32] {

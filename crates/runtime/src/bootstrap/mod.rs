@@ -152,6 +152,25 @@ pub struct Bootstrapped {
 /// `RemoteError` when a rank or the root died, ranks are missing at the time limit, or after an abort; all ranks
 /// get the text of the first failure. `SystemError` when sockets or memory cannot be made.
 pub fn connect(params: Params) -> Result<Bootstrapped> {
+    let whole = Some(Part { color: 0, key: 0 });
+    connect_part(params, whole)?.ok_or_else(|| Error::internal("an initialisation without a result"))
+}
+
+/// Which of the communicators that are made at one meeting a rank wants to join, and where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Ranks of one colour make one communicator.
+    pub color: i32,
+    /// Its ranks are ordered by key; equal keys in the order of the ranks at the meeting.
+    pub key: i32,
+}
+
+/// As [`connect`], for ranks that divide into several communicators: rank and number in `params` count all who meet,
+/// those of the result the rank's own communicator. Who has no part takes part in the meeting and gets `None`.
+///
+/// # Errors
+/// Those of [`connect`]; the failure of one rank is that of all who meet.
+pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstrapped>> {
     let Params { id, rank, ranks, payload, segment_bytes, abort, config } = params;
     if rank >= ranks || u32::try_from(ranks).is_err() {
         return Err(Error::argument(format!("rank {rank} is not below the number of ranks, {ranks}")));
@@ -167,13 +186,36 @@ pub fn connect(params: Params) -> Result<Bootstrapped> {
     }
     let mut link = Link::join(&id, rank, ranks, &config, limits)?;
     let info = Info { peer: describe(&service, payload), hint: clique::hint(config.shared_memory, rank) };
-    gather(&mut link, &id, service, info, segment_bytes, &config).map_err(|e| {
+    gather(&mut link, &id, service, info, part, segment_bytes, &config).map_err(|e| {
         // Who could not reach a peer asks whether the root knows more: the peer may have been told of a death.
         let verdict = if e.code == ResultCode::RemoteError { link.verdict() } else { None };
         link.leave(&e.text);
         verdict.unwrap_or(e)
     })
 }
+
+/// Ends the root of `id`, which no rank will use: the meeting of one rank.
+///
+/// # Errors
+/// As [`connect`].
+pub fn dismiss(id: &UniqueId, config: &BootstrapConfig, abort: &AtomicBool) -> Result<()> {
+    let limits = Limits { deadline: Deadline::after(config.timeout), abort };
+    let mut link = Link::join(id, 0, 1, config, limits)?;
+    (0..ROUNDS).try_for_each(|round| link.exchange(round, &[]).map(|_| ()))
+}
+
+/// Tells the root of `id`, in place of `rank`, that the rank cannot come, so that the others need not wait.
+pub fn decline(id: &UniqueId, rank: usize, ranks: usize, config: &BootstrapConfig, text: &str) {
+    let abort = AtomicBool::new(false);
+    let limits = Limits { deadline: Deadline::after(DECLINE), abort: &abort };
+    // Without the root nobody waits.
+    if let Ok(link) = Link::join(id, rank, ranks, config, limits) {
+        link.leave(text);
+    }
+}
+
+/// How long a rank that cannot come tries to say so.
+const DECLINE: Duration = Duration::from_secs(2);
 
 /// As [`connect`] for several ranks of this process at once; the results in the order of `all`.
 pub fn connect_many(all: Vec<Params>) -> Vec<Result<Bootstrapped>> {
@@ -201,22 +243,32 @@ fn gather(
     id: &UniqueId,
     service: Arc<Service>,
     info: Info,
+    part: Option<Part>,
     segment_bytes: SegmentBytes,
     config: &BootstrapConfig,
-) -> Result<Bootstrapped> {
-    let (rank, ranks, limits) = (link.rank, link.ranks, link.limits);
-    let infos = link.exchange(0, &info.encode())?;
-    let infos = infos.iter().map(|b| Info::decode(b)).collect::<Option<Vec<_>>>();
+) -> Result<Option<Bootstrapped>> {
+    let limits = link.limits;
+    let mut said = link.exchange(0, &[info.encode(), encode_part(part)].concat())?;
+    let Some(part) = part else {
+        return (1..ROUNDS).try_for_each(|round| link.exchange(round, &[]).map(|_| ())).map(|()| None);
+    };
+    let order = members(&said, part.color);
+    let rank = order.iter().position(|r| *r == link.rank);
+    let rank = rank.ok_or_else(|| link.protocol("a list of ranks without this one"))?;
+    let ranks = order.len();
+    // What the members said, in the order of the new ranks.
+    let select = |all: &mut Vec<Vec<u8>>| order.iter().map(|r| std::mem::take(&mut all[*r])).collect::<Vec<_>>();
+    let infos = select(&mut said).iter().map(|b| Info::decode(b)).collect::<Option<Vec<_>>>();
     let infos = infos.ok_or_else(|| link.protocol("information of a rank that cannot be read"))?;
-    let (comm_hash, key) = id.communicator(&link.nonce);
+    let (comm_hash, key) = id.communicator(&link.nonce, part.color);
     // From here on peers may fetch and dial.
     let inbox = service.expect(comm_hash, &key, rank as u32);
     let control = service.expect_class(comm_hash, rank as u32, true);
 
     let group = clique::group(&infos, rank);
     let mut maker = clique::Maker::new(&service, comm_hash, &key, limits, group);
-    let made = link.exchange(1, &maker.make(rank, &segment_bytes))?;
-    let proofs = link.exchange(2, &maker.prove(rank, &made, &infos))?;
+    let made = select(&mut link.exchange(1, &maker.make(rank, &segment_bytes))?);
+    let proofs = select(&mut link.exchange(2, &maker.prove(rank, &made, &infos))?);
     let sharing = maker.conclude(rank, &infos, &made, &proofs, &segment_bytes, config.log)?;
     let (processes, process_of) = maker.processes(&sharing.clique, &infos)?;
     drop(maker);
@@ -224,12 +276,12 @@ fn gather(
     let clique::Sharing { clique, clique_of, segment } = sharing;
     // Before the last round, so that the root tells of ranks that die meanwhile.
     let neighbours = match clique.len() < ranks {
-        true => ring::meet(link, &peers, comm_hash, &key, &control)?,
+        true => ring::meet(link, rank, &peers, comm_hash, &key, &control)?,
         false => Vec::new(),
     };
     link.exchange(3, &[])?;
     let log = config.log;
-    Ok(Bootstrapped {
+    Ok(Some(Bootstrapped {
         rank,
         ranks,
         comm_hash,
@@ -244,7 +296,31 @@ fn gather(
         service,
         neighbours,
         log,
-    })
+    }))
+}
+
+/// Bytes of an encoded part.
+const PART: usize = 9;
+
+/// Whether there is a part, its colour, its key; behind the information of a rank.
+fn encode_part(part: Option<Part>) -> Vec<u8> {
+    let Part { color, key } = part.unwrap_or(Part { color: 0, key: 0 });
+    [&[u8::from(part.is_some())], &color.to_le_bytes()[..], &key.to_le_bytes()[..]].concat()
+}
+
+fn decode_part(said: &[u8]) -> Option<Part> {
+    let mut reader = Reader(said.last_chunk::<PART>()?);
+    let present = reader.array::<1>()?;
+    let part = Part { color: i32::from_le_bytes(reader.array()?), key: i32::from_le_bytes(reader.array()?) };
+    (present == [1]).then_some(part)
+}
+
+/// Who has `color`, in the order of the new ranks.
+fn members(said: &[Vec<u8>], color: i32) -> Vec<usize> {
+    let parts = said.iter().enumerate().filter_map(|(rank, b)| Some((rank, decode_part(b)?)));
+    let mut of_color: Vec<(i32, usize)> = parts.filter(|(_, p)| p.color == color).map(|(r, p)| (p.key, r)).collect();
+    of_color.sort_unstable();
+    of_color.into_iter().map(|(_, rank)| rank).collect()
 }
 
 /// A rank's connection to the root.

@@ -201,13 +201,14 @@ impl Drop for ControlRing {
 /// `RemoteError` when a neighbour cannot be reached in time, or after an abort; what the root says when a rank died.
 pub(super) fn meet(
     link: &Link<'_>,
+    rank: usize,
     peers: &[PeerInfo],
     comm_hash: u64,
     key: &CommKey,
     control: &Inbox,
 ) -> Result<Vec<(usize, TcpStream)>> {
-    let next = (link.rank + 1) % link.ranks;
-    let route = Route { comm_hash, from: link.rank as u32, to: next as u32, purpose: CONTROL };
+    let next = (rank + 1) % peers.len();
+    let route = Route { comm_hash, from: rank as u32, to: next as u32, purpose: CONTROL };
     let stream = dial(&peers[next].tcp, key, route, &link.limits)?;
     // Only the rank before this one dials for control.
     loop {

@@ -13,6 +13,7 @@ use oxccl_sys::{Deadline, Doorbell, clock};
 use oxccl_types::{Error, ResultCode};
 use rustix::event::{Timespec, epoll};
 
+use super::child::Children;
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
@@ -45,8 +46,10 @@ const ABORTED: u32 = 1;
 const FAILED: u32 = 2;
 const DEPARTED: u32 = 4;
 const NEWS: u32 = 8;
+/// Operations ended for good; a parent of new communicators still.
+const REVOKED: u32 = 16;
 /// What ends every operation at once.
-const ENDED: u32 = ABORTED | FAILED;
+const ENDED: u32 = ABORTED | FAILED | REVOKED;
 
 pub(crate) struct Core {
     pub rank: usize,
@@ -79,6 +82,7 @@ pub(crate) struct Core {
     // Boxes, since the queue of a stream takes boxes: the pool keeps them, and none is allocated per call.
     #[allow(clippy::vec_box)]
     pub pool: Mutex<Vec<Box<CollectiveTask>>>,
+    /// Ends waits of operations outside of their steps.
     pub abort: Arc<AtomicBool>,
     pub(super) links: Mutex<Links>,
     pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
@@ -88,6 +92,8 @@ pub(crate) struct Core {
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
     pub(super) control: Mutex<Option<ControlRing>>,
     pub(super) watches: Mutex<Vec<WatchGuard>>,
+    /// Communicators that are being made out of this one.
+    pub(super) children: Children,
     turns: [Turns; 2],
     status: AtomicU32,
     trouble_ns: AtomicU64,
@@ -112,7 +118,6 @@ pub(super) struct Parts {
     pub one_process: bool,
     pub hub: Arc<Hub>,
     pub cma: Vec<bool>,
-    pub abort: Arc<AtomicBool>,
     pub inbox: Inbox,
 }
 
@@ -191,6 +196,7 @@ impl Core {
             strays: Mutex::default(),
             control: Mutex::default(),
             watches: Mutex::default(),
+            children: Children::default(),
             turns: Default::default(),
             status: AtomicU32::new(0),
             trouble_ns: AtomicU64::new(0),
@@ -211,7 +217,7 @@ impl Core {
             one_process: parts.one_process,
             hub: parts.hub,
             cma: parts.cma,
-            abort: parts.abort,
+            abort: Arc::default(),
             inbox: parts.inbox,
         });
         let mapper = Arc::new(DeviceMapper::new(Arc::downgrade(&core), core.ranks));
@@ -295,7 +301,7 @@ impl Core {
         let borrowed = Borrowed { word, _core: self };
         // SYNC: borrow. Either this load sees that the memory was taken back, or who took it sees the word above.
         fence(Ordering::SeqCst);
-        let ended = self.status.load(Ordering::Relaxed) & (ABORTED | FAILED) != 0;
+        let ended = self.status.load(Ordering::Relaxed) & ENDED != 0;
         (!ended && !self.hub.is_taken_back()).then_some(borrowed)
     }
 
@@ -333,6 +339,11 @@ impl Core {
         }
     }
 
+    /// The same with its own functions.
+    pub(super) fn device_mapper(&self) -> Option<&Arc<DeviceMapper>> {
+        self.mapper.get()
+    }
+
     pub(crate) fn limits(&self) -> Bound<'_> {
         Bound { deadline: Deadline::after(self.config.init_timeout), abort: &self.abort }
     }
@@ -349,6 +360,13 @@ impl Core {
         }
         let at = strays.iter().position(|(f, p, _)| (*f, *p) == (from, purpose))?;
         Some(strays.swap_remove(at).2)
+    }
+
+    /// Waits, within `limits`, until another stream has arrived for [`Core::take_stream`].
+    pub(super) fn wait_stream(&self, limits: Limits<'_>) {
+        if let Ok(incoming) = self.inbox.wait(&limits) {
+            lock(&self.strays).push((incoming.from, incoming.purpose, incoming.stream));
+        }
     }
 
     // ---- waking
@@ -400,6 +418,10 @@ impl Core {
 
     /// The communicator has failed on this rank. The first error stays and is logged.
     pub(crate) fn fail(&self, error: &Error) {
+        if self.is_revoked() {
+            // Not a failure: what was under way ends as the revocation asked.
+            return;
+        }
         if self.failure.set(error.clone()).is_ok() {
             log::warn(&error.text);
         }
@@ -414,14 +436,34 @@ impl Core {
 
     /// Ends what is under way on this rank and tells the others.
     pub(super) fn raise_abort(&self) {
+        self.end_operations(ABORTED, Presence::Aborted, "aborted its communicator; abort or destroy it here too");
+        self.children.halt();
+    }
+
+    /// Ends what is under way on this rank for good and tells the others. The communicator can still be the parent of
+    /// new ones, and be destroyed.
+    pub(super) fn revoke(&self) {
+        self.end_operations(
+            REVOKED,
+            Presence::Revoked,
+            "revoked its communicator; revoke, abort or destroy it here too",
+        );
+    }
+
+    /// Whether [`Core::revoke`] was called.
+    pub(super) fn is_revoked(&self) -> bool {
+        self.status.load(Ordering::Acquire) & REVOKED != 0
+    }
+
+    fn end_operations(&self, status: u32, presence: Presence, did: &str) {
+        self.status.fetch_or(status, Ordering::AcqRel);
         self.abort.store(true, Ordering::Release);
-        self.status.fetch_or(ABORTED, Ordering::AcqRel);
-        self.hub.set_presence(self.me, Presence::Aborted);
+        self.hub.set_presence(self.me, presence);
         if let Some(ring) = lock(&self.control).as_ref() {
             ring.announce(&News::Error {
                 rank: self.rank,
                 code: ResultCode::RemoteError,
-                text: format!("rank {} aborted its communicator; abort or destroy it here too", self.rank),
+                text: format!("rank {} {did}", self.rank),
             });
         }
         for member in 0..self.members.len() {

@@ -72,6 +72,8 @@ pub enum Presence {
     Left,
     /// Aborted its communicator.
     Aborted,
+    /// Ended its operations for good, and makes new communicators of this one.
+    Revoked,
 }
 
 /// The mapped hub of one communicator.
@@ -209,7 +211,8 @@ impl Hub {
         match self.presence_word(member).load(Ordering::Acquire) {
             0 => Presence::Here,
             1 => Presence::Left,
-            _ => Presence::Aborted,
+            2 => Presence::Aborted,
+            _ => Presence::Revoked,
         }
     }
 
@@ -230,6 +233,26 @@ impl Hub {
         let g = &self.geometry;
         let lanes = HEADER + g.ranks * g.rank_bytes();
         self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
+    }
+
+    /// Bytes of each member's part that hold nothing between operations: its payload slots and its scratch.
+    pub fn releasable(&self) -> usize {
+        self.geometry.rank_bytes() - self.geometry.lines_bytes()
+    }
+
+    /// Bytes of `member`'s part that hold the state of the protocols: lines and outgoing connections; those of the
+    /// first member include the header. The parts of all members and what is releasable make the whole segment.
+    pub fn persistent(&self, member: usize) -> usize {
+        let g = &self.geometry;
+        let header = if member == 0 { HEADER } else { 0 };
+        header + g.lines_bytes() + g.ranks * g.lanes * page(g.lane_bytes)
+    }
+
+    /// Gives the memory of `member`'s releasable bytes back to the system; they read as zero and the addresses stay.
+    /// No operation may be under way on any member.
+    pub fn release(&self, member: usize) -> std::io::Result<()> {
+        let offset = self.rank_base(member) + self.geometry.lines_bytes();
+        self._segment.punch(offset, self.releasable())
     }
 
     /// Wakes every member but `me` that is parked. Call after stores that they may wait for.
@@ -319,6 +342,33 @@ mod tests {
         }
         let last = areas[areas.len() - 1];
         assert!(last.0 + last.1 <= hub.base as usize + g.total());
+    }
+
+    #[test]
+    fn every_byte_is_counted_once() {
+        for ranks in 1..5 {
+            let hub = hub(ranks);
+            let parts: usize = (0..ranks).map(|m| hub.persistent(m) + hub.releasable()).sum();
+            assert_eq!(parts, hub.geometry().total());
+        }
+    }
+
+    #[test]
+    fn a_release_takes_only_what_is_free() {
+        let hub = hub(2);
+        let bytes = |at: *mut u8, n: usize| -> Vec<u8> {
+            // SAFETY: inside the hub; nobody else has it.
+            (0..n).map(|i| unsafe { at.add(i).read() }).collect()
+        };
+        let everywhere = [hub.payload(1, 0), hub.payload(1, 7), hub.scratch(1, 0), hub.scratch(1, 1)];
+        let kept = [hub.payload(0, 0), hub.scratch(0, 1), hub.entry(1, 3).body, hub.lane(1, 0, 0), hub.lane(0, 0, 0)];
+        for at in everywhere.iter().chain(&kept) {
+            // SAFETY: as above.
+            (0..8).for_each(|i| unsafe { at.add(i).write(7) });
+        }
+        hub.release(1).unwrap();
+        assert!(everywhere.iter().all(|at| bytes(*at, 8) == [0; 8]));
+        assert!(kept.iter().all(|at| bytes(*at, 8) == [7; 8]));
     }
 
     #[test]

@@ -2,28 +2,20 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Collective, Error, Result};
 
 use super::core::{Core, Parts};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{Communicator, PENDING, READY};
-use crate::bootstrap::{BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
+use super::{CommConfig, Communicator, PENDING, READY};
+use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect, dismiss};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
 use crate::log::{self, Subsys};
 use crate::request::Request;
 use crate::transport::local::probe_cma;
 use crate::{UniqueId, service};
-
-/// An initialisation that a group has queued.
-pub(crate) struct Job {
-    pub comm: Arc<Communicator>,
-    pub id: UniqueId,
-    pub api: &'static str,
-    pub config: Config,
-}
 
 /// A word that peers read to learn whether they can read this process' memory.
 fn probe_word() -> (u64, u64) {
@@ -57,70 +49,104 @@ pub(crate) fn service() -> Result<Arc<service::Service>> {
     service::Service::get(&service::ServiceConfig { ifname: config.ifname, family: config.family, log: config.log })
 }
 
-impl Job {
-    /// Runs the initialisation on the calling thread.
-    pub(crate) fn run(self) -> Result<()> {
-        let comm = self.comm.clone();
-        let result = self.connect();
-        match &result {
-            Ok(()) => {}
-            Err(e) => {
-                log::warn(&e.text);
-                // The first error stays.
-                let _ = comm.init_error.set(e.clone());
-            }
-        }
-        result
+/// Refuses a network that does not exist. `NCCL_NET` overrides the program's choice.
+pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
+    let environment = config::text("NCCL_NET");
+    match environment.as_deref().or(chosen) {
+        Some(name) if !name.eq_ignore_ascii_case("Socket") => Err(Error::usage(format!(
+            "Error: network {name} not found. netName and NCCL_NET may be Socket, the only network there is, or unset"
+        ))),
+        _ => Ok(()),
     }
+}
 
-    fn connect(self) -> Result<()> {
-        let comm = &self.comm;
-        let start = clock::now_ns();
-        let for_segment = self.config.clone();
-        let (address, value) = probe_word();
-        let mut payload = Vec::with_capacity(16);
-        payload.extend(address.to_le_bytes());
-        payload.extend(value.to_le_bytes());
-        let boot = connect(Params {
-            id: self.id.0,
-            rank: comm.rank,
-            ranks: comm.ranks,
-            payload,
-            segment_bytes: Box::new(move |ranks| geometry_of(&for_segment, ranks).total()),
-            abort: comm.abort.clone(),
-            config: bootstrap_config(&self.config),
-        })?;
-        let core = build(comm, self.config, boot)?;
-        let _ = comm.core.set(core.clone());
-        if comm.state.compare_exchange(PENDING, READY, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // Aborted meanwhile; whoever did it may not have seen the core.
-            core.raise_abort();
-            core.leave();
-            return Err(Error::usage("the communicator was aborted during its initialisation"));
-        }
-        log::banner("NCCL version 2.29.7+oxccl", comm.rank);
-        if log::info_enabled(Subsys::INIT) {
-            log::info(
-                Subsys::INIT,
-                &format!(
-                    "[Rank {}] {} comm {:p} rank {} nranks {} cudaDev {} nvmlDev {} busId {:x} commId {:#x} - Init COMPLETE \
-                     ({} rank(s) share memory, {:.1} ms)",
-                    comm.rank,
-                    self.api,
-                    Arc::as_ptr(comm),
-                    comm.rank,
-                    comm.ranks,
-                    comm.device,
-                    comm.device,
-                    comm.device << 12,
-                    core.hash,
-                    core.members.len(),
-                    (clock::now_ns() - start) as f64 / 1e6
-                ),
-            );
-        }
-        Ok(())
+/// What the environment says, and the program where the environment says nothing.
+pub(super) fn effective(settings: &CommConfig) -> Config {
+    let mut config = Config::from_env();
+    if config::text(config::MAX_CHANNELS.name).is_none() {
+        let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
+        let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
+        config.max_channels = config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most);
     }
+    config
+}
+
+/// What this rank brings to a meeting of `ranks` ranks.
+pub(super) fn params(
+    id: bootstrap::UniqueId,
+    rank: usize,
+    ranks: usize,
+    config: &Config,
+    bootstrap: BootstrapConfig,
+    abort: Arc<AtomicBool>,
+) -> Params {
+    let (address, value) = probe_word();
+    let payload = [address.to_le_bytes(), value.to_le_bytes()].concat();
+    let for_segment = config.clone();
+    let segment_bytes = Box::new(move |ranks| geometry_of(&for_segment, ranks).total());
+    Params { id, rank, ranks, payload, segment_bytes, abort, config: bootstrap }
+}
+
+/// Runs the initialisation of `comm` on the calling thread. The first of `ids` is used; the roots of the others, which
+/// only the original needs, are sent home by the ranks of their number.
+pub(super) fn initialise(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'static str) -> Result<()> {
+    let result = join(comm, ids, effective(&comm.settings), api);
+    if let Err(e) = &result {
+        log::warn(&e.text);
+        // The first error stays.
+        let _ = comm.init_error.set(e.clone());
+    }
+    result
+}
+
+pub(super) fn join(comm: &Arc<Communicator>, ids: &[UniqueId], config: Config, api: &'static str) -> Result<()> {
+    let start = clock::now_ns();
+    let bootstrap = bootstrap_config(&config);
+    let Some(first) = ids.first() else { return Err(Error::argument("an initialisation without an id")) };
+    if comm.rank > 0
+        && let Some(surplus) = ids.get(comm.rank).filter(|id| id.0 != first.0)
+        && let Err(e) = dismiss(&surplus.0, &bootstrap, &comm.abort)
+    {
+        log::info(Subsys::BOOTSTRAP, &format!("the root of id {} is gone already: {}", comm.rank, e.text));
+    }
+    let params = params(first.0.clone(), comm.rank, comm.ranks, &config, bootstrap, comm.abort.clone());
+    let boot = connect(params)?;
+    let core = build(&comm.abort, config, boot)?;
+    publish(comm, core, api, start)
+}
+
+/// The communicator is ready, unless it was aborted meanwhile.
+pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static str, start: u64) -> Result<()> {
+    let _ = comm.core.set(core.clone());
+    let ready = comm.state.compare_exchange(PENDING, READY, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    if !ready || comm.abort.load(Ordering::Acquire) {
+        // Whoever did it may not have seen the core.
+        core.raise_abort();
+        core.leave();
+        return Err(Error::usage("the communicator was aborted during its initialisation"));
+    }
+    log::banner("NCCL version 2.29.7+oxccl", comm.rank);
+    if log::info_enabled(Subsys::INIT) {
+        log::info(
+            Subsys::INIT,
+            &format!(
+                "[Rank {}] {api} comm {:p} rank {} nranks {} cudaDev {} nvmlDev {} busId {:x} commId {:#x} - Init COMPLETE \
+                 ({} rank(s) share memory, {:.1} ms{})",
+                comm.rank,
+                Arc::as_ptr(comm),
+                comm.rank,
+                comm.ranks,
+                comm.device,
+                comm.device,
+                comm.device << 12,
+                core.hash,
+                core.members.len(),
+                (clock::now_ns() - start) as f64 / 1e6,
+                comm.settings.name.as_ref().map(|n| format!(", name {n}")).unwrap_or_default()
+            ),
+        );
+    }
+    Ok(())
 }
 
 fn geometry_of(c: &Config, ranks: usize) -> Geometry {
@@ -159,10 +185,11 @@ impl Desk {
     }
 }
 
-fn build(comm: &Communicator, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
+/// The core of a communicator whose ranks have met.
+pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
     let geometry = geometry_of(&config, boot.clique.len());
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone())?);
-    let cma = probe(&boot, &hub, comm)?;
+    let cma = probe(&boot, &hub, abort)?;
     let one_process = boot.processes.len() == 1;
     // The ring hears news before the core exists.
     let desk: Arc<Desk> = Arc::default();
@@ -182,7 +209,6 @@ fn build(comm: &Communicator, config: Config, mut boot: Bootstrapped) -> Result<
         one_process,
         hub,
         cma,
-        abort: comm.abort.clone(),
         inbox: boot.inbox,
     });
     desk.open(&core);
@@ -209,7 +235,7 @@ fn build(comm: &Communicator, config: Config, mut boot: Bootstrapped) -> Result<
 }
 
 /// Learns which peers can read this process and can be read, both ways, so that both ends of a connection agree.
-fn probe(boot: &Bootstrapped, hub: &Hub, comm: &Communicator) -> Result<Vec<bool>> {
+fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>> {
     let mut cma = vec![false; boot.ranks];
     let me = boot.clique.iter().position(|r| *r == boot.rank).unwrap_or(0);
     for (member, rank) in boot.clique.iter().enumerate() {
@@ -226,7 +252,7 @@ fn probe(boot: &Bootstrapped, hub: &Hub, comm: &Communicator) -> Result<Vec<bool
                 cma[*rank] = there && back;
                 break;
             }
-            if comm.abort.load(Ordering::Relaxed) || deadline.passed() {
+            if abort.load(Ordering::Relaxed) || deadline.passed() {
                 return Err(Error::remote(format!(
                     "rank {rank} (host {}, process {}) did not finish the initialisation; it may have ended",
                     boot.peers[*rank].host, boot.peers[*rank].pid

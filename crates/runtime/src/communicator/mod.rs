@@ -2,9 +2,12 @@
 //!
 //! What moves data is in `exec`; what brings the ranks together is in `bootstrap`. Here the two meet.
 
+mod child;
 pub(crate) mod core;
 pub(crate) mod hub;
 mod init;
+mod jobs;
+mod memory;
 mod ops;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,13 +20,16 @@ use oxccl_types::{DataType, Error, Result, ResultCode};
 use crate::group;
 use crate::request::{OpScalar, Operator, Request};
 use crate::{UniqueId, config};
+pub use child::Done;
 use core::Core;
-pub(crate) use init::{Job as InitJob, bootstrap_config, service};
+pub(crate) use init::{bootstrap_config, service};
+pub(crate) use jobs::Job;
+pub use memory::MemStat;
 
 /// Settings of one communicator; `None` leaves the choice to the library.
 #[derive(Clone, Debug, Default)]
 pub struct CommConfig {
-    /// `false`: calls return before they are complete. Not supported yet.
+    /// `false`: management calls return before they are complete; see [`Communicator::async_error`].
     pub blocking: Option<bool>,
     /// Name for logs.
     pub name: Option<String>,
@@ -31,8 +37,20 @@ pub struct CommConfig {
     pub min_ctas: Option<i32>,
     /// Most channels.
     pub max_ctas: Option<i32>,
-    /// Network to use.
+    /// Network to use: `Socket`, in any case of letters.
     pub net_name: Option<String>,
+}
+
+impl CommConfig {
+    /// The environment overrides the program.
+    fn resolved(self) -> CommConfig {
+        let blocking = match config::text("NCCL_COMM_BLOCKING").as_deref() {
+            Some("0") => Some(false),
+            Some("1") => Some(true),
+            _ => self.blocking,
+        };
+        CommConfig { blocking, ..self }
+    }
 }
 
 const PENDING: u32 = 0;
@@ -45,11 +63,17 @@ pub struct Communicator {
     rank: usize,
     ranks: usize,
     device: usize,
+    settings: CommConfig,
+    /// Ends the initialisation and other management calls under way.
     abort: Arc<AtomicBool>,
     state: AtomicU32,
     core: OnceLock<Arc<Core>>,
     init_error: OnceLock<Error>,
     ops: Mutex<ops::Table>,
+    jobs: jobs::Jobs,
+    /// What `grow_id` made and `grow` has not used yet.
+    grow_id: Mutex<Option<crate::bootstrap::UniqueId>>,
+    memory: memory::State,
 }
 
 /// How long abort waits for other threads to let go of its operations.
@@ -59,10 +83,23 @@ impl Communicator {
     /// Joins a communicator of `ranks` ranks as `rank`, on `device`. Every rank calls it with the same id.
     ///
     /// Inside a group the initialisation runs at the outermost [`group::end`]; until then the communicator is in
-    /// progress. `InvalidArgument` for a rank or device out of range; else the errors of the bootstrap.
+    /// progress. A nonblocking one is in progress until its ranks have met, which [`Communicator::async_error`] tells. `InvalidArgument` for a rank or device out of range; else the errors of the bootstrap.
     pub fn init_rank(
         ranks: i32,
         id: UniqueId,
+        rank: i32,
+        device: usize,
+        config: CommConfig,
+        api: &'static str,
+    ) -> Result<Arc<Communicator>> {
+        Communicator::init_scalable(ranks, &[id], rank, device, config, api)
+    }
+
+    /// As [`Communicator::init_rank`] with several ids, of which every rank has the same list, not longer than there
+    /// are ranks. The ids are used up.
+    pub fn init_scalable(
+        ranks: i32,
+        ids: &[UniqueId],
         rank: i32,
         device: usize,
         config: CommConfig,
@@ -73,34 +110,46 @@ impl Communicator {
                 "Invalid rank requested : {rank}/{ranks} (valid: 0 <= rank < nranks)"
             )));
         }
+        init::check_network(config.net_name.as_deref())?;
         if device >= crate::device::count() {
             return Err(Error::argument(format!(
                 "device {device} does not exist (there are {})",
                 crate::device::count()
             )));
         }
-        if config.blocking == Some(false) {
-            return Err(Error::usage(
-                "nonblocking communicators (blocking = 0) are not supported yet; use blocking = 1",
-            ));
-        }
-        let comm = Arc::new(Communicator {
-            rank: rank as usize,
-            ranks: ranks as usize,
+        let comm = Communicator::new(rank as usize, ranks as usize, device, config.resolved(), Arc::default());
+        let (joining, ids) = (comm.clone(), ids.to_vec());
+        let run = Box::new(move || init::initialise(&joining, &ids, api));
+        group::manage(Job { comm: comm.clone(), halt: comm.abort.clone(), run })?;
+        Ok(comm)
+    }
+
+    fn new(
+        rank: usize,
+        ranks: usize,
+        device: usize,
+        settings: CommConfig,
+        abort: Arc<AtomicBool>,
+    ) -> Arc<Communicator> {
+        Arc::new(Communicator {
+            rank,
+            ranks,
             device,
-            abort: Arc::default(),
+            settings,
+            abort,
             state: AtomicU32::new(PENDING),
             core: OnceLock::new(),
             init_error: OnceLock::new(),
             ops: Mutex::default(),
-        });
-        let job = init::Job { comm: comm.clone(), id, api, config: config::Config::from_env() };
-        group::init(job)?;
-        Ok(comm)
+            jobs: jobs::Jobs::default(),
+            grow_id: Mutex::default(),
+            memory: memory::State::default(),
+        })
     }
 
     /// One communicator over `devices` of this process, rank `i` on `devices[i]`.
     ///
+    /// They are in progress within a group, and where the environment makes communicators nonblocking.
     /// `InvalidArgument` for a device that does not exist, `InvalidUsage` for one named twice.
     pub fn init_all(devices: &[usize]) -> Result<Vec<Arc<Communicator>>> {
         for (i, d) in devices.iter().enumerate() {
@@ -131,8 +180,11 @@ impl Communicator {
                 Err(e) => group::fail(&e),
             }
         }
-        group::end()?;
-        Ok(comms)
+        match group::end() {
+            // The environment makes them nonblocking.
+            Err(e) if e.code != ResultCode::InProgress => Err(e),
+            _ => Ok(comms),
+        }
     }
 
     /// My rank.
@@ -157,20 +209,37 @@ impl Communicator {
 
     /// Whether the communicator may be used: `InvalidArgument` while its initialisation is under way, else its error.
     pub fn ensure_ready(&self) -> Result<()> {
+        if self.jobs.running() {
+            return Err(not_ready());
+        }
         let core = self.core()?;
         if self.state.load(Ordering::Acquire) == GONE {
             return Err(Error::argument("the communicator was destroyed"));
         }
-        match core.ended() {
+        match core.ended().or_else(|| self.jobs.error()) {
             Some(e) => Err(e),
             None => Ok(()),
         }
     }
 
-    /// The sticky error; `InProgress` while the initialisation is under way.
+    /// Whether management calls return when they are complete.
+    pub fn is_blocking(&self) -> bool {
+        self.settings.blocking != Some(false)
+    }
+
+    /// Waits until no nonblocking call is under way; the error of the first that failed.
+    pub fn complete(&self) -> Result<()> {
+        self.jobs.wait(Duration::MAX);
+        self.jobs.error().map_or(Ok(()), Err)
+    }
+
+    /// The sticky error; `InProgress` while the initialisation or another management call is under way.
     pub fn async_error(&self) -> Result<()> {
+        if self.jobs.running() {
+            return Err(Error::new(ResultCode::InProgress, "a nonblocking call is under way"));
+        }
         match self.core.get() {
-            Some(core) => core.failure().map_or(Ok(()), Err),
+            Some(core) => core.failure().or_else(|| self.jobs.error()).map_or(Ok(()), Err),
             None => Err(self
                 .init_error
                 .get()
@@ -179,17 +248,24 @@ impl Communicator {
         }
     }
 
-    /// Waits for outstanding work. Further operations are refused. `InvalidArgument` the second time.
-    pub fn finalize(&self) -> Result<()> {
-        let core = self.core()?;
-        // The larger state stays: a destroyed communicator does not come back to life.
-        if self.state.fetch_max(FINALIZED, Ordering::AcqRel) >= FINALIZED {
-            return Err(Error::argument("the communicator was finalized before"));
+    /// Waits for outstanding work. Further operations are refused. `InvalidArgument` the second time and for a revoked
+    /// communicator.
+    pub fn finalize(self: &Arc<Self>) -> Result<()> {
+        if self.jobs.running() {
+            return Err(not_ready());
         }
-        core.drain(None);
-        core.deliver();
-        core.leave();
-        core.ended().map_or(Ok(()), Err)
+        let core = self.core()?.clone();
+        // The larger state stays: a destroyed communicator does not come back to life.
+        if core.is_revoked() || self.state.fetch_max(FINALIZED, Ordering::AcqRel) >= FINALIZED {
+            return Err(Error::argument("the communicator was finalized or revoked before"));
+        }
+        let run = move || {
+            core.drain(None);
+            core.deliver();
+            core.leave();
+            core.ended().map_or(Ok(()), Err)
+        };
+        group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(run) })
     }
 
     /// Finishes outstanding work and gives everything back. The communicator must not be used afterwards.
@@ -197,8 +273,11 @@ impl Communicator {
         if self.state.swap(GONE, Ordering::AcqRel) == GONE {
             return Err(Error::argument("the communicator has already been destroyed"));
         }
+        self.jobs.wait(Duration::MAX);
+        self.drop_grow_id();
         if let Some(core) = self.core.get() {
-            core.drain(None);
+            // What was revoked ends by itself, unless its stream is held up by something else.
+            core.drain(core.is_revoked().then(|| Deadline::after(ABORT_WAIT)));
             core.deliver();
             core.leave();
         }
@@ -209,6 +288,7 @@ impl Communicator {
     /// Works in any state and from any thread.
     pub fn abort(&self) -> Result<()> {
         self.abort.store(true, Ordering::Release);
+        self.drop_grow_id();
         if self.state.swap(GONE, Ordering::AcqRel) == GONE {
             // Another thread may wait in `destroy` for an operation that never ends.
             if let Some(core) = self.core.get().filter(|c| !c.is_idle()) {
@@ -218,9 +298,11 @@ impl Communicator {
         }
         if let Some(core) = self.core.get() {
             core.raise_abort();
+            self.jobs.wait(ABORT_WAIT);
             core.drain(Some(Deadline::after(ABORT_WAIT)));
             core.leave();
         }
+        self.jobs.wait(ABORT_WAIT);
         Ok(())
     }
 
@@ -264,6 +346,15 @@ impl Communicator {
             return Err(Error::argument(format!("{}: the communicator was finalized or destroyed", r.collective)));
         }
         self.ensure_ready()?;
+        if self.core()?.is_revoked() {
+            return Err(Error::usage(format!("{}: communicator was revoked", r.collective)));
+        }
+        if self.memory.is_suspended() {
+            return Err(Error::usage(format!(
+                "{}: communicator is suspended; call ncclCommResume first",
+                r.collective
+            )));
+        }
         init::check_request(self, r)
     }
 }

@@ -27,17 +27,9 @@ fn world(ranks: usize, change: impl Fn(&mut config::Config) + Sync, f: impl Fn(A
         for rank in 0..ranks {
             let (f, id, change) = (&f, id.clone(), &change);
             scope.spawn(move || {
-                let comm = Arc::new(Communicator {
-                    rank,
-                    ranks,
-                    device: rank % crate::device::count(),
-                    abort: Arc::default(),
-                    state: AtomicU32::new(PENDING),
-                    core: OnceLock::new(),
-                    init_error: OnceLock::new(),
-                    ops: Mutex::default(),
-                });
-                init::Job { comm: comm.clone(), id, api: "test", config: config(change) }.run().unwrap();
+                let device = rank % crate::device::count();
+                let comm = Communicator::new(rank, ranks, device, CommConfig::default(), Arc::default());
+                init::join(&comm, &[id], config(change), "test").unwrap();
                 f(comm);
             });
         }

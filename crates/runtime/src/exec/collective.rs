@@ -61,6 +61,17 @@ impl Engine {
         }
     }
 
+    /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
+    pub(crate) fn releasable(&self) -> usize {
+        self.imports.bytes() + self.temp.bytes
+    }
+
+    /// Gives that back; what is needed again is made again.
+    pub(crate) fn release(&mut self) {
+        self.imports.clear();
+        self.temp.drop_memory();
+    }
+
     /// Whether the connections may be closed without a loss for a peer.
     pub(crate) fn closable(&mut self) -> bool {
         self.links.closable()

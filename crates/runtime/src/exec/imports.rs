@@ -34,6 +34,16 @@ impl Imports {
         }
     }
 
+    /// Bytes mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.by_rank.iter().flat_map(|(_, list)| list).map(|i| i.memory.len()).sum()
+    }
+
+    /// Unmaps all; what is needed again is mapped again.
+    pub(crate) fn clear(&mut self) {
+        self.by_rank.iter_mut().for_each(|(_, list)| list.clear());
+    }
+
     /// The address here of byte `offset` of segment `segment` of `rank`, of which `len` bytes will be used.
     ///
     /// `RemoteError` when the owner does not hand the segment out; `InternalError` when it is shorter than it said.

@@ -90,6 +90,18 @@ impl DeviceMapper {
     }
 }
 
+impl DeviceMapper {
+    /// Bytes of the peers' memory that are mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).1.bytes()
+    }
+
+    /// Unmaps all of it; no connection is in use.
+    pub(crate) fn clear(&self) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).1.clear();
+    }
+}
+
 /// Bits of `Exported::segment` that number the segment; the rest counts the segments its owner has given back.
 const SEGMENT_BITS: u32 = 28;
 

@@ -7,7 +7,7 @@ use oxccl_sys::clock;
 use oxccl_sys::sync::Ordering;
 use oxccl_types::{Error, Result};
 
-use super::{ABORTED, Core, DEPARTED, ENDED, NEWS, lock};
+use super::{ABORTED, Core, DEPARTED, ENDED, NEWS, REVOKED, lock};
 use crate::bootstrap::News;
 use crate::communicator::hub::Presence;
 use crate::device::Settle;
@@ -33,6 +33,8 @@ pub(crate) enum Gone {
     Left,
     /// It aborted its communicator.
     Aborted,
+    /// It revoked its communicator: it takes part in making new ones only.
+    Revoked,
 }
 
 /// An operation that cannot go on now, as far as the reasons for giving it up depend on it.
@@ -62,6 +64,9 @@ impl Core {
 
     #[cold]
     fn check_slow(&self) -> Result<()> {
+        if self.is_revoked() {
+            return Err(Error::usage("communicator was revoked"));
+        }
         if let Some(e) = self.failure.get() {
             return Err(e.clone());
         }
@@ -71,9 +76,9 @@ impl Core {
         self.hub.poison_error().map_or(Ok(()), Err)
     }
 
-    /// Whether the communicator was aborted on this rank.
+    /// Whether the communicator was aborted or revoked on this rank.
     pub(crate) fn is_aborted(&self) -> bool {
-        self.status.load(Ordering::Acquire) & ABORTED != 0
+        self.status.load(Ordering::Acquire) & (ABORTED | REVOKED) != 0
     }
 
     fn aborted(&self) -> Error {
@@ -88,6 +93,7 @@ impl Core {
             Presence::Here => return lock(&self.departures).iter().find(|d| d.rank == rank).cloned(),
             Presence::Left => Gone::Left,
             Presence::Aborted => Gone::Aborted,
+            Presence::Revoked => Gone::Revoked,
         };
         Some(Departure { rank, how, text: String::new() })
     }
@@ -105,6 +111,7 @@ impl Core {
                 "{who} destroyed its communicator {when}; all ranks must make the same calls before one of them leaves"
             ),
             Gone::Aborted => format!("{who} aborted its communicator {when}; abort or destroy it here too"),
+            Gone::Revoked => format!("{who} revoked its communicator {when}; revoke, abort or destroy it here too"),
         })
     }
 
@@ -144,8 +151,8 @@ impl Core {
         // Something ended and nothing moved since: a peer that had done its part would have let this end too.
         let settled = status & DEPARTED == 0 || quiet > grace;
         let any = operation.indirect() && waited > INDIRECT * grace && quiet > INDIRECT * grace;
-        // An abort is meant for all.
-        let fatal = |d: &Departure| d.how == Gone::Aborted || any || operation.needs(d.rank);
+        // An abort is meant for all, and so is a revocation.
+        let fatal = |d: &Departure| matches!(d.how, Gone::Aborted | Gone::Revoked) || any || operation.needs(d.rank);
         let others = (0..self.ranks).filter(|rank| settled && *rank != self.rank);
         if let Some(d) = others.filter_map(|rank| self.departure(rank)).find(fatal) {
             return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
@@ -207,11 +214,31 @@ impl Core {
 
     /// What ended the communicator here.
     pub(in crate::communicator) fn ended(&self) -> Option<Error> {
-        self.check().err()
+        // A revocation was asked for.
+        if self.is_revoked() { None } else { self.check().err() }
+    }
+
+    /// The error of a meeting of `participants` that cannot take place, because one of them is gone.
+    pub(in crate::communicator) fn missing(&self, participants: &[usize]) -> Result<()> {
+        let others = participants.iter().filter(|r| **r != self.rank);
+        let gone = others.filter_map(|r| self.departure(*r)).find(|d| d.how != Gone::Revoked);
+        gone.map_or(Ok(()), |d| Err(self.departed(&d, "and cannot take part in making a new communicator")))
+    }
+
+    /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of
+    /// somebody else does not.
+    pub(in crate::communicator) fn failure_among(&self, participants: &[usize]) -> Option<Error> {
+        if self.is_revoked() {
+            return None;
+        }
+        self.ended().or_else(|| lock(&self.news).clone()).or_else(|| self.missing(participants).err())
     }
 
     /// The sticky error: what ended the communicator, or a rank that is gone for good while others may need it.
     pub(in crate::communicator) fn failure(&self) -> Option<Error> {
+        if self.is_revoked() {
+            return None;
+        }
         if let Some(e) = self.ended().or_else(|| lock(&self.news).clone()) {
             return Some(e);
         }
@@ -228,6 +255,12 @@ impl Core {
     }
 
     fn on_departure(&self, departure: Departure) {
+        let member = self.member_of[departure.rank];
+        let left = member != usize::MAX && self.hub.presence(member) == Presence::Left;
+        // Who left in good order before its process ended had nothing left to do, in a meeting neither.
+        if departure.how == Gone::Died && !left {
+            self.children.halt_with(&[departure.rank]);
+        }
         let mut departures = lock(&self.departures);
         if !departures.iter().any(|d| d.rank == departure.rank) {
             departures.push(departure);

@@ -1,0 +1,440 @@
+//! Communicators out of a communicator: split, shrink, grow.
+//!
+//! The ranks concerned meet at a new root, as for an initialisation. The lowest of them makes it; its id travels over
+//! connections that only holders of the parent's key can open, from rank to rank as in a binary tree. Nothing of this
+//! touches the parent's operations, so it works beside them and after they have failed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_sys::{Deadline, clock};
+use oxccl_types::{Error, Result};
+
+use super::core::Core;
+use super::init::{self, bootstrap_config};
+use super::jobs::Job;
+use super::{CommConfig, Communicator, FINALIZED};
+use crate::bootstrap::{self, BootstrapConfig, Part, connect_part};
+use crate::config::Config;
+use crate::service::io::{Limits, read_full, write_full};
+use crate::service::{self, Route};
+use crate::{UniqueId, group};
+
+/// Gets the new communicator when it is ready, before the parent's state says so; `None` for a rank without colour.
+pub type Done = Box<dyn FnOnce(Option<Arc<Communicator>>) + Send>;
+
+/// Purposes of connections between ranks of the parent: the id of a meeting, and that of a grow.
+const MEETING: u8 = 254;
+const GROWTH: u8 = 253;
+/// Kind 1, hash of the participants 8, number of the meeting 8.
+const TAG: usize = 17;
+/// How long a revoked communicator waits for its operations to end.
+const END_OPERATIONS: Duration = Duration::from_secs(5);
+/// For the end of a root of this process.
+const DISMISS: Duration = Duration::from_secs(1);
+/// Between looks at whether everybody is still there.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What ranks meet for; tells meetings of the same ranks apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Split = 1,
+    Shrink = 2,
+    Barrier = 3,
+}
+
+/// The communicators that are being made out of one.
+#[derive(Default)]
+pub(super) struct Children {
+    making: Mutex<Vec<(Vec<usize>, Arc<AtomicBool>)>>,
+    /// Meetings so far, by kind and participants.
+    meetings: Mutex<HashMap<(Kind, u64), u64>>,
+}
+
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the locks guard is valid between statements.
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Children {
+    /// Ends all that are being made.
+    pub(super) fn halt(&self) {
+        locked(&self.making).iter().for_each(|(_, halt)| halt.store(true, Ordering::Release));
+    }
+
+    /// Ends those that need one of `dead`.
+    pub(super) fn halt_with(&self, dead: &[usize]) {
+        for (participants, halt) in locked(&self.making).iter() {
+            if dead.iter().any(|d| participants.contains(d)) {
+                halt.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    fn tag(&self, kind: Kind, participants: &[usize]) -> [u8; TAG] {
+        let fnv = |h: u64, rank: &usize| (h ^ *rank as u64).wrapping_mul(0x100_0000_01b3);
+        let hash = participants.iter().fold(0xcbf2_9ce4_8422_2325, fnv);
+        let mut meetings = locked(&self.meetings);
+        let number = meetings.entry((kind, hash)).or_default();
+        *number += 1;
+        let mut tag = [0; TAG];
+        tag[0] = kind as u8;
+        tag[1..9].copy_from_slice(&hash.to_le_bytes());
+        tag[9..].copy_from_slice(&number.to_le_bytes());
+        tag
+    }
+}
+
+/// An entry in [`Children`].
+struct Making<'a>(&'a Children, &'a Arc<AtomicBool>);
+
+impl<'a> Making<'a> {
+    fn new(children: &'a Children, participants: &[usize], halt: &'a Arc<AtomicBool>) -> Making<'a> {
+        locked(&children.making).push((participants.to_vec(), halt.clone()));
+        Making(children, halt)
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.making).retain(|(_, h)| !Arc::ptr_eq(h, self.1));
+    }
+}
+
+/// One rank's part in a meeting of ranks of a communicator.
+struct Meeting<'a> {
+    core: &'a Core,
+    /// Ascending, this rank among them.
+    participants: &'a [usize],
+    config: BootstrapConfig,
+    limits: Limits<'a>,
+}
+
+impl<'a> Meeting<'a> {
+    fn new(core: &'a Core, participants: &'a [usize], config: &Config, halt: &'a AtomicBool) -> Meeting<'a> {
+        let config = BootstrapConfig { comm_id: None, ..bootstrap_config(config) };
+        let limits = Limits { deadline: Deadline::after(config.timeout), abort: halt };
+        Meeting { core, participants, config, limits }
+    }
+
+    fn index(&self) -> usize {
+        // The callers checked that this rank takes part.
+        self.participants.iter().position(|r| *r == self.core.rank).unwrap_or(0)
+    }
+
+    /// The id that the participants meet with.
+    fn call_together(&self, kind: Kind) -> Result<bootstrap::UniqueId> {
+        let tag = self.core.children.tag(kind, self.participants);
+        let index = self.index();
+        let id = match index {
+            0 => bootstrap::UniqueId::create(&self.config)?,
+            _ => self.wait_for_id(self.participants[(index - 1) / 2], &tag)?,
+        };
+        let message = [&tag[..], &id.to_bytes()].concat();
+        for below in [2 * index + 1, 2 * index + 2] {
+            let Some(rank) = self.participants.get(below) else { break };
+            if let Err(e) = self.send(*rank, MEETING, &message) {
+                // The others are at the root, or will be.
+                bootstrap::decline(&id, index, self.participants.len(), &self.config, &e.text);
+                return Err(e);
+            }
+        }
+        Ok(id)
+    }
+
+    fn send(&self, to: usize, purpose: u8, message: &[u8]) -> Result<()> {
+        let core = self.core;
+        let route = Route { comm_hash: core.hash, from: core.rank as u32, to: to as u32, purpose };
+        let stream = service::dial(&core.peers[to].tcp, &core.key, route, &self.limits)?;
+        write_full(&stream, message, &self.limits).map_err(|e| Error::remote(format!("rank {to} is gone: {e}")))
+    }
+
+    fn wait_for_id(&self, from: usize, tag: &[u8; TAG]) -> Result<bootstrap::UniqueId> {
+        loop {
+            let (_, message) = self.receive::<{ TAG + 128 }>(MEETING, |f| f == from)?;
+            // One of a meeting that failed here is passed over.
+            if message[..TAG] == *tag {
+                return read_id(&message[TAG..]);
+            }
+        }
+    }
+
+    /// A message of one of the participants for `purpose`.
+    fn receive<const N: usize>(&self, purpose: u8, wanted: impl Fn(usize) -> bool) -> Result<(usize, [u8; N])> {
+        loop {
+            let from = self.participants.iter().copied().filter(|r| wanted(*r));
+            let found = from.filter_map(|r| Some((r, self.core.take_stream(r as u32, purpose)?))).next();
+            if let Some((from, stream)) = found {
+                let mut message = [0; N];
+                read_full(&stream, &mut message, &self.limits)
+                    .map_err(|e| Error::remote(format!("rank {from} sent no whole message: {e}")))?;
+                return Ok((from, message));
+            }
+            self.core.missing(self.participants)?;
+            self.limits.check().map_err(|e| self.nobody_came(&e))?;
+            self.core
+                .wait_stream(Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits });
+        }
+    }
+
+    fn nobody_came(&self, e: &std::io::Error) -> Error {
+        Error::remote(format!(
+            "rank {} of {} waited for the other ranks {:?} to make a new communicator: {e}. Every rank that remains must \
+             make the same call (OXCCL_INIT_TIMEOUT)",
+            self.core.rank, self.core.ranks, self.participants
+        ))
+    }
+}
+
+fn read_id(bytes: &[u8]) -> Result<bootstrap::UniqueId> {
+    let bytes = bytes.try_into().map_err(|_| Error::internal("an id of a wrong length"))?;
+    bootstrap::UniqueId::from_bytes(bytes)
+}
+
+/// How the ranks of a child meet.
+enum How {
+    Split(Option<Part>),
+    Shrink,
+    /// To so many ranks, with the id if this rank has it.
+    Grow(usize, Option<bootstrap::UniqueId>),
+}
+
+/// A child that is to be made.
+struct Child {
+    parent: Arc<Communicator>,
+    core: Arc<Core>,
+    participants: Vec<usize>,
+    how: How,
+    settings: CommConfig,
+    halt: Arc<AtomicBool>,
+    api: &'static str,
+}
+
+impl Child {
+    fn make(self) -> Result<Option<Arc<Communicator>>> {
+        let start = clock::now_ns();
+        let _making = Making::new(&self.core.children, &self.participants, &self.halt);
+        // Somebody who died before that was not seen by `halt_with`.
+        let result = self.core.missing(&self.participants).and_then(|()| self.meet(start));
+        // Who is gone says more than that the meeting was ended.
+        result.map_err(|e| self.core.missing(&self.participants).err().unwrap_or(e))
+    }
+
+    fn meet(&self, start: u64) -> Result<Option<Arc<Communicator>>> {
+        let config = init::effective(&self.settings);
+        let meeting = Meeting::new(&self.core, &self.participants, &config, &self.halt);
+        let whole = Some(Part { color: 0, key: 0 });
+        let (id, rank, ranks, part) = match &self.how {
+            How::Split(part) => (meeting.call_together(Kind::Split)?, meeting.index(), self.participants.len(), *part),
+            How::Shrink => (meeting.call_together(Kind::Shrink)?, meeting.index(), self.participants.len(), whole),
+            How::Grow(ranks, Some(id)) => (id.clone(), self.core.rank, *ranks, whole),
+            How::Grow(ranks, None) => {
+                let id = read_id(&meeting.receive::<128>(GROWTH, |_| true)?.1)?;
+                (id, self.core.rank, *ranks, whole)
+            }
+        };
+        let params = init::params(id.clone(), rank, ranks, &config, meeting.config.clone(), self.halt.clone());
+        let met = connect_part(params, part).inspect_err(|e| {
+            // Who did not even get to the root says so there, that it does not wait.
+            bootstrap::decline(&id, rank, ranks, &meeting.config, &e.text);
+        });
+        let Some(boot) = met? else { return Ok(None) };
+        let (rank, ranks) = (boot.rank, boot.ranks);
+        let core = init::build(&self.halt, config, boot)?;
+        let parent = &self.parent;
+        let child = Communicator::new(rank, ranks, parent.device, self.settings.clone(), self.halt.clone());
+        init::publish(&child, core, self.api, start)?;
+        Ok(Some(child))
+    }
+}
+
+impl Communicator {
+    /// Divides the communicator: ranks that give the same colour become one, ordered by key and then by rank. All
+    /// ranks call it, in the same order; who gives no colour takes part and gets none. `config`: `None` for this
+    /// one's. The result goes to `done`: before this returns, at the end of the group, or later (nonblocking).
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the communicator is not ready or was finalized; its own error; `RemoteError` when a rank
+    /// is gone or does not come.
+    pub fn split(self: &Arc<Self>, color: Option<i32>, key: i32, config: Option<CommConfig>, done: Done) -> Result<()> {
+        let all: Vec<usize> = (0..self.ranks).collect();
+        self.check_parent(&all)?;
+        let part = color.map(|color| Part { color, key });
+        self.make_child(all, How::Split(part), config, "ncclCommSplit", done)
+    }
+
+    /// A communicator of all ranks but `exclude`, in the same order. Only those that remain call it, all with the same
+    /// list. `abort`: operations under way are ended first, as by [`Communicator::revoke`], so that no help of dead
+    /// ranks is needed.
+    ///
+    /// # Errors
+    /// As [`Communicator::split`]; `InvalidArgument` when this rank is in the list.
+    pub fn shrink(
+        self: &Arc<Self>,
+        exclude: &[usize],
+        abort: bool,
+        config: Option<CommConfig>,
+        done: Done,
+    ) -> Result<()> {
+        if exclude.contains(&self.rank) {
+            return Err(Error::argument(format!(
+                "rank {} is in the list of the ranks to exclude; only ranks that remain call ncclCommShrink",
+                self.rank
+            )));
+        }
+        let remain: Vec<usize> = (0..self.ranks).filter(|r| !exclude.contains(r)).collect();
+        if abort {
+            let core = self.usable_core()?;
+            core.revoke();
+            core.drain(Some(Deadline::after(END_OPERATIONS)));
+        }
+        self.check_parent(&remain)?;
+        self.make_child(remain, How::Shrink, config, "ncclCommShrink", done)
+    }
+
+    /// An id with which new ranks join when this communicator grows; to be called by one rank, once per growth.
+    ///
+    /// # Errors
+    /// As [`Communicator::split`]; `InvalidUsage` when an id was made before and not used.
+    pub fn grow_id(self: &Arc<Self>) -> Result<UniqueId> {
+        let all: Vec<usize> = (0..self.ranks).collect();
+        self.check_parent(&all)?;
+        let core = self.core()?;
+        let mut held = locked(&self.grow_id);
+        if held.is_some() {
+            return Err(Error::usage(
+                "ncclCommGetUniqueId: the id that was made before was not used by ncclCommGrow yet; only one at a time",
+            ));
+        }
+        let halt = Arc::new(AtomicBool::new(false));
+        let _making = Making::new(&core.children, &all, &halt);
+        let meeting = Meeting::new(core, &all, &Config::from_env(), &halt);
+        let id = bootstrap::UniqueId::create(&meeting.config)?;
+        for rank in all.iter().filter(|r| **r != self.rank) {
+            meeting.send(*rank, GROWTH, &id.to_bytes())?;
+        }
+        *held = Some(id.clone());
+        Ok(UniqueId(id))
+    }
+
+    /// A communicator of `ranks` ranks: those of this one keep their ranks, the others join with the id
+    /// ([`Communicator::init_rank`]). `id`: on the rank that made it.
+    ///
+    /// # Errors
+    /// As [`Communicator::split`]; `InvalidArgument` when `ranks` is not more than now, or `id` is another one.
+    pub fn grow(
+        self: &Arc<Self>,
+        ranks: usize,
+        id: Option<UniqueId>,
+        config: Option<CommConfig>,
+        done: Done,
+    ) -> Result<()> {
+        if ranks <= self.ranks {
+            return Err(Error::argument(format!(
+                "ncclCommGrow: {ranks} ranks are not more than the {} that the communicator has",
+                self.ranks
+            )));
+        }
+        let all: Vec<usize> = (0..self.ranks).collect();
+        self.check_parent(&all)?;
+        let made = locked(&self.grow_id).take();
+        if let Some(id) = &id
+            && made.as_ref() != Some(&id.0)
+        {
+            return Err(Error::argument(
+                "ncclCommGrow: this is not the id that ncclCommGetUniqueId made on this rank; ranks of the communicator \
+                 that did not make the id pass NULL",
+            ));
+        }
+        self.make_child(all, How::Grow(ranks, made), config, "ncclCommGrow", done)
+    }
+
+    /// Ends the operations under way, here and on the ranks that wait for this one; later ones are refused. The
+    /// communicator can still be split, shrunk, grown, destroyed and aborted. Every rank that goes on calls it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when it was revoked, finalized or destroyed before.
+    pub fn revoke(self: &Arc<Self>) -> Result<()> {
+        let core = self.usable_core()?.clone();
+        if core.is_revoked() {
+            return Err(Error::argument("the communicator was revoked before"));
+        }
+        core.revoke();
+        let drain = move || {
+            core.drain(Some(Deadline::after(END_OPERATIONS)));
+            Ok(())
+        };
+        group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(drain) })
+    }
+
+    /// Ends the root of an id that nobody used.
+    pub(super) fn drop_grow_id(&self) {
+        if let Some(id) = locked(&self.grow_id).take() {
+            let config = BootstrapConfig { timeout: DISMISS, ..bootstrap_config(&Config::from_env()) };
+            // One that is gone needs no end.
+            let _ = bootstrap::dismiss(&id, &config, &AtomicBool::new(false));
+        }
+    }
+
+    /// All ranks are here: a meeting without a result.
+    pub(super) fn meet(self: &Arc<Self>) -> Result<()> {
+        let core = self.core()?;
+        let all: Vec<usize> = (0..self.ranks).collect();
+        let halt = Arc::new(AtomicBool::new(false));
+        let _making = Making::new(&core.children, &all, &halt);
+        core.missing(&all)?;
+        let config = Config::from_env();
+        let meeting = Meeting::new(core, &all, &config, &halt);
+        let met = meeting.call_together(Kind::Barrier).and_then(|id| {
+            let params = init::params(id, self.rank, self.ranks, &config, meeting.config.clone(), halt.clone());
+            connect_part(params, None)
+        });
+        met.map(drop).map_err(|e| core.missing(&all).err().unwrap_or(e))
+    }
+
+    /// The core of a communicator that is ready and neither finalized nor destroyed, failed or not.
+    fn usable_core(&self) -> Result<&Arc<Core>> {
+        if self.jobs.running() {
+            return Err(super::not_ready());
+        }
+        let core = self.core()?;
+        if self.state.load(Ordering::Acquire) >= FINALIZED {
+            return Err(Error::argument("the communicator was finalized or destroyed"));
+        }
+        Ok(core)
+    }
+
+    fn check_parent(&self, participants: &[usize]) -> Result<()> {
+        let core = self.usable_core()?;
+        match core.failure_among(participants).or_else(|| self.jobs.error()) {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    fn make_child(
+        self: &Arc<Self>,
+        participants: Vec<usize>,
+        how: How,
+        config: Option<CommConfig>,
+        api: &'static str,
+        done: Done,
+    ) -> Result<()> {
+        let settings = config.map_or_else(|| self.settings.clone(), CommConfig::resolved);
+        init::check_network(settings.net_name.as_deref())?;
+        let halt = Arc::new(AtomicBool::new(false));
+        let child = Child {
+            parent: self.clone(),
+            core: self.core()?.clone(),
+            participants,
+            how,
+            settings,
+            halt: halt.clone(),
+            api,
+        };
+        let run = move || child.make().inspect_err(|e| crate::log::warn(&e.text)).map(done);
+        group::manage(Job { comm: self.clone(), halt, run: Box::new(run) })
+    }
+}

@@ -1,0 +1,107 @@
+//! Management calls as jobs: run at once, at the end of the group, or (nonblocking) in the background.
+//!
+//! A nonblocking communicator is in progress while a job of it runs; the error of such a job stays with it. What the
+//! jobs do is not known here.
+
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
+use oxccl_types::{Error, Result};
+
+use super::Communicator;
+use crate::log;
+
+/// One management call of one communicator.
+pub(crate) struct Job {
+    /// Whose state says that the job runs.
+    pub comm: Arc<Communicator>,
+    /// Ends the job early when set.
+    pub halt: Arc<AtomicBool>,
+    pub run: Box<dyn FnOnce() -> Result<()> + Send>,
+}
+
+/// The jobs of a communicator that run in the background.
+#[derive(Default)]
+pub(super) struct Jobs {
+    running: AtomicU32,
+    error: OnceLock<Error>,
+    lock: Mutex<()>,
+    ended: Condvar,
+}
+
+impl Jobs {
+    /// Whether a job runs.
+    pub(super) fn running(&self) -> bool {
+        // SYNC: job-end
+        self.running.load(Ordering::Acquire) != 0
+    }
+
+    /// The error of the first job that failed.
+    pub(super) fn error(&self) -> Option<Error> {
+        self.error.get().cloned()
+    }
+
+    /// Waits until no job runs, at most for `limit`.
+    pub(super) fn wait(&self, limit: Duration) {
+        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whether it ended or the time did is all the same to the callers.
+        drop(self.ended.wait_timeout_while(held, limit, |()| self.running()));
+    }
+
+    fn end(&self) {
+        let held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // SYNC: job-end
+        self.running.fetch_sub(1, Ordering::Release);
+        drop(held);
+        self.ended.notify_all();
+    }
+}
+
+/// Counts a background job, also when it panics.
+struct Running(Arc<Communicator>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.jobs.end();
+    }
+}
+
+impl Job {
+    /// Whether the caller waits for it.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.comm.is_blocking()
+    }
+
+    /// Runs it on this thread.
+    pub(crate) fn run(self) -> Result<()> {
+        (self.run)()
+    }
+
+    /// Runs it on a thread of its own; the communicator is in progress when this returns, or its job has ended.
+    ///
+    /// # Errors
+    /// `SystemError` when there can be no thread.
+    pub(crate) fn start(self) -> Result<()> {
+        let device = self.comm.device;
+        self.comm.jobs.running.fetch_add(1, Ordering::AcqRel);
+        let running = Running(self.comm.clone());
+        let run = self.run;
+        let body = move || {
+            // The device of the communicator, for logs; it exists.
+            let _ = crate::device::set_current(device);
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+            let ended = ended.unwrap_or_else(|_| Err(Error::internal("a background job of a communicator panicked")));
+            if let Err(e) = ended {
+                if log::last_error() != e.text {
+                    log::warn(&e.text);
+                }
+                let _ = running.0.jobs.error.set(e);
+            }
+            drop(running);
+        };
+        oxccl_sys::process::with_signals_blocked(|| std::thread::Builder::new().name("oxccl-job".into()).spawn(body))
+            .map(drop)
+            .map_err(|e| Error::system(format!("cannot start a thread for a nonblocking call: {e}")))
+    }
+}

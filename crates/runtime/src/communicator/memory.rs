@@ -1,0 +1,119 @@
+//! Memory of a communicator: how much it is, giving it back for a while, and getting it again.
+//!
+//! Counted are the bytes that this rank has mapped for the communicator: its part of the hub, mapped memory of peers,
+//! and memory for scaled inputs. Bytes of the heap (queues, tables, connections) are not counted.
+
+use std::sync::Arc;
+
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+use oxccl_types::{Error, Result};
+
+use super::Communicator;
+use super::core::Core;
+use super::jobs::Job;
+use crate::group;
+
+/// What [`Communicator::mem_stat`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemStat {
+    /// Bytes that a suspension gives back, or has given back.
+    Suspend,
+    /// 1 while suspended, else 0.
+    Suspended,
+    /// Bytes that stay.
+    Persist,
+    /// All bytes.
+    Total,
+}
+
+/// Whether the communicator is suspended, and what that gave back.
+#[derive(Default)]
+pub(super) struct State {
+    suspended: AtomicBool,
+    released: AtomicU64,
+}
+
+impl State {
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Acquire)
+    }
+}
+
+fn releasable(core: &Core) -> u64 {
+    (core.hub.releasable() + core.lock_engine().releasable() + core.device_mapper().map_or(0, |m| m.bytes())) as u64
+}
+
+fn release(core: &Core) -> Result<()> {
+    core.lock_engine().release();
+    if let Some(mapper) = core.device_mapper() {
+        mapper.clear();
+    }
+    core.hub.release(core.me).map_err(|e| Error::system(format!("cannot give shared memory back: {e}")))
+}
+
+impl Communicator {
+    /// Gives back what this rank can do without; every rank calls it. Until [`Communicator::resume`] operations are
+    /// refused. Addresses stay valid.
+    ///
+    /// # Errors
+    /// `InvalidUsage` when it is suspended already; those of [`Communicator::split`].
+    pub fn suspend(self: &Arc<Self>) -> Result<()> {
+        self.ensure_ready()?;
+        if self.memory.is_suspended() {
+            return Err(Error::usage("MemManager: Already suspended"));
+        }
+        let (comm, core) = (self.clone(), self.core()?.clone());
+        let run = move || {
+            comm.memory.suspended.store(true, Ordering::Release);
+            core.drain(None);
+            // Afterwards no rank has an operation under way, and none will begin.
+            let done = comm.meet().and_then(|()| {
+                comm.memory.released.store(releasable(&core), Ordering::Release);
+                release(&core)
+            });
+            if done.is_err() {
+                comm.memory.suspended.store(false, Ordering::Release);
+            }
+            done
+        };
+        group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(run) })
+    }
+
+    /// Ends a suspension; every rank calls it. The memory comes back as it is used.
+    ///
+    /// # Errors
+    /// `InvalidUsage` when it is not suspended; those of [`Communicator::split`].
+    pub fn resume(self: &Arc<Self>) -> Result<()> {
+        self.ensure_ready()?;
+        if !self.memory.is_suspended() {
+            return Err(Error::usage("MemManager: Not in suspended state"));
+        }
+        let comm = self.clone();
+        let run = move || {
+            comm.meet()?;
+            comm.memory.suspended.store(false, Ordering::Release);
+            Ok(())
+        };
+        group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(run) })
+    }
+
+    /// One number about the memory of this rank of the communicator.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::ensure_ready`].
+    pub fn mem_stat(&self, stat: MemStat) -> Result<u64> {
+        self.ensure_ready()?;
+        let core = self.core()?;
+        let suspend = || match self.memory.is_suspended() {
+            true => self.memory.released.load(Ordering::Acquire),
+            false => releasable(core),
+        };
+        let persist = || core.hub.persistent(core.me) as u64;
+        Ok(match stat {
+            MemStat::Suspend => suspend(),
+            MemStat::Suspended => u64::from(self.memory.is_suspended()),
+            MemStat::Persist => persist(),
+            MemStat::Total => suspend() + persist(),
+        })
+    }
+}
