@@ -308,6 +308,16 @@ pub fn survives_a_killed_sender<F: Factory>(name: &str) {
         while sink.messages() < 50 && sink.poll(&mut *recv, Mode::Any).unwrap() {}
         sink.messages() >= 50
     });
+    // A message that has not been touched waits when the sender dies: what is still in its memory is lost with it.
+    until("a message that waits", || {
+        loop {
+            match recv.poll_header().unwrap() {
+                None => return false,
+                Some(header) if header.offset == 0 && header.len > 64 => return true,
+                Some(_) => drop(sink.poll(&mut *recv, Mode::Any).unwrap()),
+            }
+        }
+    });
     process.0.kill().expect("our child");
     process.0.wait().expect("our child");
     let mut failure = None;
