@@ -335,7 +335,7 @@ impl P2pTask {
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        let mut polls = if self.is_quick() { core.polls } else { 0 };
+        let mut polls = if self.started_ns == 0 && self.is_quick() { core.polls } else { 0 };
         loop {
             // What is small is seen through at once, as long as the peers are not late.
             match self.exchange.step(core, &mut links)? {
