@@ -16,10 +16,8 @@ mod memory;
 pub mod process;
 pub mod sync;
 pub mod unix;
-mod wait;
 
 pub use clock::Deadline;
 pub use futex::{Doorbell, Parked, Ticket};
 pub use memory::SharedMemory;
 pub use sync::{SharedU32, SharedU64};
-pub use wait::{Backoff, BackoffPolicy, Step};

@@ -195,6 +195,7 @@ fn an_abort_ends_it_for_all() {
     let (first, second) = (params(&id, 0, 3, &config), params(&id, 1, 3, &config));
     let abort = first.abort.clone();
     let waiting = std::thread::spawn(|| failures(connect_many(vec![first, second])));
+    // Some moment amid the initialisation; the outcome is the same whenever it is.
     std::thread::sleep(Duration::from_millis(50));
     abort.store(true, Ordering::Relaxed);
     let errors = waiting.join().unwrap();
