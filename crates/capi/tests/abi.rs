@@ -295,6 +295,38 @@ fn streams_and_events_keep_order() {
 }
 
 #[test]
+fn groups_can_be_simulated() {
+    for library in Library::BOTH {
+        compile_and_run(library, "simulate.c");
+    }
+}
+
+#[test]
+fn communicators_go_on_in_any_order() {
+    let program = program(Nccl, "order.c");
+    for shm in ["1", "0"] {
+        for ranks in ["threads", "processes"] {
+            run(command(&program).args([ranks, "free"]).env("OXCCL_SHM", shm));
+        }
+    }
+}
+
+#[test]
+fn launches_keep_the_hosts_order_where_that_is_asked_for() {
+    let nccl = program(Nccl, "order.c");
+    for shm in ["1", "0"] {
+        for ranks in ["threads", "processes"] {
+            run(command(&nccl).args([ranks, "chain"]).env("NCCL_LAUNCH_ORDER_IMPLICIT", "1").env("OXCCL_SHM", shm));
+        }
+    }
+    // Without it the chain of streams is none, and is found out.
+    let output = command(&nccl).args(["threads", "chain"]).output().expect("the program runs");
+    assert!(!output.status.success());
+    let rccl = program(Rccl, "order.c");
+    run(command(&rccl).args(["threads", "chain"]).env("RCCL_ENABLE_CONTEXT_TRACKING", "1"));
+}
+
+#[test]
 fn an_abort_sets_waiting_threads_free() {
     compile_and_run(Nccl, "abort.c");
 }

@@ -46,7 +46,7 @@ pub use element::{Element, F8E4M3, F8E5M2, pre_mul_sum};
 pub use half::{bf16, f16};
 pub use id::UniqueId;
 pub use oxccl_types::{DataType, Error, ReduceOp, Result, ResultCode, Scalar};
-pub use stream::{Scope, Stream, group};
+pub use stream::{Scope, Stream, group, simulate};
 
 /// Number of host devices of this machine (`cudaGetDeviceCount`): at least 8, more on machines with more cores, or
 /// what `OXCCL_HOST_DEVICES` says.

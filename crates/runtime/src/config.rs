@@ -55,6 +55,10 @@ variables! {
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
         "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time.";
+    LAUNCH_ORDER: "NCCL_LAUNCH_ORDER_IMPLICIT", "0/1", "0", "0, 1",
+        "1: what one device is given runs in the order in which the host gives it, also on several communicators and streams; the ranks must then launch in the same order. The calls of a group count as one launch. RCCL_ENABLE_CONTEXT_TRACKING is an older name.";
+    LAUNCH_RACE: "NCCL_LAUNCH_RACE_FATAL", "0/1", "1", "0, 1",
+        "1: with NCCL_LAUNCH_ORDER_IMPLICIT it is an error when two threads launch on one device at the same time.";
 }
 
 /// The values one communicator runs with.
@@ -80,6 +84,10 @@ pub struct Config {
     pub op_timeout: Option<Duration>,
     /// `OXCCL_DEATH_GRACE_MS`.
     pub death_grace: Duration,
+    /// `NCCL_LAUNCH_ORDER_IMPLICIT`.
+    pub launch_order: bool,
+    /// `NCCL_LAUNCH_RACE_FATAL`.
+    pub launch_race_fatal: bool,
 }
 
 /// The value of `name`, `None` when unset or empty.
@@ -115,6 +123,32 @@ fn number(v: &Variable, default: u64, min: u64, max: u64) -> u64 {
     }
 }
 
+/// The integer that `name` is set to, as `strtoll` with base 0 reads it: decimal, `0x` hexadecimal, `0` octal; what
+/// follows the digits is ignored. `None` when unset, empty, or beyond 64 bits; 0 without a digit.
+pub fn integer(name: &str) -> Option<i64> {
+    parse_integer(&text(name)?)
+}
+
+fn parse_integer(text: &str) -> Option<i64> {
+    let text = text.trim_start();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (radix, digits) = match hex.filter(|h| h.starts_with(|c: char| c.is_ascii_hexdigit())) {
+        Some(hex) => (16, hex),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    if end == 0 {
+        return Some(0);
+    }
+    let value = i128::from_str_radix(&digits[..end], radix).ok()?;
+    i64::try_from(if negative { -value } else { value }).ok()
+}
+
 /// Number of host devices of this process.
 pub fn host_devices() -> usize {
     let cores = oxccl_sys::affinity::available_cores() as u64;
@@ -146,6 +180,9 @@ impl Config {
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),
+            launch_order: integer(LAUNCH_ORDER.name).or_else(|| integer("RCCL_ENABLE_CONTEXT_TRACKING")).unwrap_or(0)
+                != 0,
+            launch_race_fatal: integer(LAUNCH_RACE.name).unwrap_or(1) != 0,
         }
     }
 }
@@ -153,6 +190,25 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_are_read_as_c_reads_them() {
+        let cases = [
+            ("7", 7),
+            ("-2", -2),
+            ("0x10", 16),
+            ("010", 8),
+            ("0", 0),
+            ("3 apples", 3),
+            ("x", 0),
+            ("0x", 0),
+            (" +4", 4),
+        ];
+        for (text, value) in cases {
+            assert_eq!(parse_integer(text), Some(value), "{text:?}");
+        }
+        assert_eq!(parse_integer("99999999999999999999"), None);
+    }
 
     #[test]
     fn sizes() {

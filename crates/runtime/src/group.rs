@@ -3,6 +3,9 @@
 //! Collectives of a group keep their order; the sends and receives of a communicator in a group become one exchange
 //! whose parts progress together. An argument error inside a group discards all of it.
 
+mod order;
+mod simulate;
+
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,9 +57,40 @@ pub fn fail(error: &Error) {
 /// # Errors
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
+    match close("ncclGroupEnd")? {
+        Some(requests) => launch_or_capture(requests),
+        None => Ok(()),
+    }
+}
+
+/// Closes a group without starting its operations: what they would take, in microseconds by the cost model, from the
+/// start of the group to the end of its last operation on this thread's ranks. Operations of one communicator follow
+/// one another, and so do those on one stream; all else runs side by side. `None` at the end of an inner group and for
+/// a group that moves nothing. The operations are gone as if they had never been made: the next ones of their
+/// communicators meet those of the peers. Management calls of the group are carried out, as by [`end`].
+///
+/// # Errors
+/// As [`end`], for what can be found before anything starts.
+pub fn simulate_end() -> Result<Option<f64>> {
+    match close("ncclGroupSimulateEnd")? {
+        Some(requests) => simulate::time(&requests),
+        None => Ok(None),
+    }
+}
+
+/// Whether the calls of the open group are of nonblocking communicators.
+pub fn is_nonblocking() -> bool {
+    GROUP.with_borrow(|g| {
+        let calls = g.requests.iter().map(|(comm, _)| comm.is_blocking());
+        calls.chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
+    })
+}
+
+/// Closes a group of this thread and carries out its management calls; the operations of the outermost one.
+fn close(name: &str) -> Result<Option<Vec<(Arc<Communicator>, Request)>>> {
     let group = GROUP.with_borrow_mut(|g| match g.depth {
         0 => {
-            let error = Error::usage("ncclGroupEnd: not in a group call.");
+            let error = Error::usage(format!("{name}: not in a group call."));
             log::warn(&error.text);
             Err(error)
         }
@@ -66,7 +100,7 @@ pub fn end() -> Result<()> {
             Ok(None)
         }
     })?;
-    let Some(group) = group else { return Ok(()) };
+    let Some(group) = group else { return Ok(None) };
     if let Some(error) = group.error {
         return Err(error);
     }
@@ -78,7 +112,7 @@ pub fn end() -> Result<()> {
         return Err(error);
     }
     run_jobs(group.jobs)?;
-    launch_or_capture(group.requests)
+    Ok(Some(group.requests))
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
@@ -148,10 +182,11 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request) -> Result<()> {
     if device::is_capturing(&request.stream) {
         return device::capture_requests(vec![(comm.clone(), request)]);
     }
-    if is_p2p(&request) {
+    let core = comm.core()?;
+    if is_p2p(&request) || core.config.launch_order {
         return launch(vec![(comm.clone(), request)]);
     }
-    launch_collective(comm.core()?, request, 0);
+    launch_collective(core, request, 0);
     Ok(())
 }
 
@@ -191,6 +226,7 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
     // Calls of one communicator run in their order anyway; those of several may need each other, whatever the streams.
     let one = requests.windows(2).all(|w| Arc::ptr_eq(&w[0].0, &w[1].0));
     let batch = if one { 0 } else { BATCHES.fetch_add(1, Ordering::Relaxed) };
+    let order = order::begin(&requests)?;
     let mut collectives = Vec::new();
     let mut messages: Vec<(Arc<Communicator>, Vec<Request>)> = Vec::new();
     for (comm, request) in requests {
@@ -213,37 +249,64 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
     for (core, request) in collectives {
         launch_collective(&core, request, batch);
     }
-    for (core, list, exchange) in exchanges {
-        launch_exchange(&core, &list, exchange, batch)?;
-    }
-    Ok(())
+    launch_exchanges(exchanges, batch)?;
+    order.finish()
 }
 
-/// The exchange runs on the stream of its first request, after what the other streams hold; they go on after it.
-fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Exchange, batch: u64) -> Result<()> {
-    let main = &list[0].stream;
-    let mut others: Vec<&Stream> = Vec::new();
-    for r in list {
-        if !r.stream.same(main) && !others.iter().any(|s| s.same(&r.stream)) {
-            others.push(&r.stream);
+/// An exchange, and the streams that its requests name: it runs on the first, after what the others hold, and these
+/// go on after it.
+struct Launched {
+    main: Stream,
+    others: Vec<Stream>,
+    task: P2pTask,
+}
+
+impl Launched {
+    fn new(core: &Arc<Core>, list: &[Request], exchange: Exchange, batch: u64) -> Launched {
+        let main = list[0].stream.clone();
+        let mut others: Vec<Stream> = Vec::new();
+        for r in list {
+            if !r.stream.same(&main) && !others.iter().any(|s| s.same(&r.stream)) {
+                others.push(r.stream.clone());
+            }
+        }
+        Launched { main, others, task: P2pTask::new(core.clone(), exchange, batch) }
+    }
+}
+
+/// None of the exchanges waits for another, though they may share streams: peers may have them in another order. So
+/// what comes before is marked before any of them is enqueued, and all are enqueued before anything waits for them.
+fn launch_exchanges(exchanges: Vec<(Arc<Core>, Vec<Request>, Exchange)>, batch: u64) -> Result<()> {
+    let launched = exchanges.into_iter().map(|(core, list, exchange)| Launched::new(&core, &list, exchange, batch));
+    let launched: Vec<Launched> = launched.collect();
+    let mut before = Vec::new();
+    for l in &launched {
+        for s in &l.others {
+            let event = Event::new();
+            s.record(&event)?;
+            before.push((&l.main, event));
         }
     }
-    for s in &others {
-        let before = Event::new();
-        s.record(&before)?;
-        main.wait(&before)?;
+    for (main, event) in before {
+        main.wait(&event)?;
     }
-    let task = P2pTask::new(core.clone(), exchange, if others.is_empty() { batch } else { 0 });
-    if task.is_quick() {
-        main.run_or_push(task, |t| Box::new(t));
-    } else {
-        main.push(Box::new(task));
+    let mut ends = Vec::new();
+    for Launched { main, others, task } in launched {
+        if task.is_quick() {
+            main.run_or_push(task, |t| Box::new(t));
+        } else {
+            main.push(Box::new(task));
+        }
+        if !others.is_empty() {
+            ends.push((main, others, Event::new()));
+        }
     }
-    if !others.is_empty() {
-        let after = Event::new();
-        main.record(&after)?;
-        for s in &others {
-            s.wait(&after)?;
+    for (main, _, event) in &ends {
+        main.record(event)?;
+    }
+    for (_, others, event) in &ends {
+        for s in others {
+            s.wait(event)?;
         }
     }
     Ok(())

@@ -2,13 +2,15 @@
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
 //! travels in the line that announces the call. `direct`: a direct program over mapped memory. `messages`: a message
-//! program over connections. `p2p` is the task of a group of sends and receives. An executor knows no algorithm.
+//! program over connections. `p2p` is the task of a group of sends and receives. `estimate` says what a call would take.
+//! An executor knows no algorithm.
 
 pub(crate) mod call;
 pub(crate) mod collective;
 mod direct;
 mod eager;
 pub(crate) mod entry;
+pub(crate) mod estimate;
 pub(crate) mod imports;
 pub(crate) mod links;
 mod messages;
