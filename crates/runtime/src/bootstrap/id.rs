@@ -127,7 +127,7 @@ impl UniqueId {
     }
 
     /// Whether rank 0 starts the root.
-    pub(super) fn is_derived(&self) -> bool {
+    pub(crate) fn is_derived(&self) -> bool {
         self.flags & DERIVED != 0
     }
 

@@ -9,7 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::core::{Core, Parts};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY};
-use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect, dismiss};
+use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
 use crate::log::{self, Subsys};
@@ -84,11 +84,10 @@ pub(super) fn params(
     let payload = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let for_segment = config.clone();
     let segment_bytes = Box::new(move |ranks| geometry_of(&for_segment, ranks).total());
-    Params { id, rank, ranks, payload, segment_bytes, abort, config: bootstrap }
+    Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
 }
 
-/// Runs the initialisation of `comm` on the calling thread. The first of `ids` is used; the roots of the others, which
-/// only the original needs, are sent home by the ranks of their number.
+/// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
 pub(super) fn initialise(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'static str) -> Result<()> {
     let result = join(comm, ids, effective(&comm.settings), api);
     if let Err(e) = &result {
@@ -103,13 +102,19 @@ pub(super) fn join(comm: &Arc<Communicator>, ids: &[UniqueId], config: Config, a
     let start = clock::now_ns();
     let bootstrap = bootstrap_config(&config);
     let Some(first) = ids.first() else { return Err(Error::argument("an initialisation without an id")) };
-    if comm.rank > 0
-        && let Some(surplus) = ids.get(comm.rank).filter(|id| id.0 != first.0)
-        && let Err(e) = dismiss(&surplus.0, &bootstrap, &comm.abort)
-    {
-        log::info(Subsys::BOOTSTRAP, &format!("the root of id {} is gone already: {}", comm.rank, e.text));
+    let mut more: Vec<bootstrap::UniqueId> = Vec::new();
+    for id in &ids[1..] {
+        // An id that is given twice has one root all the same.
+        if id.0 != first.0 && !more.contains(&id.0) {
+            more.push(id.0.clone());
+        }
+    }
+    if first.0.is_derived() && !more.is_empty() {
+        log::info(Subsys::INIT, "NCCL_COMM_ID is set: of several ids only the first one is used");
+        more.clear();
     }
     let params = params(first.0.clone(), comm.rank, comm.ranks, &config, bootstrap, comm.abort.clone());
+    let params = Params { more, ..params };
     let boot = connect(params)?;
     let core = build(&comm.abort, config, boot)?;
     publish(comm, core, api, start)
