@@ -418,9 +418,10 @@ static void words(void) {
     "invalid usage (run with NCCL_DEBUG=WARN for details)",
     "remote process exited or there was a network error",
     "NCCL operation in progress",
+    "timeout",
     "unknown result code",
   };
-  for (int i = 0; i < 9; i++) CHECK(strcmp(ncclGetErrorString((ncclResult_t)i), strings[i]) == 0);
+  for (int i = 0; i < 10; i++) CHECK(strcmp(ncclGetErrorString((ncclResult_t)i), strings[i]) == 0);
   CHECK(strcmp(ncclGetErrorString((ncclResult_t)-1), "unknown result code") == 0);
   CHECK(ncclGetLastError(comm) == ncclGetLastError(NULL));
 }

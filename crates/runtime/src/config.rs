@@ -129,7 +129,8 @@ pub fn integer(name: &str) -> Option<i64> {
     parse_integer(&text(name)?)
 }
 
-fn parse_integer(text: &str) -> Option<i64> {
+/// As [`integer`], of a text.
+pub fn parse_integer(text: &str) -> Option<i64> {
     let text = text.trim_start();
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

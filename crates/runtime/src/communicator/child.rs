@@ -422,7 +422,7 @@ impl Communicator {
         api: &'static str,
         done: Done,
     ) -> Result<()> {
-        let settings = config.map_or_else(|| self.settings.clone(), CommConfig::resolved);
+        let settings = config.unwrap_or_else(|| self.settings.clone()).resolved(self.ranks);
         init::check_network(settings.net_name.as_deref())?;
         let halt = Arc::new(AtomicBool::new(false));
         let child = Child {

@@ -52,12 +52,17 @@ pub(crate) fn service() -> Result<Arc<service::Service>> {
 /// Refuses a network that does not exist. `NCCL_NET` overrides the program's choice.
 pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
     let environment = config::text("NCCL_NET");
-    match environment.as_deref().or(chosen) {
-        Some(name) if !name.eq_ignore_ascii_case("Socket") => Err(Error::usage(format!(
-            "Error: network {name} not found. netName and NCCL_NET may be Socket, the only network there is, or unset"
-        ))),
-        _ => Ok(()),
+    let (who, name) = match (environment.as_deref(), chosen) {
+        (Some(name), _) => ("NCCL_NET", name),
+        (None, Some(name)) => ("config netName", name),
+        (None, None) => return Ok(()),
+    };
+    if name.eq_ignore_ascii_case("Socket") {
+        return Ok(());
     }
+    Err(Error::usage(format!(
+        "Error: network {name} not found, which {who} asks for. The networks are: Socket. Leave {who} unset for the best one"
+    )))
 }
 
 /// What the environment says, and the program where the environment says nothing.

@@ -9,6 +9,7 @@ mod init;
 mod jobs;
 mod memory;
 mod ops;
+mod settings;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,39 +20,13 @@ use oxccl_types::{DataType, Error, Result, ResultCode};
 
 use crate::group;
 use crate::request::{OpScalar, Operator, Request};
-use crate::{UniqueId, config};
+use crate::UniqueId;
 pub use child::Done;
 use core::Core;
 pub(crate) use init::{bootstrap_config, service};
 pub(crate) use jobs::Job;
 pub use memory::MemStat;
-
-/// Settings of one communicator; `None` leaves the choice to the library.
-#[derive(Clone, Debug, Default)]
-pub struct CommConfig {
-    /// `false`: management calls return before they are complete; see [`Communicator::async_error`].
-    pub blocking: Option<bool>,
-    /// Name for logs.
-    pub name: Option<String>,
-    /// Fewest channels.
-    pub min_ctas: Option<i32>,
-    /// Most channels.
-    pub max_ctas: Option<i32>,
-    /// Network to use: `Socket`, in any case of letters.
-    pub net_name: Option<String>,
-}
-
-impl CommConfig {
-    /// The environment overrides the program.
-    fn resolved(self) -> CommConfig {
-        let blocking = match config::text("NCCL_COMM_BLOCKING").as_deref() {
-            Some("0") => Some(false),
-            Some("1") => Some(true),
-            _ => self.blocking,
-        };
-        CommConfig { blocking, ..self }
-    }
-}
+pub use settings::{CommConfig, most_channels};
 
 const PENDING: u32 = 0;
 const READY: u32 = 1;
@@ -117,7 +92,7 @@ impl Communicator {
                 crate::device::count()
             )));
         }
-        let comm = Communicator::new(rank as usize, ranks as usize, device, config.resolved(), Arc::default());
+        let comm = Communicator::new(rank as usize, ranks as usize, device, config.resolved(ranks as usize), Arc::default());
         let (joining, ids) = (comm.clone(), ids.to_vec());
         let run = Box::new(move || init::initialise(&joining, &ids, api));
         group::manage(Job { comm: comm.clone(), halt: comm.abort.clone(), run })?;
