@@ -321,7 +321,8 @@ mod tests {
 
     #[test]
     fn an_unmarked_or_short_struct_is_refused() {
-        for config in [UNSET_BASE, ncclConfig_t { size: 8, ..initialised() }, ncclConfig_t { size: 0, ..initialised() }] {
+        for config in [UNSET_BASE, ncclConfig_t { size: 8, ..initialised() }, ncclConfig_t { size: 0, ..initialised() }]
+        {
             let failure = parsed(&config).unwrap_err();
             assert_eq!(failure.code(), ResultCode::InvalidArgument);
         }

@@ -135,7 +135,7 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
         core.leave();
         return Err(Error::usage("the communicator was aborted during its initialisation"));
     }
-    log::banner("NCCL version 2.29.7+oxccl", comm.rank);
+    log::banner("2.29.7", comm.rank);
     if log::info_enabled(Subsys::INIT) {
         log::info(
             Subsys::INIT,

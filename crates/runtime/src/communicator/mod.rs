@@ -18,9 +18,9 @@ use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
-use crate::group;
-use crate::request::{OpScalar, Operator, Request};
 use crate::UniqueId;
+use crate::request::{OpScalar, Operator, Request};
+use crate::{group, log};
 pub use child::Done;
 use core::Core;
 pub(crate) use init::{bootstrap_config, service};
@@ -92,7 +92,8 @@ impl Communicator {
                 crate::device::count()
             )));
         }
-        let comm = Communicator::new(rank as usize, ranks as usize, device, config.resolved(ranks as usize), Arc::default());
+        let comm =
+            Communicator::new(rank as usize, ranks as usize, device, config.resolved(ranks as usize), Arc::default());
         let (joining, ids) = (comm.clone(), ids.to_vec());
         let run = Box::new(move || init::initialise(&joining, &ids, api));
         group::manage(Job { comm: comm.clone(), halt: comm.abort.clone(), run })?;
@@ -224,12 +225,16 @@ impl Communicator {
     }
 
     /// Waits for outstanding work. Further operations are refused. `InvalidArgument` the second time and for a revoked
-    /// communicator.
+    /// communicator (`InvalidUsage` there in `librccl.so.1`).
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
         if self.jobs.running() {
             return Err(not_ready());
         }
         let core = self.core()?.clone();
+        // NCCL takes a revoked communicator for a finalized one, RCCL documents another code.
+        if core.is_revoked() && log::flavour() == log::Flavour::Rccl {
+            return Err(Error::usage("a revoked communicator cannot be finalized; destroy or abort it"));
+        }
         // The larger state stays: a destroyed communicator does not come back to life.
         if core.is_revoked() || self.state.fetch_max(FINALIZED, Ordering::AcqRel) >= FINALIZED {
             return Err(Error::argument("the communicator was finalized or revoked before"));

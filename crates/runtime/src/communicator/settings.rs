@@ -257,7 +257,8 @@ mod tests {
         let given = CommConfig { min_ctas: Some(3), max_ctas: Some(9), ..CommConfig::default() };
         let set = under(given.clone(), &[("NCCL_MIN_CTAS", "0"), ("NCCL_MAX_CTAS", "-4"), ("NCCL_COMM_BLOCKING", "2")]);
         assert_eq!(set, given);
-        let set = under(given.clone(), &[("NCCL_MAX_CTAS", "2"), ("NCCL_NVLS_NCHANNELS", "0"), ("NCCL_CTA_POLICY", "x")]);
+        let set =
+            under(given.clone(), &[("NCCL_MAX_CTAS", "2"), ("NCCL_NVLS_NCHANNELS", "0"), ("NCCL_CTA_POLICY", "x")]);
         assert_eq!((set.min_ctas, set.max_ctas, set.nvls_ctas, set.cta_policy), (Some(2), Some(2), None, Some(0)));
         assert_eq!(under(given.clone(), &[("NCCL_CTA_POLICY", "ZERO|EFFICIENCY")]).cta_policy, Some(ZERO));
         assert_eq!(under(given.clone(), &[("NCCL_CTA_POLICY", "2")]).cta_policy, Some(ZERO));
