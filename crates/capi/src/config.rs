@@ -71,6 +71,7 @@ pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Outcome<CommConfig> {
         net_name,
         split_share: flag(c.splitShare),
         shrink_share: flag(c.shrinkShare),
+        launch_order: None,
         num_rma_ctx: defined(c.numRmaCtx),
         traffic_class: defined(c.trafficClass),
         max_p2p_peers: defined(maxP2pPeers),

@@ -70,8 +70,8 @@ impl Default for BootstrapConfig {
     }
 }
 
-/// Bytes of the shared segment of a clique with that many ranks.
-pub type SegmentBytes = Box<dyn Fn(usize) -> usize + Send>;
+/// Bytes of the shared segment of a clique with that many ranks, when all ranks brought these payloads.
+pub type SegmentBytes = Box<dyn Fn(usize, &[&[u8]]) -> usize + Send>;
 
 /// What one rank brings.
 pub struct Params {
@@ -275,6 +275,8 @@ fn gather(
     let inbox = service.expect(comm_hash, &key, rank as u32);
     let control = service.expect_class(comm_hash, rank as u32, true);
 
+    let payloads: Vec<&[u8]> = infos.iter().map(|i| &i.peer.payload[..]).collect();
+    let segment_bytes = |ranks| segment_bytes(ranks, &payloads);
     let group = clique::group(&infos, rank);
     let mut maker = clique::Maker::new(&service, comm_hash, &key, limits, group);
     let made = select(&mut link.exchange(1, &maker.make(rank, &segment_bytes))?);

@@ -7,6 +7,7 @@ use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Collective, Error, Result};
 
 use super::core::{Core, Parts};
+use super::family::{self, Family};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
@@ -73,22 +74,35 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
         let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
         config.max_channels = config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most);
     }
+    if let (None, Some(order)) = (config::integer(config::LAUNCH_ORDER.name), settings.launch_order) {
+        config.launch_order = order;
+    }
     config
 }
 
-/// What this rank brings to a meeting of `ranks` ranks.
+/// Where a payload's wish to share lies.
+const WISH: usize = 16;
+
+fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
+    family::agreed(payloads.map(|p| p.get(WISH..).unwrap_or_default()))
+}
+
+/// What this rank brings to a meeting of `ranks` ranks; `share`: whether it would share with its parent.
 pub(super) fn params(
     id: bootstrap::UniqueId,
     rank: usize,
     ranks: usize,
     config: &Config,
     bootstrap: BootstrapConfig,
+    share: bool,
     abort: Arc<AtomicBool>,
 ) -> Params {
     let (address, value) = probe_word();
-    let payload = [address.to_le_bytes(), value.to_le_bytes()].concat();
+    let payload = [&address.to_le_bytes()[..], &value.to_le_bytes(), &family::wish(share, config)].concat();
     let for_segment = config.clone();
-    let segment_bytes = Box::new(move |ranks| geometry_of(&for_segment, ranks).total());
+    let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
+        geometry_of(&for_segment, ranks, shared_channels(payloads.iter().copied())).total()
+    });
     Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
 }
 
@@ -118,10 +132,10 @@ pub(super) fn join(comm: &Arc<Communicator>, ids: &[UniqueId], config: Config, a
         log::info(Subsys::INIT, "NCCL_COMM_ID is set: of several ids only the first one is used");
         more.clear();
     }
-    let params = params(first.0.clone(), comm.rank, comm.ranks, &config, bootstrap, comm.abort.clone());
+    let params = params(first.0.clone(), comm.rank, comm.ranks, &config, bootstrap, false, comm.abort.clone());
     let params = Params { more, ..params };
     let boot = connect(params)?;
-    let core = build(&comm.abort, config, boot)?;
+    let core = build(&comm.abort, config, boot, None)?;
     publish(comm, core, api, start)
 }
 
@@ -159,12 +173,20 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
     Ok(())
 }
 
-fn geometry_of(c: &Config, ranks: usize) -> Geometry {
+/// The smallest staging memory that there can be, both halves.
+const LEAST_SCRATCH: usize = 64 << 10;
+
+/// `shared`: the channels of a child that shares, which does with less.
+fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
+    let scratch = match shared {
+        Some(_) => (c.scratch / 4).max(LEAST_SCRATCH) & !8191,
+        None => c.scratch,
+    };
     Geometry {
         ranks,
         eager_bytes: c.eager_limit.max(64).next_multiple_of(64),
-        scratch_half: c.scratch / 2,
-        lanes: 1 + MAX_CHANNELS,
+        scratch_half: scratch / 2,
+        lanes: 1 + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_bytes: lane_bytes(c.slot_bytes),
     }
 }
@@ -195,9 +217,16 @@ impl Desk {
     }
 }
 
-/// The core of a communicator whose ranks have met.
-pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
-    let geometry = geometry_of(&config, boot.clique.len());
+/// The core of a communicator whose ranks have met. `family`: that of the parent, if this rank would share with it.
+pub(super) fn build(
+    abort: &Arc<AtomicBool>,
+    config: Config,
+    mut boot: Bootstrapped,
+    family: Option<Arc<Family>>,
+) -> Result<Arc<Core>> {
+    let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
+    let family = family.filter(|_| shared.is_some()).unwrap_or_default();
+    let geometry = geometry_of(&config, boot.clique.len(), shared);
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone())?);
     let cma = probe(&boot, &hub, abort)?;
     let one_process = boot.processes.len() == 1;
@@ -220,26 +249,16 @@ pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrap
         hub,
         cma,
         inbox: boot.inbox,
+        family,
     });
     desk.open(&core);
     *core.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     for (i, process) in processes.iter().enumerate() {
-        let Some(pidfd) = &process.pidfd else { continue };
-        let ranks: Vec<usize> =
-            process_of.iter().enumerate().filter(|(_, p)| **p == i).map(|(m, _)| core.members[m]).collect();
-        let weak = Arc::downgrade(&core);
-        let fd = pidfd
-            .try_clone()
-            .map_err(|e| Error::system(format!("cannot watch the processes of ranks {ranks:?}: {e}")))?;
-        let guard = service.watch(
-            fd,
-            Box::new(move || {
-                if let Some(core) = weak.upgrade() {
-                    core.on_death(&ranks, "its process ended");
-                }
-            }),
-        )?;
-        core.watches.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+        let of_process = process_of.iter().enumerate().filter(|(_, p)| **p == i);
+        let ranks: Vec<usize> = of_process.map(|(m, _)| core.members[m]).collect();
+        if let Some(watch) = core.family.watch(&service, process, &core, ranks)? {
+            core.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
+        }
     }
     Ok(core)
 }

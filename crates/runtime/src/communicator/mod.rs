@@ -4,6 +4,7 @@
 
 mod child;
 pub(crate) mod core;
+mod family;
 pub(crate) mod hub;
 mod init;
 mod jobs;

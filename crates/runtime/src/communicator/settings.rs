@@ -25,6 +25,9 @@ pub struct CommConfig {
     pub split_share: Option<bool>,
     /// Whether communicators that this one shrinks to share resources with it. Default: no.
     pub shrink_share: Option<bool>,
+    /// Whether what a device is given runs in the order in which the host gives it (`NCCL_LAUNCH_ORDER_IMPLICIT`).
+    /// Default: no. C programs have only the variable.
+    pub launch_order: Option<bool>,
     /// Contexts for one-sided operations, at least 0. Default: 1.
     pub num_rma_ctx: Option<i32>,
     /// Traffic class for network plug-ins. The network of sockets has none.
@@ -237,6 +240,7 @@ mod tests {
             net_name: Some("socket".into()),
             split_share: Some(true),
             shrink_share: Some(false),
+            launch_order: None,
             num_rma_ctx: Some(5),
             traffic_class: None,
             max_p2p_peers: Some(4),
