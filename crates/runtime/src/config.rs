@@ -47,6 +47,8 @@ variables! {
         "Greatest number of channels of a message program.";
     INIT_TIMEOUT: "OXCCL_INIT_TIMEOUT", "seconds", "120", "1..=86400",
         "How long an init waits for the other ranks.";
+    COMM_SECRET: "OXCCL_COMM_SECRET", "text", "", "any text, the same on all ranks",
+        "With NCCL_COMM_ID: who does not have the same text cannot join. Without it that address is the only secret, and whoever can reach it may join: such a job must trust its network. Ids of ncclGetUniqueId carry a random secret anyway.";
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
         "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",

@@ -53,6 +53,8 @@ pub struct BootstrapConfig {
     pub family: Option<Family>,
     /// `NCCL_COMM_ID`
     pub comm_id: Option<String>,
+    /// `OXCCL_COMM_SECRET`, as a key.
+    pub comm_secret: Option<CommKey>,
     /// Receives lines for the log.
     pub log: LogFn,
 }
@@ -65,6 +67,7 @@ impl Default for BootstrapConfig {
             ifname: None,
             family: None,
             comm_id: None,
+            comm_secret: None,
             log: |_, _| {},
         }
     }

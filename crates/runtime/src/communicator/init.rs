@@ -15,6 +15,7 @@ use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
 use crate::log::{self, Subsys};
 use crate::request::Request;
+use crate::service::CommKey;
 use crate::transport::local::probe_cma;
 use crate::{UniqueId, service};
 
@@ -37,6 +38,8 @@ pub(crate) fn bootstrap_config(config: &Config) -> BootstrapConfig {
             _ => None,
         },
         comm_id: config::text("NCCL_COMM_ID"),
+        comm_secret: config::text(config::COMM_SECRET.name)
+            .map(|secret| CommKey::new(CommKey::new([0; 32]).derive("OXCCL_COMM_SECRET", &[secret.as_bytes()]))),
         log: |level, text| match level {
             service::Level::Warn => log::warn(text),
             service::Level::Info => log::info(Subsys::BOOTSTRAP, text),
