@@ -83,8 +83,8 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
     config
 }
 
-/// Where a payload's wish to share lies.
-const WISH: usize = 16;
+/// Where a payload's wish to share lies: last.
+const WISH: usize = LIGHT_AT + 1;
 
 fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     family::agreed(payloads.map(|p| p.get(WISH..).unwrap_or_default()))
@@ -101,7 +101,9 @@ pub(super) fn params(
     abort: Arc<AtomicBool>,
 ) -> Params {
     let (address, value) = probe_word();
-    let payload = [&address.to_le_bytes()[..], &value.to_le_bytes(), &family::wish(share, config)].concat();
+    let light = config.light_fences && oxccl_sys::barrier::registered();
+    let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
+    let payload = [&probe[..], &[u8::from(light)], &family::wish(share, config)].concat();
     let for_segment = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
         geometry_of(&for_segment, ranks, shared_channels(payloads.iter().copied())).total()
@@ -220,6 +222,9 @@ impl Desk {
     }
 }
 
+/// Where a rank's payload says whether its process is registered for light fences; the probe's words come before.
+const LIGHT_AT: usize = 16;
+
 /// The core of a communicator whose ranks have met. `family`: that of the parent, if this rank would share with it.
 pub(super) fn build(
     abort: &Arc<AtomicBool>,
@@ -230,7 +235,8 @@ pub(super) fn build(
     let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = geometry_of(&config, boot.clique.len(), shared);
-    let hub = Arc::new(Hub::new(geometry, boot.segment.clone())?);
+    let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
+    let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;
     let one_process = boot.processes.len() == 1;
     // The ring hears news before the core exists.
@@ -306,7 +312,7 @@ fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>
 }
 
 /// Range checks of a request beyond what the C interface has checked.
-pub(super) fn check_request(comm: &Communicator, r: &Request) -> Result<()> {
+pub(super) fn check_request<S>(comm: &Communicator, r: &Request<S>) -> Result<()> {
     let c = r.collective;
     let ranked = c.rooted() || matches!(c, Collective::Send | Collective::Recv);
     if ranked && r.root >= comm.ranks {
