@@ -264,6 +264,29 @@ fn comm_id_names_the_root() {
     }
 }
 
+/// With a secret the address alone does not let anybody in.
+#[test]
+fn a_stranger_to_the_secret_cannot_join() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let with = |secret: Option<u8>| BootstrapConfig {
+        comm_id: Some(format!("127.0.0.1:{port}")),
+        comm_secret: secret.map(|b| CommKey::new([b; 32])),
+        ..config(2 * SECOND)
+    };
+    let (ours, strangers) = (with(Some(1)), [with(None), with(Some(2))]);
+    std::thread::scope(|s| {
+        let join = |rank, ranks, config: BootstrapConfig| {
+            let id = UniqueId::create(&config).unwrap();
+            connect(params(&id, rank, ranks, &config))
+        };
+        let root = s.spawn(move || join(0, 2, ours));
+        for config in strangers {
+            s.spawn(move || assert_eq!(join(1, 2, config).unwrap_err().code, ResultCode::RemoteError));
+        }
+        assert_eq!(root.join().unwrap().unwrap_err().code, ResultCode::RemoteError);
+    });
+}
+
 /// Ends its processes with it.
 struct Children(Vec<Child>);
 
