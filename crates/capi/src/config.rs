@@ -63,6 +63,11 @@ pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Outcome<CommConfig> {
     let flag = |value| defined(value).map(|v| v != 0);
     // SAFETY: the caller's promise on the strings.
     let (name, net_name) = unsafe { (text(c.commName), text(c.netName)) };
+    for (field, value) in [("commName", &name), ("netName", &net_name)] {
+        if let Some(value) = value {
+            log::info(log::Subsys::ENV, &format!("Comm config {field} set to {value}"));
+        }
+    }
     Ok(CommConfig {
         blocking: flag(c.blocking),
         name,

@@ -1,8 +1,13 @@
 //! Every variable the runtime reads, as a documented object, and the values one communicator runs with.
 //!
-//! The environment is read here and nowhere else, once per communicator ([`Config::from_env`]).
+//! The environment, and the configuration files behind it (`file`), are read here and nowhere else, once per communicator
+//! ([`Config::from_env`]).
+
+mod file;
 
 use std::time::Duration;
+
+use crate::log;
 
 /// A documented environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +65,7 @@ variables! {
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
         "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time.";
     LAUNCH_ORDER: "NCCL_LAUNCH_ORDER_IMPLICIT", "0/1", "0", "0, 1",
-        "1: what one device is given runs in the order in which the host gives it, also on several communicators and streams; the ranks must then launch in the same order. The calls of a group count as one launch. RCCL_ENABLE_CONTEXT_TRACKING is an older name.";
+        "1: what one device is given runs in the order in which the host gives it, also on several communicators and streams; the ranks must then launch in the same order. The calls of a group count as one launch. In librccl RCCL_ENABLE_CONTEXT_TRACKING is an older name.";
     LAUNCH_RACE: "NCCL_LAUNCH_RACE_FATAL", "0/1", "1", "0, 1",
         "1: with NCCL_LAUNCH_ORDER_IMPLICIT it is an error when two threads launch on one device at the same time.";
 }
@@ -96,10 +101,18 @@ pub struct Config {
     pub launch_race_fatal: bool,
 }
 
-/// The value of `name`, `None` when unset or empty.
+/// The value of `name` in the environment, else in the configuration files; `None` when unset or empty.
 pub fn text(name: &str) -> Option<String> {
+    let value = match environment(name) {
+        Some(value) => Some(value),
+        None => file::value(name, || environment("NCCL_CONF_FILE").filter(|path| !path.is_empty())),
+    };
+    value.filter(|v| !v.is_empty())
+}
+
+fn environment(name: &str) -> Option<String> {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
-    std::env::var(name).ok().filter(|v| !v.is_empty())
+    std::env::var(name).ok()
 }
 
 /// A size like `8`, `64K`, `1M`, `2G` in bytes.
@@ -127,6 +140,11 @@ fn number(v: &Variable, default: u64, min: u64, max: u64) -> u64 {
             default
         }
     }
+}
+
+/// RCCL's older name of the launch order.
+fn old_launch_order() -> Option<i64> {
+    integer("RCCL_ENABLE_CONTEXT_TRACKING").filter(|_| log::flavour() == log::Flavour::Rccl)
 }
 
 /// The integer that `name` is set to, as `strtoll` with base 0 reads it: decimal, `0x` hexadecimal, `0` octal; what
@@ -188,8 +206,7 @@ impl Config {
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),
-            launch_order: integer(LAUNCH_ORDER.name).or_else(|| integer("RCCL_ENABLE_CONTEXT_TRACKING")).unwrap_or(0)
-                != 0,
+            launch_order: integer(LAUNCH_ORDER.name).or_else(old_launch_order).unwrap_or(0) != 0,
             launch_race_fatal: integer(LAUNCH_RACE.name).unwrap_or(1) != 0,
         }
     }

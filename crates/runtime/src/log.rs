@@ -6,6 +6,8 @@
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use oxccl_sys::sync::{AtomicBool, Ordering};
+
 use crate::config;
 
 /// Levels of both libraries, in their order.
@@ -71,9 +73,11 @@ pub enum Flavour {
     Rccl,
 }
 
+/// Beside the state, which asks for variables, which ask for the flavour.
+static IS_RCCL: AtomicBool = AtomicBool::new(false);
+
 struct State {
     ready: bool,
-    flavour: Flavour,
     level: u8,
     mask: u64,
     file: Option<std::fs::File>,
@@ -81,22 +85,15 @@ struct State {
     last: String,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
-    ready: false,
-    flavour: Flavour::Nccl,
-    level: 0,
-    mask: 0,
-    file: None,
-    banner_shown: false,
-    last: String::new(),
-});
+static STATE: Mutex<State> =
+    Mutex::new(State { ready: false, level: 0, mask: 0, file: None, banner_shown: false, last: String::new() });
 
 fn state() -> MutexGuard<'static, State> {
     // A panic between two field writes leaves text that is merely old.
     let mut s = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     if !s.ready {
         s.ready = true;
-        s.level = parse_level(config::text("NCCL_DEBUG").as_deref(), s.flavour) as u8;
+        s.level = parse_level(config::text("NCCL_DEBUG").as_deref(), flavour()) as u8;
         s.mask = parse_subsys(config::text("NCCL_DEBUG_SUBSYS").as_deref());
         s.file = None;
         if s.level > Level::Version as u8 {
@@ -205,7 +202,7 @@ pub fn warn(text: &str) {
 /// Logs that a device failed, and keeps the text like [`warn`]: at RCCL's level ERROR, a warning of NCCL.
 pub fn error(text: &str) {
     let mut s = state();
-    if s.flavour == Flavour::Nccl {
+    if flavour() == Flavour::Nccl {
         drop(s);
         return warn(text);
     }
@@ -260,7 +257,7 @@ pub fn banner(release: &str, rank: usize) {
     }
     s.banner_shown = true;
     let level = if s.level <= Level::Warn as u8 { Level::Version } else { Level::Info };
-    let text = banner_text(release, s.flavour);
+    let text = banner_text(release, flavour());
     emit(&mut s, level, &text);
 }
 
@@ -276,14 +273,13 @@ pub fn reset() {
 
 /// Chooses whose defaults apply; called once by the shared library. The next message reads the environment again.
 pub fn set_flavour(flavour: Flavour) {
-    let mut s = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-    s.flavour = flavour;
-    s.ready = false;
+    IS_RCCL.store(flavour == Flavour::Rccl, Ordering::Relaxed);
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
 }
 
 /// Whose defaults apply.
 pub fn flavour() -> Flavour {
-    state().flavour
+    if IS_RCCL.load(Ordering::Relaxed) { Flavour::Rccl } else { Flavour::Nccl }
 }
 
 #[cfg(test)]
