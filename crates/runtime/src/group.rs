@@ -22,10 +22,13 @@ use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
 use crate::request::Request;
 
+/// Recorded operations, in their order.
+type Requests = Vec<(Arc<Communicator>, Request)>;
+
 #[derive(Default)]
 struct Group {
     error: Option<Error>,
-    requests: Vec<(Arc<Communicator>, Request)>,
+    requests: Requests,
     jobs: Vec<Job>,
 }
 
@@ -95,7 +98,7 @@ pub fn is_nonblocking() -> bool {
 }
 
 /// Closes a group of this thread and carries out its management calls; the operations of the outermost one.
-fn close(name: &str) -> Result<Option<Vec<(Arc<Communicator>, Request)>>> {
+fn close(name: &str) -> Result<Option<Requests>> {
     let Some(rest) = depth().checked_sub(1) else {
         let error = Error::usage(format!("{name}: not in a group call."));
         log::warn(&error.text);
