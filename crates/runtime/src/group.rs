@@ -5,6 +5,8 @@
 
 mod order;
 mod simulate;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
