@@ -57,6 +57,7 @@ pub(crate) unsafe fn parse(config: *const ncclConfig_t) -> Outcome<CommConfig> {
         min_ctas: defined(config.minCTAs),
         max_ctas: defined(config.maxCTAs),
         net_name,
+        rma_contexts: defined(config.numRmaCtx),
     })
 }
 

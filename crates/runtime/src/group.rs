@@ -14,15 +14,20 @@ use crate::communicator::{Communicator, Job};
 use crate::device::{self, Event, Stream, Task};
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
+use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
 use crate::request::Request;
+
+/// Numbers of batches so far.
+static BATCHES: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Default)]
 struct Group {
     depth: u32,
     error: Option<Error>,
     requests: Vec<(Arc<Communicator>, Request)>,
+    one_sided: Vec<(Arc<Communicator>, OneSided)>,
     jobs: Vec<Job>,
 }
 
@@ -70,7 +75,7 @@ pub fn end() -> Result<()> {
     if let Some(error) = group.error {
         return Err(error);
     }
-    if !group.jobs.is_empty() && !group.requests.is_empty() {
+    if !group.jobs.is_empty() && !(group.requests.is_empty() && group.one_sided.is_empty()) {
         let error = Error::usage(
             "initialisations (and other management calls) and operations must not be mixed in one group; nothing was started",
         );
@@ -78,7 +83,11 @@ pub fn end() -> Result<()> {
         return Err(error);
     }
     run_jobs(group.jobs)?;
-    launch_or_capture(group.requests)
+    launch_or_capture(group.requests)?;
+    if group.one_sided.iter().any(|(_, o)| device::is_capturing(&o.stream)) {
+        return device::capture_one_sided(group.one_sided);
+    }
+    launch_one_sided(group.one_sided)
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
@@ -155,6 +164,71 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request) -> Result<()> {
     Ok(())
 }
 
+/// Records a checked one-sided call, or enqueues it outside of groups.
+pub(crate) fn submit_one_sided(comm: &Arc<Communicator>, call: OneSided) -> Result<()> {
+    let call = GROUP.with_borrow_mut(|g| {
+        if g.depth == 0 {
+            return Some(call);
+        }
+        g.one_sided.push((comm.clone(), call));
+        None
+    });
+    let Some(call) = call else { return Ok(()) };
+    if device::is_capturing(&call.stream) {
+        return device::capture_one_sided(vec![(comm.clone(), call)]);
+    }
+    launch_one_sided(vec![(comm.clone(), call)])
+}
+
+/// Enqueues one-sided calls: those of a communicator as one task, in which the puts keep their order and the waits go
+/// on beside them.
+pub(crate) fn launch_one_sided(calls: Vec<(Arc<Communicator>, OneSided)>) -> Result<()> {
+    let mut tasks: Vec<(Arc<Communicator>, Vec<OneSidedCall>, Vec<Stream>)> = Vec::new();
+    for (comm, OneSided { call, stream }) in calls {
+        match tasks.iter_mut().find(|(c, ..)| Arc::ptr_eq(c, &comm)) {
+            Some((_, calls, streams)) => {
+                calls.push(call);
+                if !streams.iter().any(|s| s.same(&stream)) {
+                    streams.push(stream);
+                }
+            }
+            None => tasks.push((comm, vec![call], vec![stream])),
+        }
+    }
+    let batch = if tasks.len() > 1 { BATCHES.fetch_add(1, Ordering::Relaxed) } else { 0 };
+    for (comm, calls, streams) in tasks {
+        let core = comm.core()?.clone();
+        on_streams(&streams, |main| {
+            let task = OneSidedTask::new(core, calls, if streams.len() > 1 { 0 } else { batch });
+            if task.is_quick() {
+                main.run_or_push(task, |t| Box::new(t));
+            } else {
+                main.push(Box::new(task));
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Enqueues on the first of `streams`, after what the others hold; they go on after it.
+fn on_streams(streams: &[Stream], enqueue: impl FnOnce(&Stream)) -> Result<()> {
+    let Some((main, others)) = streams.split_first() else { return Ok(()) };
+    for s in others {
+        let before = Event::new();
+        s.record(&before)?;
+        main.wait(&before)?;
+    }
+    enqueue(main);
+    if !others.is_empty() {
+        let after = Event::new();
+        main.record(&after)?;
+        for s in others {
+            s.wait(&after)?;
+        }
+    }
+    Ok(())
+}
+
 fn is_p2p(r: &Request) -> bool {
     matches!(r.collective, Collective::Send | Collective::Recv)
 }
@@ -187,7 +261,6 @@ fn launch_or_capture(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
 
 /// Enqueues the calls of a group, or of a graph that holds them.
 pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
-    static BATCHES: AtomicU64 = AtomicU64::new(1);
     // Calls of one communicator run in their order anyway; those of several may need each other, whatever the streams.
     let one = requests.windows(2).all(|w| Arc::ptr_eq(&w[0].0, &w[1].0));
     let batch = if one { 0 } else { BATCHES.fetch_add(1, Ordering::Relaxed) };
@@ -221,30 +294,18 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
 
 /// The exchange runs on the stream of its first request, after what the other streams hold; they go on after it.
 fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Exchange, batch: u64) -> Result<()> {
-    let main = &list[0].stream;
-    let mut others: Vec<&Stream> = Vec::new();
+    let mut streams: Vec<Stream> = Vec::new();
     for r in list {
-        if !r.stream.same(main) && !others.iter().any(|s| s.same(&r.stream)) {
-            others.push(&r.stream);
+        if !streams.iter().any(|s| s.same(&r.stream)) {
+            streams.push(r.stream.clone());
         }
     }
-    for s in &others {
-        let before = Event::new();
-        s.record(&before)?;
-        main.wait(&before)?;
-    }
-    let task = P2pTask::new(core.clone(), exchange, if others.is_empty() { batch } else { 0 });
-    if task.is_quick() {
-        main.run_or_push(task, |t| Box::new(t));
-    } else {
-        main.push(Box::new(task));
-    }
-    if !others.is_empty() {
-        let after = Event::new();
-        main.record(&after)?;
-        for s in &others {
-            s.wait(&after)?;
+    on_streams(&streams, |main| {
+        let task = P2pTask::new(core.clone(), exchange, if streams.len() > 1 { 0 } else { batch });
+        if task.is_quick() {
+            main.run_or_push(task, |t| Box::new(t));
+        } else {
+            main.push(Box::new(task));
         }
-    }
-    Ok(())
+    })
 }

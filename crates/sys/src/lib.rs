@@ -14,10 +14,12 @@ pub mod futex;
 pub mod host;
 mod memory;
 pub mod process;
+mod reserve;
 pub mod sync;
 pub mod unix;
 
 pub use clock::Deadline;
 pub use futex::{Doorbell, Parked, Ticket};
 pub use memory::SharedMemory;
+pub use reserve::Reservation;
 pub use sync::{SharedU32, SharedU64};

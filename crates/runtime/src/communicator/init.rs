@@ -206,12 +206,14 @@ pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrap
         config,
         peers: boot.peers,
         members: boot.clique,
+        node_of: boot.clique_of,
         one_process,
         hub,
         cma,
         inbox: boot.inbox,
     });
     desk.open(&core);
+    core.accept_puts();
     *core.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     for (i, process) in processes.iter().enumerate() {
         let Some(pidfd) = &process.pidfd else { continue };

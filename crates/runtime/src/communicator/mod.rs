@@ -4,11 +4,14 @@
 
 mod child;
 pub(crate) mod core;
+mod flat;
 pub(crate) mod hub;
 mod init;
 mod jobs;
 mod memory;
 mod ops;
+mod team;
+pub(crate) mod window;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -17,6 +20,7 @@ use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
+use crate::exec::one_sided::{OneSided, OneSidedCall};
 use crate::group;
 use crate::request::{OpScalar, Operator, Request};
 use crate::{UniqueId, config};
@@ -25,6 +29,8 @@ use core::Core;
 pub(crate) use init::{bootstrap_config, service};
 pub(crate) use jobs::Job;
 pub use memory::MemStat;
+pub use team::Team;
+pub use window::{Window, WindowDone};
 
 /// Settings of one communicator; `None` leaves the choice to the library.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +45,8 @@ pub struct CommConfig {
     pub max_ctas: Option<i32>,
     /// Network to use: `Socket`, in any case of letters.
     pub net_name: Option<String>,
+    /// Contexts of one-sided calls; at most 8 are made.
+    pub rma_contexts: Option<i32>,
 }
 
 impl CommConfig {
@@ -341,21 +349,44 @@ impl Communicator {
         group::submit(self, request)
     }
 
+    /// Takes a one-sided call: into the thread's group, or at once onto its stream. Returns when it is enqueued.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a peer, context, signal or window that does not exist, or bytes outside of the peer's
+    /// part; the communicator's error when it has failed.
+    pub fn submit_one_sided(self: &Arc<Self>, request: OneSided) -> Result<()> {
+        let checked = self.check_one_sided(&request.call);
+        if let Err(e) = checked {
+            crate::log::warn(&e.text);
+            group::fail(&e);
+            return Err(e);
+        }
+        group::submit_one_sided(self, request)
+    }
+
     fn check_request(&self, r: &Request) -> Result<()> {
+        self.check_usable(r.collective.name())?;
+        init::check_request(self, r)
+    }
+
+    fn check_usable(&self, call: &str) -> Result<()> {
         if self.state.load(Ordering::Acquire) >= FINALIZED {
-            return Err(Error::argument(format!("{}: the communicator was finalized or destroyed", r.collective)));
+            return Err(Error::argument(format!("{call}: the communicator was finalized or destroyed")));
         }
         self.ensure_ready()?;
         if self.core()?.is_revoked() {
-            return Err(Error::usage(format!("{}: communicator was revoked", r.collective)));
+            return Err(Error::usage(format!("{call}: communicator was revoked")));
         }
         if self.memory.is_suspended() {
-            return Err(Error::usage(format!(
-                "{}: communicator is suspended; call ncclCommResume first",
-                r.collective
-            )));
+            return Err(Error::usage(format!("{call}: communicator is suspended; call ncclCommResume first")));
         }
-        init::check_request(self, r)
+        Ok(())
+    }
+
+    fn check_one_sided(&self, call: &OneSidedCall) -> Result<()> {
+        self.check_usable(call.name())?;
+        let core = self.core()?;
+        call.check(core, self.rma_contexts(), |w| self.has_window(core, w))
     }
 }
 

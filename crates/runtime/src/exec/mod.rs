@@ -2,7 +2,8 @@
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
 //! travels in the line that announces the call. `direct`: a direct program over mapped memory. `messages`: a message
-//! program over connections. `p2p` is the task of a group of sends and receives. An executor knows no algorithm.
+//! program over connections. `p2p` is the task of a group of sends and receives,
+//! `one_sided` that of puts, signals and waits for signals. An executor knows no algorithm.
 
 pub(crate) mod call;
 pub(crate) mod collective;
@@ -12,6 +13,7 @@ pub(crate) mod entry;
 pub(crate) mod imports;
 pub(crate) mod links;
 mod messages;
+pub(crate) mod one_sided;
 pub(crate) mod p2p;
 pub(crate) mod plan;
 pub(crate) mod wait;
