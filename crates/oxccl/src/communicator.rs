@@ -20,6 +20,8 @@ pub struct Config {
     pub device: Option<usize>,
     /// The communicator's name in logs and errors.
     pub name: Option<String>,
+    /// Contexts of one-sided calls, 1 to 8. Default: 1.
+    pub rma_contexts: Option<usize>,
 }
 
 /// One rank's membership in a set of ranks that call together.
@@ -326,7 +328,8 @@ fn join(ranks: usize, ids: &[UniqueId], rank: usize, device: usize, config: &Con
         )));
     }
     let (ranks, rank) = (number(ranks, "the number of ranks")?, number(rank, "the rank")?);
-    let config = CommConfig { name: config.name.clone(), ..CommConfig::default() };
+    let rma_contexts = config.rma_contexts.map(|n| i32::try_from(n).unwrap_or(i32::MAX));
+    let config = CommConfig { name: config.name.clone(), rma_contexts, ..CommConfig::default() };
     let ids = ids.iter().map(|id| id.to_runtime()).collect::<Result<Vec<_>>>()?;
     let inner = Inner::init_scalable(ranks, &ids, rank, device, config, "Communicator::init")?;
     if inner_group::depth() == 0 {

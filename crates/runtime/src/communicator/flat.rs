@@ -32,8 +32,8 @@ pub(crate) struct Flat {
 
 type Slot = Arc<Mutex<Weak<Flat>>>;
 
-/// The ranges of this process, by communicator and window, so that ranks that are its threads share one.
-static MAPPED: Mutex<Option<HashMap<(u64, u64), Slot>>> = Mutex::new(None);
+/// The ranges of this process, by communicator, lowest rank that shares the memory, and window, so that ranks that are its threads share one.
+static MAPPED: Mutex<Option<HashMap<(u64, usize, u64), Slot>>> = Mutex::new(None);
 
 fn locked<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // What the locks guard is valid between statements.
@@ -48,7 +48,7 @@ impl Flat {
             let table = table.get_or_insert_default();
             // A slot that somebody holds is being filled.
             table.retain(|_, s| Arc::strong_count(s) > 1 || locked(s).strong_count() > 0);
-            table.entry((core.hash, id)).or_default().clone()
+            table.entry((core.hash, core.members[0], id)).or_default().clone()
         };
         // Held while mapping: the threads of a process map once.
         let mut mapped = locked(&slot);
