@@ -18,7 +18,8 @@ const UNIT: usize = 128;
 
 /// What a device communicator holds, by the address of its table of windows.
 struct Held {
-    tables: Vec<Box<ncclDevCommWindowTable>>,
+    /// A chain in one piece: its address stays.
+    tables: Box<[ncclDevCommWindowTable]>,
     resources: Option<Memory>,
 }
 
@@ -179,22 +180,22 @@ fn reciprocal(x: usize) -> u32 {
 }
 
 /// A copy of the communicator's list of windows, in the chain that programs search. Never empty.
-fn tables(communicator: &InUse) -> Vec<Box<ncclDevCommWindowTable>> {
+fn tables(communicator: &InUse) -> Box<[ncclDevCommWindowTable]> {
     let none = WindowEntry { base: 0, size: 0, window: std::ptr::null_mut() };
     let entries: Vec<WindowEntry> = communicator
         .windows()
         .iter()
         .map(|w| WindowEntry { base: w.window.user_ptr().addr(), size: w.window.bytes(), window: w.handle() })
         .collect();
-    let mut all: Vec<Box<ncclDevCommWindowTable>> = Vec::new();
-    for i in 0..entries.len().div_ceil(32).max(1) {
-        let mut table = Box::new(ncclDevCommWindowTable { entries: [none; 32], next: std::ptr::null_mut() });
+    let table = |i: usize| {
+        let mut table = ncclDevCommWindowTable { entries: [none; 32], next: std::ptr::null_mut() };
         table.entries.iter_mut().zip(entries.iter().skip(32 * i)).for_each(|(to, from)| *to = *from);
-        all.push(table);
-    }
-    for i in (1..all.len()).rev() {
-        let next = &raw mut *all[i];
-        all[i - 1].next = next;
+        table
+    };
+    let mut all: Box<[_]> = (0..entries.len().div_ceil(32).max(1)).map(table).collect();
+    let first = all.as_mut_ptr();
+    for i in 1..all.len() {
+        all[i - 1].next = first.wrapping_add(i);
     }
     all
 }
@@ -224,7 +225,7 @@ impl Out {
             lsaRank: lsa.rank as c_int,
             lsaSize: lsa.ranks as c_int,
             lsaSize_rcp32: reciprocal(lsa.ranks),
-            windowTable: &raw mut *held.tables[0],
+            windowTable: held.tables.as_mut_ptr(),
             resourceWindow: registered.as_ref().map_or(std::ptr::null_mut(), |r| r.handle()),
             resourceWindow_inlined: registered.as_ref().map_or(nothing, |r| r.shown()),
             lsaMultimem: ncclMultimemHandle { mcBasePtr: std::ptr::null_mut() },

@@ -75,7 +75,8 @@ pub fn end() -> Result<()> {
     if let Some(error) = group.error {
         return Err(error);
     }
-    if !group.jobs.is_empty() && !(group.requests.is_empty() && group.one_sided.is_empty()) {
+    let operations = group.requests.len() + group.one_sided.len();
+    if !group.jobs.is_empty() && operations > 0 {
         let error = Error::usage(
             "initialisations (and other management calls) and operations must not be mixed in one group; nothing was started",
         );

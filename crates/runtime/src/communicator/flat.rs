@@ -31,9 +31,10 @@ pub(crate) struct Flat {
 }
 
 type Slot = Arc<Mutex<Weak<Flat>>>;
+type Slots = HashMap<(u64, usize, u64), Slot>;
 
 /// The ranges of this process, by communicator, lowest rank that shares the memory, and window, so that ranks that are its threads share one.
-static MAPPED: Mutex<Option<HashMap<(u64, usize, u64), Slot>>> = Mutex::new(None);
+static MAPPED: Mutex<Option<Slots>> = Mutex::new(None);
 
 fn locked<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // What the locks guard is valid between statements.

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::{Error, Result, ResultCode};
 
 use super::child::Kind;
@@ -136,10 +136,10 @@ impl Turn {
     }
 
     /// Waits until those before it are over; not longer than until an abort.
-    fn wait(&self, abort: &AtomicBool) {
+    fn wait(&self) {
         let order = &self.0.windows.order;
         let mut tickets = locked(&order.tickets);
-        while tickets.1.first() != Some(&self.1) && !abort.load(Ordering::Acquire) {
+        while tickets.1.first() != Some(&self.1) && !self.0.is_aborted() {
             tickets = order.passed.wait_timeout(tickets, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -379,12 +379,14 @@ impl Communicator {
         }
         let (comm, turn, user) = (self.clone(), Turn::take(&core), at.expose_provenance());
         let run = move || {
-            turn.wait(&comm.abort);
+            turn.wait();
             let window = comm.make_window(&core, user, bytes, flags);
             drop(turn);
             window.inspect_err(|e| log::warn(&e.text)).map(done)
         };
-        group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(run) })
+        // A failure elsewhere in the group must not keep this rank from the meeting: the others count on the numbers of
+        // windows and meetings. Aborts and deaths are heard there.
+        group::manage(Job { comm: self.clone(), halt: Arc::default(), run: Box::new(run) })
     }
 
     fn usable_for_windows(&self, call: &str) -> Result<&Arc<Core>> {
