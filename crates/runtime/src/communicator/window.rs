@@ -254,7 +254,7 @@ impl Core {
         let member = self.member_of[rank];
         // SYNC: signal
         self.hub.signal(member, self.me, word).fetch_add(1, Ordering::Release);
-        self.hub.doorbell(member).ring();
+        self.hub.ring(member);
     }
 
     pub(crate) fn peer_of(&self, rank: usize) -> Peer {
