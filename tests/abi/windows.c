@@ -81,6 +81,30 @@ static void several_in_a_group(void) {
   }
 }
 
+/* Windows and operations in one group: the windows come first. */
+static void beside_operations(void) {
+  ncclWindow_t windows[RANKS];
+  char* memory[RANKS];
+  int32_t* sum[RANKS];
+  OK(ncclGroupStart());
+  for (int r = 0; r < RANKS; r++) {
+    memory[r] = (char*)allocate(4096);
+    sum[r] = (int32_t*)allocate(sizeof(int32_t));
+    *sum[r] = r + 1;
+    OK(ncclCommWindowRegister(comms[r], memory[r], 4096, &windows[r], 0));
+    OK(ncclAllReduce(sum[r], sum[r], 1, ncclInt32, ncclSum, comms[r], NULL));
+  }
+  OK(ncclGroupEnd());
+  for (int r = 0; r < RANKS; r++) {
+    OK(oxcclSetDevice(r));
+    OK(oxcclStreamSynchronize(NULL));
+    CHECK(windows[r] != NULL && *sum[r] == RANKS * (RANKS + 1) / 2);
+    OK(ncclCommWindowDeregister(comms[r], windows[r]));
+    OK(ncclMemFree(memory[r]));
+    OK(ncclMemFree(sum[r]));
+  }
+}
+
 /* What cannot be a window: every rank is told, whichever is to blame. */
 static void refused(void) {
   ncclWindow_t windows[RANKS];
@@ -368,6 +392,7 @@ int main(void) {
   OK(ncclCommInitAll(comms, RANKS, devices));
   addresses();
   several_in_a_group();
+  beside_operations();
   refused();
   nonblocking();
   device_api(RANKS);

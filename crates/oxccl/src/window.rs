@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use oxccl_runtime::{Communicator as Inner, OneSided, OneSidedCall, SignalId, Window as InnerWindow};
 use oxccl_types::{Error, Result};
 
+use crate::call::Span;
 use crate::stream::no_group;
-use crate::{Communicator, DeviceBuffer, Element};
+use crate::{Communicator, DeviceBuffer, Element, Scope, Shared};
 
 /// Which signal of a rank: each pair of ranks has its own counters. The default is signal 0 of context 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -208,17 +209,7 @@ impl Communicator {
         values: &[T],
         signal: Option<Signal>,
     ) -> Result<()> {
-        let offset = offset.checked_mul(size_of::<T>());
-        let offset = offset.ok_or_else(|| Error::argument("an offset in a window is beyond the address space"))?;
-        let call = OneSidedCall::Put {
-            window: window.inner.clone(),
-            offset,
-            from: values.as_ptr().cast(),
-            bytes: size_of_val(values),
-            peer,
-            signal: signal.map(Signal::id),
-        };
-        self.one_sided("Communicator::put", call)
+        self.one_sided("Communicator::put", put(window, peer, offset, values.as_ptr(), values.len(), signal)?)
     }
 
     /// Writes `values` into the part of `peer`, from `offset` on, and then raises a signal there. The peer makes no call.
@@ -257,10 +248,69 @@ impl Communicator {
 
     /// As [`Communicator::wait_signal`], for all of several signals.
     pub fn wait_signals(&self, expected: &[Expected]) -> Result<()> {
-        let list = expected.iter().map(|e| (e.from, e.signal.id(), e.count)).collect();
-        self.one_sided("Communicator::wait_signals", OneSidedCall::Wait(list))
+        self.one_sided("Communicator::wait_signals", wait(expected))
     }
 }
+
+fn put<T: Element>(
+    window: &Window<T>,
+    peer: usize,
+    offset: usize,
+    from: *const T,
+    len: usize,
+    signal: Option<Signal>,
+) -> Result<OneSidedCall> {
+    let offset = offset.checked_mul(size_of::<T>());
+    let offset = offset.ok_or_else(|| Error::argument("an offset in a window is beyond the address space"))?;
+    Ok(OneSidedCall::Put {
+        window: window.inner.clone(),
+        offset,
+        from: from.cast(),
+        bytes: len * size_of::<T>(),
+        peer,
+        signal: signal.map(Signal::id),
+    })
+}
+
+fn wait(expected: &[Expected]) -> OneSidedCall {
+    OneSidedCall::Wait(expected.iter().map(|e| (e.from, e.signal.id(), e.count)).collect())
+}
+
+/// One-sided calls of a scope. In a [`crate::group`] the puts of a communicator go in order, and its waits do not hold them
+/// up.
+impl<'scope, 'env> Scope<'scope, 'env> {
+    fn one_sided(&self, comm: &Communicator, call: OneSidedCall, reads: Span) -> Result<()> {
+        let stream = self.take_part(comm, call.name(), &[(reads, false)])?;
+        comm.inner.submit_one_sided(OneSided { call, stream })
+    }
+
+    /// As [`Communicator::put_signal`].
+    pub fn put_signal<T: Element>(
+        &'scope self,
+        comm: &Communicator,
+        window: &Window<T>,
+        peer: usize,
+        offset: usize,
+        values: impl Into<Shared<'scope, T>>,
+        signal: Signal,
+    ) -> Result<()> {
+        let values = values.into();
+        let reads = Span { start: values.ptr.addr(), bytes: values.len * size_of::<T>() };
+        self.one_sided(comm, put(window, peer, offset, values.ptr, values.len, Some(signal))?, reads)
+    }
+
+    /// As [`Communicator::signal`].
+    pub fn signal(&'scope self, comm: &Communicator, peer: usize, signal: Signal) -> Result<()> {
+        self.one_sided(comm, OneSidedCall::Signal { peer, signal: signal.id() }, NOTHING)
+    }
+
+    /// As [`Communicator::wait_signals`].
+    pub fn wait_signals(&'scope self, comm: &Communicator, expected: &[Expected]) -> Result<()> {
+        self.one_sided(comm, wait(expected), NOTHING)
+    }
+}
+
+const NOTHING: Span = Span { start: 0, bytes: 0 };
 
 /// `NCCL_WIN_COLL_SYMMETRIC`.
 const SYMMETRIC: u32 = 1;

@@ -29,11 +29,13 @@ struct Group {
     requests: Vec<(Arc<Communicator>, Request)>,
     one_sided: Vec<(Arc<Communicator>, OneSided)>,
     jobs: Vec<Job>,
+    /// Jobs that come before the operations of the group.
+    registrations: Vec<Job>,
 }
 
 thread_local! {
     static GROUP: RefCell<Group> =
-        const { RefCell::new(Group { error: None, requests: Vec::new(), one_sided: Vec::new(), jobs: Vec::new() }) };
+        const { RefCell::new(Group { error: None, requests: Vec::new(), one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
     /// How many are open. Beside the group, since calls outside of groups need no more than this.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -84,6 +86,14 @@ pub fn end() -> Result<()> {
         log::warn(&error.text);
         return Err(error);
     }
+    if operations > 0 && group.registrations.iter().any(|j| !j.is_blocking()) {
+        let error = Error::usage(
+            "windows of a nonblocking communicator and operations must not be mixed in one group; nothing was started",
+        );
+        log::warn(&error.text);
+        return Err(error);
+    }
+    group.jobs.append(&mut group.registrations);
     run_jobs(group.jobs)?;
     if group.one_sided.is_empty() && exchange_at_once(&group.requests)? {
         // The list serves the next group too.
@@ -113,6 +123,15 @@ pub(crate) fn manage(job: Job) -> Result<()> {
         return Ok(());
     }
     if job.is_blocking() { job.run() } else { job.start() }
+}
+
+/// As [`manage`] for a call that may be in one group with operations: it is over before they are enqueued.
+pub(crate) fn manage_before_operations(job: Job) -> Result<()> {
+    if depth() > 0 {
+        GROUP.with_borrow_mut(|g| g.registrations.push(job));
+        return Ok(());
+    }
+    manage(job)
 }
 
 /// Runs the management calls of a group side by side. Nonblocking ones are only started: `InProgress`.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use oxccl::{Communicator, Config, DeviceBuffer, Expected, ResultCode, Signal, UniqueId};
+use oxccl::{Communicator, Config, DeviceBuffer, Expected, ResultCode, Signal, Stream, UniqueId, group};
 
 use crate::harness::{Random, alone, pause};
 use crate::model;
@@ -127,6 +127,51 @@ fn an_abort_and_a_revocation_end_a_wait() {
         let words: &[&str] = if revoke { &["revoked", "destroyed"] } else { &["aborted"] };
         assert!(errors.iter().all(|e| words.iter().any(|w| e.text.contains(w))), "{errors:?}");
     }
+}
+
+#[test]
+fn scopes_and_groups_take_one_sided_calls() {
+    let _alone = alone();
+    // One thread drives both ranks: the waits come before the puts that they wait for.
+    let comms = Communicator::init_all(2).expect("init");
+    let windows = std::thread::scope(|s| {
+        let threads: Vec<_> =
+            comms.into_iter().map(|c| s.spawn(move || (c.window::<i64>(64).expect("a window"), c))).collect();
+        threads.into_iter().map(|t| t.join().expect("a rank panicked")).collect::<Vec<_>>()
+    });
+    let values = [[1_i64; 64], [2; 64]];
+    let expected = |from| [Expected { from, signal: Signal::number(1), count: 2 }];
+    group(|g| {
+        for (window, comm) in &windows {
+            let (me, peer) = (comm.rank(), 1 - comm.rank());
+            g.wait_signals(comm, &expected(peer))?;
+            g.put_signal(comm, window, peer, 0, &values[me], Signal::number(1))?;
+            g.signal(comm, peer, Signal::number(1))?;
+        }
+        Ok(())
+    })
+    .expect("group");
+    for (window, comm) in &windows {
+        assert_eq!(window.to_vec(), [2 - comm.rank() as i64; 64]);
+    }
+    let (window, comm) = &windows[0];
+    let stream = Stream::on(comm.device()).expect("a stream");
+    let mut sum = [5_i64; 8];
+    stream
+        .scope(|s| {
+            let sum = s.lend(&mut sum);
+            s.send(comm, &values[0][..0], 0)?;
+            s.put_signal(comm, window, 0, 3, sum, Signal::default())?;
+            s.wait_signals(comm, &[Expected { from: 0, signal: Signal::default(), count: 1 }])
+        })
+        .expect_err("a send to oneself without a receive");
+    stream
+        .scope(|s| {
+            s.put_signal(comm, window, 0, 3, &sum, Signal::default())?;
+            s.wait_signals(comm, &[Expected { from: 0, signal: Signal::default(), count: 1 }])
+        })
+        .expect("scope");
+    assert_eq!(window.to_vec()[2..12], [2, 5, 5, 5, 5, 5, 5, 5, 5, 2]);
 }
 
 #[test]

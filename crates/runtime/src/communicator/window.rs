@@ -386,7 +386,7 @@ impl Communicator {
         };
         // A failure elsewhere in the group must not keep this rank from the meeting: the others count on the numbers of
         // windows and meetings. Aborts and deaths are heard there.
-        group::manage(Job { comm: self.clone(), halt: Arc::default(), run: Box::new(run) })
+        group::manage_before_operations(Job { comm: self.clone(), halt: Arc::default(), run: Box::new(run) })
     }
 
     fn usable_for_windows(&self, call: &str) -> Result<&Arc<Core>> {
