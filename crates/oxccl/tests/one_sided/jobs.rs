@@ -152,6 +152,34 @@ fn a_death_ends_puts_over_the_network() {
     kill_the_target(&[("OXCCL_SHM", "0")]);
 }
 
+/// Registers until it fails.
+pub fn register(order: &Order) {
+    let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    order.report("up", "");
+    let error = loop {
+        if let Err(e) = comm.window::<u8>(5000) {
+            break e;
+        }
+    };
+    order.report("error", &format!("{:?} {}", error.code, error.text));
+}
+
+#[test]
+fn a_death_ends_a_registration() {
+    let _alone = alone();
+    for (victim, shm) in [(0, "1"), (2, "1"), (1, "0")] {
+        let mut pool = Pool::new(3, 1, &[("OXCCL_SHM", shm)]);
+        pool.start("register");
+        pool.expect("up", &[0, 1, 2], GIVE_UP);
+        pause(Duration::from_millis(40));
+        let cause = now_ns();
+        pool.workers[victim].kill();
+        let survivors: Vec<usize> = (0..3).filter(|r| *r != victim).collect();
+        let errors = pool.expect("error", &survivors, GIVE_UP);
+        soon(&errors, cause, &[], &pool);
+    }
+}
+
 /// Rank 0 puts and leaves at once; rank 1 comes late and finds everything.
 pub fn leave(order: &Order) {
     let comm = Communicator::init(2, order.id, order.rank).expect("init");
