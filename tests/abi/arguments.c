@@ -405,15 +405,31 @@ static void elastic(void) {
   ROW(ncclCommDestroy(made), ncclSuccess, NULL);
 }
 
-static void later_work(void) {
+static void windows(void) {
   ncclWindow_t window = (ncclWindow_t)garbage;
-  USE(ncclCommWindowRegister(comm, in, sizeof in, &window, 0), "ncclCommWindowRegister is not implemented yet");
+  ncclWaitSignalDesc_t wait = {1, 0, 0, 0};
+  ARG(ncclCommWindowRegister(NULL, in, sizeof in, &window, 0), "CommWindowRegister : comm argument is NULL");
+  ARG(ncclCommWindowRegister(comm, in, sizeof in, NULL, 0), "win argument is NULL");
+  ARG(ncclCommWindowRegister(comm, NULL, 4096, &window, 0), "invalid pointer");
+  CHECK(window == NULL);
+  ARG(ncclCommWindowRegister(comm, in, 0, &window, 0), "size 0");
+  /* Memory that peers cannot map: no window, and no error. */
+  window = (ncclWindow_t)garbage;
+  ROW(ncclCommWindowRegister(comm, in, sizeof in, &window, 0), ncclSuccess, NULL);
   CHECK(window == NULL);
   ROW(ncclCommWindowDeregister(comm, NULL), ncclSuccess, NULL);
-  USE(ncclWinGetUserPtr(comm, NULL, &pointer), "ncclWinGetUserPtr is not implemented yet");
-  USE(ncclPutSignal(in, 1, ncclInt32, 0, NULL, 0, 0, 0, 0, comm, NULL), "ncclPutSignal is not implemented yet");
-  USE(ncclSignal(0, 0, 0, 0, comm, NULL), "ncclSignal is not implemented yet");
-  USE(ncclWaitSignal(0, NULL, comm, NULL), "ncclWaitSignal is not implemented yet");
+  ARG(ncclCommWindowDeregister(comm, (ncclWindow_t)garbage), "is no window of this communicator");
+  ARG(ncclWinGetUserPtr(comm, NULL, &pointer), "win argument is NULL");
+  ARG(ncclWinGetUserPtr(comm, (ncclWindow_t)garbage, NULL), "outUserPtr argument is NULL");
+  ARG(ncclPutSignal(in, 1, ncclInt32, 0, NULL, 0, 0, 0, 0, comm, NULL), "peerWin argument is NULL");
+  ARG(ncclPutSignal(in, 1, ncclInt32, 1, NULL, 0, 0, 0, 0, comm, NULL), "PutSignal : invalid root 1");
+  ARG(ncclSignal(0, 1, 0, 0, comm, NULL), "invalid sigIdx 1");
+  ARG(ncclSignal(0, 0, 1, 0, comm, NULL), "invalid ctx 1");
+  ARG(ncclSignal(0, 0, 0, 1, comm, NULL), "invalid flags 1");
+  ARG(ncclWaitSignal(0, &wait, comm, NULL), "invalid nDesc 0");
+  ARG(ncclWaitSignal(1, NULL, comm, NULL), "signalDescs argument is NULL");
+  wait.opCnt = 0;
+  ARG(ncclWaitSignal(1, &wait, comm, NULL), "invalid opCnt 0");
 }
 
 static void extensions(void) {
@@ -480,7 +496,7 @@ int main(void) {
   only_rccl();
   groups();
   elastic();
-  later_work();
+  windows();
   extensions();
   words();
   /* After all that, the communicator is as good as new. */

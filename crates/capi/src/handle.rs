@@ -7,6 +7,7 @@
 
 use crate::abi::ncclComm_t;
 use crate::entry::{Failure, Outcome};
+use crate::window::{self, Registered};
 use oxccl_runtime::Communicator;
 use oxccl_sys::barrier;
 use std::collections::{HashSet, VecDeque};
@@ -32,6 +33,7 @@ pub struct Comm {
     /// From `Arc::into_raw`; null once retired and unused.
     communicator: AtomicPtr<Communicator>,
     regions: Mutex<Regions>,
+    windows: Mutex<Vec<Arc<Registered>>>,
     tail: AtomicU64,
 }
 
@@ -101,6 +103,7 @@ pub(crate) fn create(communicator: Arc<Communicator>) -> ncclComm_t {
         let comm = registry.reusable().unwrap_or_else(|| registry.fresh());
         comm.communicator.store(raw, SeqCst);
         *lock(&comm.regions) = Regions::default();
+        lock(&comm.windows).clear();
         comm.tail.store(LIVE, SeqCst);
         comm.head.store(LIVE, SeqCst);
         std::ptr::from_ref(comm).cast_mut()
@@ -127,6 +130,7 @@ impl Registry {
             users: AtomicU32::new(0),
             communicator: AtomicPtr::new(std::ptr::null_mut()),
             regions: Mutex::default(),
+            windows: Mutex::default(),
             tail: AtomicU64::new(DEAD),
         }));
         self.known.insert(std::ptr::from_ref(comm) as usize);
@@ -167,6 +171,11 @@ impl InUse {
     /// The memory registered with this communicator.
     pub(crate) fn regions(&self) -> MutexGuard<'_, Regions> {
         lock(&self.comm.regions)
+    }
+
+    /// The windows of this communicator that C has handles of.
+    pub(crate) fn windows(&self) -> MutexGuard<'_, Vec<Arc<Registered>>> {
+        lock(&self.comm.windows)
     }
 }
 
@@ -371,6 +380,8 @@ pub(crate) fn retire(op: &str, comm: ncclComm_t, body: impl FnOnce(&Communicator
     }
     let outcome = body(&in_use);
     handle.tail.store(DEAD, SeqCst);
+    // Windows that were not given back end with their communicator.
+    window::forget(&std::mem::take(&mut *lock(&handle.windows)));
     drop(in_use);
     with_registry(|registry| registry.retired.push_back(comm as usize));
     outcome

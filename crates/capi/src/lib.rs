@@ -21,7 +21,11 @@ pub mod collectives;
 #[doc(hidden)]
 pub mod config;
 #[doc(hidden)]
+pub mod device_abi;
+#[doc(hidden)]
 pub mod device_api;
+#[doc(hidden)]
+pub mod device_comm;
 #[doc(hidden)]
 pub mod elastic;
 #[doc(hidden)]

@@ -70,9 +70,9 @@ macro_rules! functions {
         both Works elastic::comm_resume: fn ncclCommResume(comm: ncclComm_t) -> ncclResult_t;
         both Works elastic::comm_mem_stats: fn ncclCommMemStats(comm: ncclComm_t, stat: ncclCommMemStat_t, value: *mut u64) -> ncclResult_t;
 
-        both Later window::comm_window_register: fn ncclCommWindowRegister(comm: ncclComm_t, buff: *mut c_void, size: usize, win: *mut ncclWindow_t, win_flags: c_int) -> ncclResult_t;
-        both Later window::comm_window_deregister: fn ncclCommWindowDeregister(comm: ncclComm_t, win: ncclWindow_t) -> ncclResult_t;
-        both Later window::win_get_user_ptr: fn ncclWinGetUserPtr(comm: ncclComm_t, win: ncclWindow_t, out_user_ptr: *mut *mut c_void) -> ncclResult_t;
+        both Works window::comm_window_register: fn ncclCommWindowRegister(comm: ncclComm_t, buff: *mut c_void, size: usize, win: *mut ncclWindow_t, win_flags: c_int) -> ncclResult_t;
+        both Works window::comm_window_deregister: fn ncclCommWindowDeregister(comm: ncclComm_t, win: ncclWindow_t) -> ncclResult_t;
+        both Works window::win_get_user_ptr: fn ncclWinGetUserPtr(comm: ncclComm_t, win: ncclWindow_t, out_user_ptr: *mut *mut c_void) -> ncclResult_t;
 
         both Works ops::red_op_create_pre_mul_sum: fn ncclRedOpCreatePreMulSum(op: *mut ncclRedOp_t, scalar: *mut c_void, datatype: ncclDataType_t, residence: ncclScalarResidence_t, comm: ncclComm_t) -> ncclResult_t;
         both Works ops::red_op_destroy: fn ncclRedOpDestroy(op: ncclRedOp_t, comm: ncclComm_t) -> ncclResult_t;
@@ -90,9 +90,9 @@ macro_rules! functions {
         both Works p2p::send: fn ncclSend(sendbuff: *const c_void, count: usize, datatype: ncclDataType_t, peer: c_int, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
         both Works p2p::recv: fn ncclRecv(recvbuff: *mut c_void, count: usize, datatype: ncclDataType_t, peer: c_int, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
 
-        both Later rma::put_signal: fn ncclPutSignal(localbuff: *const c_void, count: usize, datatype: ncclDataType_t, peer: c_int, peer_win: ncclWindow_t, peer_win_offset: usize, sig_idx: c_int, ctx: c_int, flags: c_uint, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
-        both Later rma::signal: fn ncclSignal(peer: c_int, sig_idx: c_int, ctx: c_int, flags: c_uint, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
-        both Later rma::wait_signal: fn ncclWaitSignal(n_desc: c_int, signal_descs: *mut ncclWaitSignalDesc_t, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
+        both Works rma::put_signal: fn ncclPutSignal(localbuff: *const c_void, count: usize, datatype: ncclDataType_t, peer: c_int, peer_win: ncclWindow_t, peer_win_offset: usize, sig_idx: c_int, ctx: c_int, flags: c_uint, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
+        both Works rma::signal: fn ncclSignal(peer: c_int, sig_idx: c_int, ctx: c_int, flags: c_uint, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
+        both Works rma::wait_signal: fn ncclWaitSignal(n_desc: c_int, signal_descs: *mut ncclWaitSignalDesc_t, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
 
         both Works group::group_start: fn ncclGroupStart() -> ncclResult_t;
         both Works group::group_end: fn ncclGroupEnd() -> ncclResult_t;
@@ -106,24 +106,24 @@ macro_rules! functions {
         rccl Works rccl::msccl_run_algo: fn mscclRunAlgo(send_buff: *const c_void, send_counts: *const usize, s_displs: *const usize, recv_buff: *mut c_void, recv_counts: *const usize, r_displs: *const usize, count: usize, data_type: ncclDataType_t, root: c_int, peer: c_int, op: ncclRedOp_t, handle: mscclAlgoHandle_t, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;
         rccl Works rccl::msccl_unload_algo: fn mscclUnloadAlgo(handle: mscclAlgoHandle_t) -> ncclResult_t;
 
-        nccl Later device_api::comm_query_properties: fn ncclCommQueryProperties(comm: ncclComm_t, props: *mut c_void) -> ncclResult_t;
-        nccl Later device_api::dev_comm_create: fn ncclDevCommCreate(comm: ncclComm_t, reqs: *const c_void, out_dev_comm: *mut c_void) -> ncclResult_t;
-        nccl Later device_api::dev_comm_destroy: fn ncclDevCommDestroy(comm: ncclComm_t, dev_comm: *const c_void) -> ncclResult_t;
-        nccl Later device_api::get_lsa_multimem_device_pointer: fn ncclGetLsaMultimemDevicePointer(window: ncclWindow_t, offset: usize, out_ptr: *mut *mut c_void) -> ncclResult_t;
-        nccl Later device_api::get_multimem_device_pointer: fn ncclGetMultimemDevicePointer(window: ncclWindow_t, offset: usize, multimem: ncclMultimemHandle, out_ptr: *mut *mut c_void) -> ncclResult_t;
-        nccl Later device_api::get_lsa_device_pointer: fn ncclGetLsaDevicePointer(window: ncclWindow_t, offset: usize, lsa_rank: c_int, out_ptr: *mut *mut c_void) -> ncclResult_t;
-        nccl Later device_api::get_peer_device_pointer: fn ncclGetPeerDevicePointer(window: ncclWindow_t, offset: usize, peer: c_int, out_ptr: *mut *mut c_void) -> ncclResult_t;
-        nccl Later device_api::team_world: fn ncclTeamWorld(comm: ncclComm_t) -> ncclTeam_t;
-        nccl Later device_api::team_lsa: fn ncclTeamLsa(comm: ncclComm_t) -> ncclTeam_t;
-        nccl Later device_api::team_rail: fn ncclTeamRail(comm: ncclComm_t) -> ncclTeam_t;
-        nccl Later device_api::team_rank_to_world: fn ncclTeamRankToWorld(comm: ncclComm_t, team: ncclTeam_t, rank: c_int) -> c_int;
-        nccl Later device_api::team_rank_to_lsa: fn ncclTeamRankToLsa(comm: ncclComm_t, team: ncclTeam_t, rank: c_int) -> c_int;
-        nccl Later device_api::lsa_barrier_create_requirement: fn ncclLsaBarrierCreateRequirement(team: ncclTeam_t, n_barriers: c_int, out_handle: *mut c_void, out_req: *mut c_void) -> ncclResult_t;
-        nccl Later device_api::gin_barrier_create_requirement: fn ncclGinBarrierCreateRequirement(comm: ncclComm_t, team: ncclTeam_t, n_barriers: c_int, out_handle: *mut c_void, out_req: *mut c_void) -> ncclResult_t;
+        nccl Works device_api::comm_query_properties: fn ncclCommQueryProperties(comm: ncclComm_t, props: *mut c_void) -> ncclResult_t;
+        nccl Works device_api::dev_comm_create: fn ncclDevCommCreate(comm: ncclComm_t, reqs: *const c_void, out_dev_comm: *mut c_void) -> ncclResult_t;
+        nccl Works device_api::dev_comm_destroy: fn ncclDevCommDestroy(comm: ncclComm_t, dev_comm: *const c_void) -> ncclResult_t;
+        nccl Works device_api::get_lsa_multimem_device_pointer: fn ncclGetLsaMultimemDevicePointer(window: ncclWindow_t, offset: usize, out_ptr: *mut *mut c_void) -> ncclResult_t;
+        nccl Works device_api::get_multimem_device_pointer: fn ncclGetMultimemDevicePointer(window: ncclWindow_t, offset: usize, multimem: ncclMultimemHandle, out_ptr: *mut *mut c_void) -> ncclResult_t;
+        nccl Works device_api::get_lsa_device_pointer: fn ncclGetLsaDevicePointer(window: ncclWindow_t, offset: usize, lsa_rank: c_int, out_ptr: *mut *mut c_void) -> ncclResult_t;
+        nccl Works device_api::get_peer_device_pointer: fn ncclGetPeerDevicePointer(window: ncclWindow_t, offset: usize, peer: c_int, out_ptr: *mut *mut c_void) -> ncclResult_t;
+        nccl Works device_api::team_world: fn ncclTeamWorld(comm: ncclComm_t) -> ncclTeam_t;
+        nccl Works device_api::team_lsa: fn ncclTeamLsa(comm: ncclComm_t) -> ncclTeam_t;
+        nccl Works device_api::team_rail: fn ncclTeamRail(comm: ncclComm_t) -> ncclTeam_t;
+        nccl Works device_api::team_rank_to_world: fn ncclTeamRankToWorld(comm: ncclComm_t, team: ncclTeam_t, rank: c_int) -> c_int;
+        nccl Works device_api::team_rank_to_lsa: fn ncclTeamRankToLsa(comm: ncclComm_t, team: ncclTeam_t, rank: c_int) -> c_int;
+        nccl Works device_api::lsa_barrier_create_requirement: fn ncclLsaBarrierCreateRequirement(team: ncclTeam_t, n_barriers: c_int, out_handle: *mut c_void, out_req: *mut c_void) -> ncclResult_t;
+        nccl Works device_api::gin_barrier_create_requirement: fn ncclGinBarrierCreateRequirement(comm: ncclComm_t, team: ncclTeam_t, n_barriers: c_int, out_handle: *mut c_void, out_req: *mut c_void) -> ncclResult_t;
         nccl Later device_api::gin_outbox_create_requirement: fn ncclGinOutboxCreateRequirement() -> ncclResult_t;
         nccl Later device_api::gin_inbox_a2a_create_requirement: fn ncclGinInboxA2ACreateRequirement() -> ncclResult_t;
         nccl Works device_api::ll_a2a_calc_slots: fn ncclLLA2ACalcSlots(max_elts: c_int, max_elt_size: c_int) -> c_int;
-        nccl Later device_api::ll_a2a_create_requirement: fn ncclLLA2ACreateRequirement(n_blocks: c_int, n_slots: c_int, out_handle: *mut c_void, out_req: *mut c_void) -> ncclResult_t;
+        nccl Works device_api::ll_a2a_create_requirement: fn ncclLLA2ACreateRequirement(n_blocks: c_int, n_slots: c_int, out_handle: *mut c_void, out_req: *mut c_void) -> ncclResult_t;
     } };
 }
 

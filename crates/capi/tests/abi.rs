@@ -279,6 +279,22 @@ fn processes_are_ranks() {
 }
 
 #[test]
+fn windows_are_memory_of_every_rank() {
+    for library in Library::BOTH {
+        compile_and_run(library, "windows.c");
+    }
+}
+
+#[test]
+fn puts_and_signals_need_no_call_of_the_target() {
+    for library in Library::BOTH {
+        let binary = program(library, "one_sided.c");
+        run(&mut command(&binary));
+        run(command(&binary).env("OXCCL_SHM", "0"));
+    }
+}
+
+#[test]
 fn pre_mul_sum_multiplies() {
     compile_and_run(Nccl, "premulsum.c");
 }

@@ -27,6 +27,8 @@ pub struct DeviceBuffer<T: Element> {
     /// Null exactly when `len` is 0.
     ptr: *mut T,
     len: usize,
+    /// No other allocation shares its pages.
+    alone: bool,
 }
 
 // SAFETY: the buffer owns its memory and hands it out by the rules of references only; `T: Element` is plain data
@@ -43,17 +45,58 @@ impl<T: Element> DeviceBuffer<T> {
         let bytes = len
             .checked_mul(size_of::<T>())
             .ok_or_else(|| Error::argument(format!("a buffer of {len} elements is beyond the address space")))?;
-        let ptr = device::alloc(bytes)?.cast::<T>();
+        DeviceBuffer::of(device::alloc(bytes)?.cast::<T>(), len, false)
+    }
+
+    /// As [`DeviceBuffer::zeroed`] in pages that no other allocation gets while somebody has them mapped: what a peer
+    /// writes there late, when the buffer is gone, meets nobody. `len` is not 0.
+    pub(crate) fn alone(len: usize) -> Result<DeviceBuffer<T>> {
+        let bytes = len.checked_mul(size_of::<T>()).filter(|b| *b > 0).ok_or_else(|| {
+            Error::argument(format!("a window of {len} elements is empty or beyond the address space"))
+        })?;
+        DeviceBuffer::of(device::alloc_alone(bytes)?.cast::<T>(), len, true)
+    }
+
+    fn of(ptr: *mut T, len: usize, alone: bool) -> Result<DeviceBuffer<T>> {
         // Made before the checks so that every way out frees the memory.
-        let buffer = DeviceBuffer { ptr, len };
+        let buffer = DeviceBuffer { ptr, len, alone };
         if len > 0 && (ptr.is_null() || !ptr.is_aligned()) {
             return Err(Error::internal(format!("device memory at {ptr:p} is null or not aligned for its elements")));
         }
         if len > 0 {
-            // SAFETY: `alloc` returned `bytes` bytes of writable memory that nobody else knows yet.
+            // SAFETY: the allocation has room for `len` elements, is writable, and nobody else knows it yet.
             unsafe { ptr.write_bytes(0, len) };
         }
         Ok(buffer)
+    }
+
+    /// Whether peers that keep it mapped after it was freed share nothing with later allocations.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Its first byte.
+    pub(crate) fn address(&self) -> *mut T {
+        self.ptr
+    }
+
+    /// Copies elements out while peers may write them; the caller checked the range.
+    pub(crate) fn copy_out(&self, offset: usize, out: &mut [T]) {
+        assert!(offset.checked_add(out.len()).is_some_and(|end| end <= self.len));
+        for (i, value) in out.iter_mut().enumerate() {
+            // SAFETY: in range, as just checked; volatile because another process may write at this moment, and every
+            // bit pattern is an element.
+            *value = unsafe { self.ptr.add(offset + i).read_volatile() };
+        }
+    }
+
+    /// Copies elements in while peers may read or write them; the caller checked the range.
+    pub(crate) fn copy_in(&self, offset: usize, values: &[T]) {
+        assert!(offset.checked_add(values.len()).is_some_and(|end| end <= self.len));
+        for (i, value) in values.iter().enumerate() {
+            // SAFETY: as above; nobody has a reference to the elements, because a window never makes one.
+            unsafe { self.ptr.add(offset + i).write_volatile(*value) };
+        }
     }
 
     /// A copy of `values` on the thread's current device. Errors as [`DeviceBuffer::zeroed`].

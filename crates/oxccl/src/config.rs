@@ -33,6 +33,8 @@ pub struct Config {
     /// Whether what one device is given, on any communicator and stream, runs in the order in which it was issued. All
     /// ranks must then issue in the same order (`NCCL_LAUNCH_ORDER_IMPLICIT`).
     pub launch_order: bool,
+    /// Contexts of one-sided calls, 1 to 8 (`numRmaCtx`). Default: 1.
+    pub rma_contexts: Option<usize>,
 }
 
 impl Config {
@@ -55,6 +57,7 @@ impl Config {
             split_share: Some(self.split_share),
             shrink_share: Some(self.shrink_share),
             launch_order: Some(self.launch_order),
+            num_rma_ctx: self.rma_contexts.map(|n| i32::try_from(n).unwrap_or(i32::MAX)),
             ..CommConfig::default()
         })
     }

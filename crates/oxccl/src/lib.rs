@@ -24,6 +24,7 @@
 //! * Blocking calls on slices: the methods of [`Communicator`].
 //! * Memory that peers map, so that nothing is copied on the way: [`DeviceBuffer`].
 //! * Calls that are enqueued now and waited for together: [`Stream::scope`]. Several ranks in one thread: [`group`].
+//! * Memory that peers write without a call of its owner: [`Window`].
 //! * Communicators out of communicators: [`Communicator::split`], [`Communicator::shrink_abort`] after a rank died,
 //!   [`Communicator::grow`] by new ranks; each with a [`Config`] of its own, and as [`Pending`] while the ranks meet.
 //! * What a group of calls would take, without making them: [`simulate`].
@@ -39,6 +40,7 @@ mod elastic;
 mod element;
 mod id;
 mod stream;
+mod window;
 
 pub use buffer::DeviceBuffer;
 pub use call::{Lent, Shared};
@@ -50,6 +52,7 @@ pub use half::{bf16, f16};
 pub use id::UniqueId;
 pub use oxccl_types::{DataType, Error, ReduceOp, Result, ResultCode, Scalar};
 pub use stream::{Scope, Stream, group, simulate};
+pub use window::{Expected, Signal, Window};
 
 /// Number of host devices of this machine (`cudaGetDeviceCount`): at least 8, more on machines with more cores, or
 /// what `OXCCL_HOST_DEVICES` says.

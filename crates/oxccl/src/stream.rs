@@ -236,25 +236,32 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     /// Inside a group calls run side by side: none may write what another reads or writes.
-    fn check_group(&self, call: &Call) -> Result<()> {
+    fn check_group(&self, name: &str, uses: &[(Span, bool)]) -> Result<()> {
         let mut spans = self.spans.borrow_mut();
-        for (mine, i_write) in [(call.reads, false), (call.writes, true)] {
-            if spans.iter().any(|(other, it_writes)| (i_write || *it_writes) && mine.overlaps(other)) {
+        for (mine, i_write) in uses {
+            if spans.iter().any(|(other, it_writes)| (*i_write || *it_writes) && mine.overlaps(other)) {
                 return Err(Error::usage(format!(
-                    "{}: a call of the same group uses the same memory ({:#x}, {} bytes), and one of the two writes \
+                    "{name}: a call of the same group uses the same memory ({:#x}, {} bytes), and one of the two writes \
                      it; the calls of a group run side by side",
-                    call.collective, mine.start, mine.bytes
+                    mine.start, mine.bytes
                 )));
             }
         }
-        spans.extend([(call.reads, false), (call.writes, true)]);
+        spans.extend(uses);
         Ok(())
     }
 
     fn submit(&self, comm: &Communicator, call: Result<Call>) -> Result<()> {
         let call = call?;
+        let uses = [(call.reads, false), (call.writes, true)];
+        let stream = self.take_part(comm, call.collective.name(), &uses)?;
+        comm.inner.submit(request(call, stream))
+    }
+
+    /// The stream for a call of `comm` that reads (`false`) and writes (`true`) `uses`; it is waited for at the end.
+    pub(crate) fn take_part(&self, comm: &Communicator, name: &str, uses: &[(Span, bool)]) -> Result<device::Stream> {
         if self.depth.get() > 0 {
-            self.check_group(&call)?;
+            self.check_group(name, uses)?;
         }
         let stream = match &self.target {
             Target::Stream(s) => s,
@@ -262,8 +269,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         };
         if stream.device() != comm.device() {
             return Err(Error::usage(format!(
-                "{}: the stream is on device {}, the communicator on device {}",
-                call.collective,
+                "{name}: the stream is on device {}, the communicator on device {}",
                 stream.device(),
                 comm.device()
             )));
@@ -272,7 +278,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         if !used.iter().any(|(c, _)| Arc::ptr_eq(c, &comm.inner)) {
             used.push((comm.inner.clone(), stream.clone()));
         }
-        comm.inner.submit(request(call, stream.clone()))
+        Ok(stream.clone())
     }
 
     /// Lends `buffer` to the scope for several calls.

@@ -60,6 +60,14 @@ variables! {
         "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",
         "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long.";
+    LSA_TEAM_SIZE: "NCCL_LSA_TEAM_SIZE", "integer", "0", "0..=4096",
+        "Ranks that reach each other's windows by loads and stores are taken in teams whose size divides this; 0: as many as share memory.";
+    WIN_ENABLE: "NCCL_WIN_ENABLE", "0/1", "1", "0, 1",
+        "0: ncclCommWindowRegister succeeds and makes no window.";
+    WIN_STRIDE: "NCCL_WIN_STRIDE", "bytes", "-1", "0..=1099511627776",
+        "Least distance of the ranks' parts of a window in the addresses of a process; rounded up to 4 GiB. -1, 0, 1: as the window needs.";
+    NUM_RMA_CTX: "NCCL_NUM_RMA_CTX", "integer", "", "1..=8",
+        "Contexts of one-sided calls; overrides the program's numRmaCtx.";
     SPIN_US: "OXCCL_SPIN_US", "microseconds", "1500", "0..=1000000",
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
@@ -99,6 +107,12 @@ pub struct Config {
     pub launch_order: bool,
     /// `NCCL_LAUNCH_RACE_FATAL`.
     pub launch_race_fatal: bool,
+    /// `NCCL_LSA_TEAM_SIZE`; 0: no limit.
+    pub lsa_team: usize,
+    /// `NCCL_WIN_ENABLE`.
+    pub windows: bool,
+    /// `NCCL_WIN_STRIDE`, bytes.
+    pub win_stride: u64,
 }
 
 /// The value of `name` in the environment, else in the configuration files; `None` when unset or empty.
@@ -208,6 +222,12 @@ impl Config {
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),
             launch_order: integer(LAUNCH_ORDER.name).or_else(old_launch_order).unwrap_or(0) != 0,
             launch_race_fatal: integer(LAUNCH_RACE.name).unwrap_or(1) != 0,
+            lsa_team: number(&LSA_TEAM_SIZE, 0, 0, 4096) as usize,
+            windows: number(&WIN_ENABLE, 1, 0, 1) == 1,
+            win_stride: match text(WIN_STRIDE.name).as_deref() {
+                Some("-1") => 0,
+                _ => number(&WIN_STRIDE, 0, 0, 1 << 40),
+            },
         }
     }
 }

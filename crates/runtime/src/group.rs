@@ -20,23 +20,32 @@ use crate::device::{self, Event, Stream, Task};
 use crate::exec::at_once;
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
+use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
 use crate::request::Request;
 
 /// Recorded operations, in their order.
 type Requests = Vec<(Arc<Communicator>, Request)>;
+/// Recorded one-sided operations, in their order.
+type OneSidedCalls = Vec<(Arc<Communicator>, OneSided)>;
+
+/// Numbers of batches so far.
+static BATCHES: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Default)]
 struct Group {
     error: Option<Error>,
     requests: Requests,
+    one_sided: OneSidedCalls,
     jobs: Vec<Job>,
+    /// Jobs that come before the operations of the group.
+    registrations: Vec<Job>,
 }
 
 thread_local! {
     static GROUP: RefCell<Group> =
-        const { RefCell::new(Group { error: None, requests: Vec::new(), jobs: Vec::new() }) };
+        const { RefCell::new(Group { error: None, requests: Vec::new(), one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
     /// How many are open. Beside the group, since calls outside of groups need no more than this.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -66,9 +75,10 @@ pub fn fail(error: &Error) {
 /// # Errors
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
-    let Some(mut requests) = close("ncclGroupEnd")? else { return Ok(()) };
-    if !exchange_at_once(&requests)? {
-        return launch_or_capture(requests);
+    let Some((mut requests, one_sided)) = close("ncclGroupEnd")? else { return Ok(()) };
+    if !one_sided.is_empty() || !exchange_at_once(&requests)? {
+        launch_or_capture(requests)?;
+        return launch_or_capture_one_sided(one_sided);
     }
     // The list serves the next group too.
     requests.clear();
@@ -86,7 +96,8 @@ pub fn end() -> Result<()> {
 /// As [`end`], for what can be found before anything starts.
 pub fn simulate_end() -> Result<Option<f64>> {
     match close("ncclGroupSimulateEnd")? {
-        Some(requests) => simulate::time(&requests),
+        // What is one-sided costs its rank no more than a copy; the model has no words for it.
+        Some((requests, _)) => simulate::time(&requests),
         None => Ok(None),
     }
 }
@@ -94,13 +105,13 @@ pub fn simulate_end() -> Result<Option<f64>> {
 /// Whether the calls of the open group are of nonblocking communicators.
 pub fn is_nonblocking() -> bool {
     GROUP.with_borrow(|g| {
-        let calls = g.requests.iter().map(|(comm, _)| comm.is_blocking());
-        calls.chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
+        let calls = g.requests.iter().map(|(comm, _)| comm).chain(g.one_sided.iter().map(|(comm, _)| comm));
+        calls.map(|comm| comm.is_blocking()).chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
     })
 }
 
 /// Closes a group of this thread and carries out its management calls; the operations of the outermost one.
-fn close(name: &str) -> Result<Option<Requests>> {
+fn close(name: &str) -> Result<Option<(Requests, OneSidedCalls)>> {
     let Some(rest) = depth().checked_sub(1) else {
         let error = Error::usage(format!("{name}: not in a group call."));
         log::warn(&error.text);
@@ -110,19 +121,28 @@ fn close(name: &str) -> Result<Option<Requests>> {
     if rest > 0 {
         return Ok(None);
     }
-    let group = GROUP.take();
+    let mut group = GROUP.take();
     if let Some(error) = group.error {
         return Err(error);
     }
-    if !group.jobs.is_empty() && !group.requests.is_empty() {
+    let operations = group.requests.len() + group.one_sided.len();
+    if !group.jobs.is_empty() && operations > 0 {
         let error = Error::usage(
             "initialisations (and other management calls) and operations must not be mixed in one group; nothing was started",
         );
         log::warn(&error.text);
         return Err(error);
     }
+    if operations > 0 && group.registrations.iter().any(|j| !j.is_blocking()) {
+        let error = Error::usage(
+            "windows of a nonblocking communicator and operations must not be mixed in one group; nothing was started",
+        );
+        log::warn(&error.text);
+        return Err(error);
+    }
+    group.jobs.append(&mut group.registrations);
     run_jobs(group.jobs)?;
-    Ok(Some(group.requests))
+    Ok(Some((group.requests, group.one_sided)))
 }
 
 /// Carries out a group of sends and receives of one communicator on one stream, if it can be done at once.
@@ -144,6 +164,15 @@ pub(crate) fn manage(job: Job) -> Result<()> {
         return Ok(());
     }
     if job.is_blocking() { job.run() } else { job.start() }
+}
+
+/// As [`manage`] for a call that may be in one group with operations: it is over before they are enqueued.
+pub(crate) fn manage_before_operations(job: Job) -> Result<()> {
+    if depth() > 0 {
+        GROUP.with_borrow_mut(|g| g.registrations.push(job));
+        return Ok(());
+    }
+    manage(job)
 }
 
 /// Runs the management calls of a group side by side. Nonblocking ones are only started: `InProgress`.
@@ -204,7 +233,72 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
         }
         return launch(vec![(comm.clone(), request.into_owned())]);
     }
-    launch_collective(core, request, 0);
+    launch_collective(core, request);
+    Ok(())
+}
+
+/// Records a checked one-sided call, or enqueues it outside of groups.
+pub(crate) fn submit_one_sided(comm: &Arc<Communicator>, call: OneSided) -> Result<()> {
+    if depth() > 0 {
+        GROUP.with_borrow_mut(|g| g.one_sided.push((comm.clone(), call)));
+        return Ok(());
+    }
+    launch_or_capture_one_sided(vec![(comm.clone(), call)])
+}
+
+fn launch_or_capture_one_sided(calls: Vec<(Arc<Communicator>, OneSided)>) -> Result<()> {
+    if calls.iter().any(|(_, c)| device::is_capturing(&c.stream)) {
+        return device::capture_one_sided(calls);
+    }
+    launch_one_sided(calls)
+}
+
+/// Enqueues one-sided calls: those of a communicator as one task, in which the puts keep their order and the waits go
+/// on beside them.
+pub(crate) fn launch_one_sided(calls: Vec<(Arc<Communicator>, OneSided)>) -> Result<()> {
+    let mut tasks: Vec<(Arc<Communicator>, Vec<OneSidedCall>, Vec<Stream>)> = Vec::new();
+    for (comm, OneSided { call, stream }) in calls {
+        match tasks.iter_mut().find(|(c, ..)| Arc::ptr_eq(c, &comm)) {
+            Some((_, calls, streams)) => {
+                calls.push(call);
+                if !streams.iter().any(|s| s.same(&stream)) {
+                    streams.push(stream);
+                }
+            }
+            None => tasks.push((comm, vec![call], vec![stream])),
+        }
+    }
+    let batch = if tasks.len() > 1 { BATCHES.fetch_add(1, Ordering::Relaxed) } else { 0 };
+    for (comm, calls, streams) in tasks {
+        let core = comm.core()?.clone();
+        on_streams(&streams, |main| {
+            let task = OneSidedTask::new(core, calls, if streams.len() > 1 { 0 } else { batch });
+            if task.is_quick() {
+                main.run_or_push(task, |t| Box::new(t));
+            } else {
+                main.push(Box::new(task));
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Enqueues on the first of `streams`, after what the others hold; they go on after it.
+fn on_streams(streams: &[Stream], enqueue: impl FnOnce(&Stream)) -> Result<()> {
+    let Some((main, others)) = streams.split_first() else { return Ok(()) };
+    for s in others {
+        let before = Event::new();
+        s.record(&before)?;
+        main.wait(&before)?;
+    }
+    enqueue(main);
+    if !others.is_empty() {
+        let after = Event::new();
+        main.record(&after)?;
+        for s in others {
+            s.wait(&after)?;
+        }
+    }
     Ok(())
 }
 
@@ -217,18 +311,17 @@ fn is_void<S>(r: &Request<S>) -> bool {
     r.count == 0 && r.v.is_none()
 }
 
-fn launch_collective(core: &Arc<Core>, request: Request<&Stream>, batch: u64) {
+fn launch_collective(core: &Arc<Core>, request: Request<&Stream>) {
     if is_void(&request) {
         return;
     }
     let call = Call::new(&request, core.ranks);
-    let left = match (batch, request.v) {
-        (0, None) => at_once::run(core, call, request.stream).map(|call| (call, None)),
-        (0, Some(v)) => at_once::run_v(core, call, v, request.stream).map(|(call, v)| (call, Some(v))),
-        (_, v) => Some((call, v)),
+    let left = match request.v {
+        None => at_once::run(core, call, request.stream).map(|call| (call, None)),
+        Some(v) => at_once::run_v(core, call, v, request.stream).map(|(call, v)| (call, Some(v))),
     };
     if let Some((call, v)) = left {
-        request.stream.push(CollectiveTask::new(core.clone(), call, v, batch).boxed());
+        request.stream.push(CollectiveTask::new(core.clone(), call, v, 0).boxed());
     }
 }
 
@@ -241,7 +334,6 @@ fn launch_or_capture(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
 
 /// Enqueues the calls of a group, or of a graph that holds them.
 pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
-    static BATCHES: AtomicU64 = AtomicU64::new(1);
     // Calls of one communicator run in their order anyway; those of several may need each other, whatever the streams.
     let one = requests.windows(2).all(|w| Arc::ptr_eq(&w[0].0, &w[1].0));
     let batch = if one { 0 } else { BATCHES.fetch_add(1, Ordering::Relaxed) };
@@ -266,12 +358,37 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
             Exchange::from_requests(&core, &mut core.lock_links(), list.iter()).inspect_err(|e| log::warn(&e.text))?;
         exchanges.push((core, list, exchange));
     }
+    let mut pushes = Pushes::default();
     for (core, request) in collectives {
         let (stream, rest) = request.split();
-        launch_collective(&core, rest.on(&stream), batch);
+        if batch == 0 {
+            launch_collective(&core, rest.on(&stream));
+        } else if !is_void(&rest) {
+            let call = Call::new(&rest, core.ranks);
+            pushes.add(&stream, CollectiveTask::new(core, call, rest.v, batch).boxed());
+        }
     }
-    launch_exchanges(exchanges, batch)?;
+    launch_exchanges(exchanges, batch, pushes)?;
     order.finish()
+}
+
+/// Tasks by stream. Those of one batch on one stream are pushed as one, so that nothing comes between them.
+#[derive(Default)]
+struct Pushes(Vec<(Stream, Vec<Box<dyn Task>>)>);
+
+impl Pushes {
+    fn add(&mut self, stream: &Stream, task: Box<dyn Task>) {
+        match self.0.iter_mut().find(|(s, _)| s.same(stream)) {
+            Some((_, tasks)) => tasks.push(task),
+            None => self.0.push((stream.clone(), vec![task])),
+        }
+    }
+
+    fn push(&mut self) {
+        for (stream, tasks) in self.0.drain(..) {
+            stream.push_all(tasks);
+        }
+    }
 }
 
 /// An exchange, and the streams that its requests name: it runs on the first, after what the others hold, and these
@@ -297,9 +414,16 @@ impl Launched {
 
 /// None of the exchanges waits for another, though they may share streams: peers may have them in another order. So
 /// what comes before is marked before any of them is enqueued, and all are enqueued before anything waits for them.
-fn launch_exchanges(exchanges: Vec<(Arc<Core>, Vec<Request>, Box<Exchange>)>, batch: u64) -> Result<()> {
+fn launch_exchanges(
+    exchanges: Vec<(Arc<Core>, Vec<Request>, Box<Exchange>)>,
+    batch: u64,
+    mut pushes: Pushes,
+) -> Result<()> {
     let launched = exchanges.into_iter().map(|(core, list, exchange)| Launched::new(&core, &list, exchange, batch));
     let launched: Vec<Launched> = launched.collect();
+    if launched.iter().any(|l| !l.others.is_empty()) {
+        pushes.push();
+    }
     let mut before = Vec::new();
     for l in &launched {
         for s in &l.others {
@@ -313,15 +437,12 @@ fn launch_exchanges(exchanges: Vec<(Arc<Core>, Vec<Request>, Box<Exchange>)>, ba
     }
     let mut ends = Vec::new();
     for Launched { main, others, task } in launched {
-        if task.is_quick() {
-            main.run_or_push(task, |t| Box::new(t));
-        } else {
-            main.push(Box::new(task));
-        }
+        pushes.add(&main, Box::new(task));
         if !others.is_empty() {
             ends.push((main, others, Event::new()));
         }
     }
+    pushes.push();
     for (main, _, event) in &ends {
         main.record(event)?;
     }

@@ -17,6 +17,7 @@ mod latch;
 mod memory;
 pub mod prefetch;
 pub mod process;
+mod reserve;
 pub mod sync;
 pub mod unix;
 
@@ -24,4 +25,5 @@ pub use clock::Deadline;
 pub use futex::{Doorbell, Parked, Ticket};
 pub use latch::{Latch, LatchGuard};
 pub use memory::SharedMemory;
+pub use reserve::Reservation;
 pub use sync::{SharedU32, SharedU64};

@@ -207,6 +207,29 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
     })
 }
 
+/// A meeting that makes no communicator: all ranks tell each other their payloads, each does `work` with those of all
+/// ranks, by rank, and all learn whether all could.
+///
+/// # Errors
+/// As [`connect`]; that of the first rank whose `work` fails, on all ranks.
+pub fn agree<R>(params: Params, work: impl FnOnce(&[Vec<u8>]) -> Result<R>) -> Result<R> {
+    let Params { id, rank, ranks, payload, abort, config, .. } = params;
+    let limits = Limits { deadline: Deadline::after(config.timeout + GRACE), abort: &abort };
+    let mut link = Link::join(&id, rank, Parts { ranks, roots: 1 }, 0, &config, limits)?;
+    let go = |link: &mut Link<'_>| -> Result<R> {
+        let all = link.exchange(0, &payload)?;
+        let done = work(&all)?;
+        (1..ROUNDS).try_for_each(|round| link.exchange(round, &[]).map(|_| ()))?;
+        Ok(done)
+    };
+    go(&mut link).map_err(|e| {
+        // As for `connect`: the root may know more.
+        let verdict = if e.code == ResultCode::RemoteError { link.verdict() } else { None };
+        link.leave(&e.text);
+        verdict.unwrap_or(e)
+    })
+}
+
 /// Ends the root of `id`, which no rank will use: the meeting of one rank.
 ///
 /// # Errors

@@ -43,6 +43,7 @@ pub(super) enum Kind {
     Split = 1,
     Shrink = 2,
     Barrier = 3,
+    Window = 4,
 }
 
 /// The communicators that are being made out of one.
@@ -392,6 +393,17 @@ impl Communicator {
 
     /// All ranks are here: a meeting without a result.
     pub(super) fn meet(self: &Arc<Self>) -> Result<()> {
+        self.agree(Kind::Barrier, Vec::new(), |_| Ok(()))
+    }
+
+    /// All ranks tell each other `said`, each does `work` with what all said, and all learn whether all could: the
+    /// result is that of `work` on every rank, or an error on every rank.
+    pub(super) fn agree<R>(
+        self: &Arc<Self>,
+        kind: Kind,
+        said: Vec<u8>,
+        work: impl FnOnce(&[Vec<u8>]) -> Result<R>,
+    ) -> Result<R> {
         let core = self.core()?;
         let all: Vec<usize> = (0..self.ranks).collect();
         let halt = Arc::new(AtomicBool::new(false));
@@ -399,11 +411,11 @@ impl Communicator {
         core.missing(&all)?;
         let config = Config::from_env();
         let meeting = Meeting::new(core, &all, &config, &halt);
-        let met = meeting.call_together(Kind::Barrier).and_then(|id| {
+        let met = meeting.call_together(kind).and_then(|id| {
             let params = init::params(id, self.rank, self.ranks, &config, meeting.config.clone(), false, halt.clone());
-            connect_part(params, None)
+            bootstrap::agree(bootstrap::Params { payload: said, ..params }, work)
         });
-        met.map(drop).map_err(|e| core.missing(&all).err().unwrap_or(e))
+        met.map_err(|e| core.missing(&all).err().unwrap_or(e))
     }
 
     /// The core of a communicator that is ready and neither finalized nor destroyed, failed or not.

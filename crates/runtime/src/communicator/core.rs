@@ -16,6 +16,7 @@ use rustix::event::{Timespec, epoll};
 use super::child::Children;
 use super::family::{Family, Watch};
 use super::hub::{Hub, Presence};
+use super::window::Windows;
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
 use crate::device::{Settle, assist_any};
@@ -33,6 +34,8 @@ use endings::Departure;
 pub(crate) enum Lane {
     Collectives = 0,
     P2p = 1,
+    /// These keep no order among each other: whoever puts and whoever waits may need each other.
+    OneSided = 2,
 }
 
 #[derive(Default)]
@@ -66,6 +69,8 @@ pub(crate) struct Core {
     pub me: usize,
     /// By rank: position in `members`, `usize::MAX` for ranks elsewhere.
     pub member_of: Vec<usize>,
+    /// By rank: the lowest rank that shares memory with it.
+    pub node_of: Vec<usize>,
     /// The clique is the whole communicator.
     pub whole: bool,
     /// The announcing lines may carry payload.
@@ -98,7 +103,9 @@ pub(crate) struct Core {
     left: AtomicBool,
     /// Communicators that are being made out of this one.
     pub(super) children: Children,
-    turns: [Turns; 2],
+    /// Windows and the state of one-sided calls.
+    pub(crate) windows: Windows,
+    turns: [Turns; 3],
     status: AtomicU32,
     trouble_ns: AtomicU64,
     departures: Mutex<Vec<Departure>>,
@@ -119,6 +126,7 @@ pub(super) struct Parts {
     pub config: Config,
     pub peers: Vec<PeerInfo>,
     pub members: Vec<usize>,
+    pub node_of: Vec<usize>,
     pub one_process: bool,
     pub hub: Arc<Hub>,
     pub cma: Vec<bool>,
@@ -148,6 +156,16 @@ impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         // SYNC: borrow
         self.word.store(0, Ordering::Release);
+    }
+}
+
+/// Parts of peers' windows are being written; ends when dropped.
+pub(crate) struct BorrowedWindow(SharedU32);
+
+impl Drop for BorrowedWindow {
+    fn drop(&mut self) {
+        // SYNC: borrow
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -206,6 +224,8 @@ impl Core {
             watches: Mutex::default(),
             left: AtomicBool::new(false),
             children: Children::default(),
+            windows: Windows::default(),
+            node_of: parts.node_of,
             turns: Default::default(),
             status: AtomicU32::new(0),
             trouble_ns: AtomicU64::new(0),
@@ -329,6 +349,17 @@ impl Core {
         (!ended && !self.hub.is_taken_back()).then_some(borrowed)
     }
 
+    /// As [`Core::borrow_memory`] for the parts of the peers' windows; several threads of this rank may hold it.
+    pub(crate) fn borrow_window(&self) -> Option<BorrowedWindow> {
+        let word = self.hub.borrows(self.me, Lane::OneSided as usize);
+        word.fetch_add(1, Ordering::Relaxed);
+        let borrowed = BorrowedWindow(word);
+        // SYNC: borrow. As above.
+        self.hub.fence();
+        let ended = self.status.load(Ordering::Relaxed) & ENDED != 0;
+        (!ended && !self.hub.is_taken_back()).then_some(borrowed)
+    }
+
     /// Waits until no peer touches memory of this rank any more, and none will. A peer holds it for one step at most.
     fn take_back(&self, lane: Lane) {
         self.hub.take_back();
@@ -338,8 +369,10 @@ impl Core {
         let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
             let dead = || lock(&self.departures).iter().any(|d| d.rank == self.members[member]);
-            while self.hub.borrows(member, lane as usize).load(Ordering::Acquire) != 0 && !deadline.passed() && !dead()
-            {
+            // Puts into a window may come at any time.
+            let lanes = [lane as usize, Lane::OneSided as usize];
+            let lent = || lanes.iter().any(|l| self.hub.borrows(member, *l).load(Ordering::Acquire) != 0);
+            while lent() && !deadline.passed() && !dead() {
                 oxccl_sys::sync::yield_now();
             }
         }
@@ -532,7 +565,7 @@ impl Core {
         let mut waiter = Waiter::new(true);
         while self.check().is_ok() && !deadline.passed() {
             let collectives = self.engine.lock().closable();
-            if collectives && self.links.lock().closable() {
+            if collectives && self.links.lock().closable() && self.windows.delivered() {
                 return;
             }
             if let Turn::Park(timeout) = waiter.turn() {
@@ -553,6 +586,7 @@ impl Core {
         for watch in std::mem::take(&mut *lock(&self.watches)) {
             watch.forget(self);
         }
+        self.windows.close();
         if !self.left.swap(true, Ordering::AcqRel) {
             self.family.leave();
         }

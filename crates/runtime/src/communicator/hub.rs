@@ -19,6 +19,10 @@ pub const DEPTH: u64 = 8;
 pub const INLINE_BYTES: usize = 40;
 /// Greatest number of channels of a program.
 pub const MAX_CHANNELS: usize = 4;
+/// Contexts of one-sided calls; each has signals of its own.
+pub const CONTEXTS: usize = 8;
+/// Signals per context and ordered pair of ranks.
+pub const SIGNALS: usize = 8;
 /// Two lines apart, so that the adjacent-line prefetcher does not drag a neighbour's line along.
 const LINE: usize = 128;
 const POISON_TEXT: usize = 2048;
@@ -45,7 +49,11 @@ const fn page(n: usize) -> usize {
 
 impl Geometry {
     fn lines_bytes(&self) -> usize {
-        page(self.probes_offset() + 4 * self.ranks)
+        page(self.signals_offset() + self.ranks * CONTEXTS * SIGNALS * 8)
+    }
+    /// Where the counters of the signals that a rank got lie in its part: behind its probes.
+    fn signals_offset(&self) -> usize {
+        (self.probes_offset() + 4 * self.ranks).next_multiple_of(LINE)
     }
     /// Where the results of a rank's probes lie in its part: behind its lines.
     fn probes_offset(&self) -> usize {
@@ -169,9 +177,9 @@ impl Hub {
         self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS + 1) * LINE)
     }
 
-    /// Not 0 while `member` touches user memory of its peers in operations of `lane` (0 or 1).
+    /// Not 0 while `member` touches user memory of its peers in operations of `lane` (0 to 2).
     pub fn borrows(&self, member: usize, lane: usize) -> SharedU32 {
-        debug_assert!(lane < 2);
+        debug_assert!(lane < 3);
         self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS + 1) * LINE + 64 + 4 * lane)
     }
 
@@ -185,6 +193,13 @@ impl Hub {
     #[inline]
     pub fn is_taken_back(&self) -> bool {
         self.u32_at(16).load(Ordering::Relaxed) != 0
+    }
+
+    /// How often `from` has raised the signal `word` (context * [`SIGNALS`] + number) of `member`.
+    pub fn signal(&self, member: usize, from: usize, word: usize) -> SharedU64 {
+        debug_assert!(word < CONTEXTS * SIGNALS);
+        let index = from * CONTEXTS * SIGNALS + word;
+        self.u64_at(self.rank_base(member) + self.geometry.signals_offset() + index * 8)
     }
 
     fn probe_word(&self, reader: usize, owner: usize) -> SharedU32 {
@@ -341,6 +356,12 @@ mod tests {
             for seq in 0..DEPTH {
                 areas.push((hub.entry(m, seq).signature as usize - 8, 64));
                 areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
+            }
+            for from in 0..3 {
+                for word in 0..CONTEXTS * SIGNALS {
+                    areas.push((hub.signal(m, from, word).as_ptr() as usize, 8));
+                }
+                areas.push((hub.probe_word(m, from).as_ptr() as usize, 4));
             }
             for half in 0..2 {
                 areas.push((hub.scratch(m, half) as usize, g.scratch_half));

@@ -254,6 +254,7 @@ pub(super) fn build(
         config,
         peers: boot.peers,
         members: boot.clique,
+        node_of: boot.clique_of,
         one_process,
         hub,
         cma,
@@ -261,6 +262,7 @@ pub(super) fn build(
         family,
     });
     desk.open(&core);
+    core.accept_puts();
     *core.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     for (i, process) in processes.iter().enumerate() {
         let of_process = process_of.iter().enumerate().filter(|(_, p)| **p == i);

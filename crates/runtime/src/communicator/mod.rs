@@ -5,12 +5,15 @@
 mod child;
 pub(crate) mod core;
 mod family;
+mod flat;
 pub(crate) mod hub;
 mod init;
 mod jobs;
 mod memory;
 mod ops;
 mod settings;
+mod team;
+pub(crate) mod window;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,6 +24,7 @@ use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 
 use crate::UniqueId;
 use crate::device::Stream;
+use crate::exec::one_sided::{OneSided, OneSidedCall};
 use crate::request::{OpScalar, Operator, Request};
 use crate::{group, log};
 pub use child::Done;
@@ -29,6 +33,8 @@ pub(crate) use init::{bootstrap_config, service};
 pub(crate) use jobs::Job;
 pub use memory::MemStat;
 pub use settings::{CommConfig, most_channels};
+pub use team::Team;
+pub use window::{Window, WindowDone};
 
 const PENDING: u32 = 0;
 const READY: u32 = 1;
@@ -346,6 +352,21 @@ impl Communicator {
         group::submit(self, request)
     }
 
+    /// Takes a one-sided call: into the thread's group, or at once onto its stream. Returns when it is enqueued.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a peer, context, signal or window that does not exist, or bytes outside of the peer's
+    /// part; the communicator's error when it has failed.
+    pub fn submit_one_sided(self: &Arc<Self>, request: OneSided) -> Result<()> {
+        let checked = self.check_one_sided(&request.call);
+        if let Err(e) = checked {
+            crate::log::warn(&e.text);
+            group::fail(&e);
+            return Err(e);
+        }
+        group::submit_one_sided(self, request)
+    }
+
     #[inline]
     fn check_request<S>(&self, r: &Request<S>) -> Result<()> {
         let plain = r.v.is_none() && r.collective != Collective::AllToAllV;
@@ -356,20 +377,28 @@ impl Communicator {
     }
 
     fn check_request_closely<S>(&self, r: &Request<S>) -> Result<()> {
+        self.check_usable(r.collective.name())?;
+        init::check_request(self, r)
+    }
+
+    fn check_usable(&self, call: &str) -> Result<()> {
         if self.state.load(Ordering::Acquire) >= FINALIZED {
-            return Err(Error::argument(format!("{}: the communicator was finalized or destroyed", r.collective)));
+            return Err(Error::argument(format!("{call}: the communicator was finalized or destroyed")));
         }
         self.ensure_ready()?;
         if self.core()?.is_revoked() {
-            return Err(Error::usage(format!("{}: communicator was revoked", r.collective)));
+            return Err(Error::usage(format!("{call}: communicator was revoked")));
         }
         if self.memory.is_suspended() {
-            return Err(Error::usage(format!(
-                "{}: communicator is suspended; call ncclCommResume first",
-                r.collective
-            )));
+            return Err(Error::usage(format!("{call}: communicator is suspended; call ncclCommResume first")));
         }
-        init::check_request(self, r)
+        Ok(())
+    }
+
+    fn check_one_sided(&self, call: &OneSidedCall) -> Result<()> {
+        self.check_usable(call.name())?;
+        let core = self.core()?;
+        call.check(core, self.rma_contexts(), |w| self.has_window(core, w))
     }
 }
 

@@ -13,6 +13,7 @@ use oxccl_types::{Error, Result};
 use super::moves::{Area, Fill};
 use super::{Event, Stream};
 use crate::communicator::Communicator;
+use crate::exec::one_sided::OneSided;
 use crate::request::Request;
 
 /// A host function that a graph may call many times.
@@ -26,6 +27,8 @@ pub(super) enum Work {
     Host(HostFunction),
     /// Calls that start together, each with its lane.
     Calls(Vec<(Arc<Communicator>, Request, usize)>),
+    /// One-sided calls that start together, each with its lane.
+    OneSided(Vec<(Arc<Communicator>, OneSided, usize)>),
     /// Marks a point of the lane; the number names it.
     Record(usize),
     /// Waits for a marked point.
@@ -124,12 +127,11 @@ impl Capture {
     }
 
     fn add(&mut self, lane: usize, work: Work) {
-        if let Work::Calls(calls) = &work {
-            for (_, _, lane) in calls {
-                self.clocks[*lane][*lane] += 1;
-            }
-        } else if work.is_node() {
-            self.clocks[lane][lane] += 1;
+        match &work {
+            Work::Calls(calls) => calls.iter().for_each(|(_, _, lane)| self.clocks[*lane][*lane] += 1),
+            Work::OneSided(calls) => calls.iter().for_each(|(_, _, lane)| self.clocks[*lane][*lane] += 1),
+            work if work.is_node() => self.clocks[lane][lane] += 1,
+            _ => {}
         }
         self.ops.push(Op { lane, work });
     }
@@ -157,10 +159,23 @@ pub(crate) fn is_capturing(stream: &Stream) -> bool {
 
 /// Records the calls of a group. All their streams must belong to one capture.
 pub(crate) fn capture_requests(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
+    capture_calls(requests, |r| &r.stream, Work::Calls)
+}
+
+/// As [`capture_requests`], for one-sided calls.
+pub(crate) fn capture_one_sided(calls: Vec<(Arc<Communicator>, OneSided)>) -> Result<()> {
+    capture_calls(calls, |c| &c.stream, Work::OneSided)
+}
+
+fn capture_calls<C>(
+    group: Vec<(Arc<Communicator>, C)>,
+    stream: impl Fn(&C) -> &Stream,
+    work: impl FnOnce(Vec<(Arc<Communicator>, C, usize)>) -> Work,
+) -> Result<()> {
     let mut capture: Option<Shared> = None;
-    let mut calls = Vec::with_capacity(requests.len());
-    for (comm, request) in requests {
-        let found = request.stream.0.capture.get();
+    let mut calls = Vec::with_capacity(group.len());
+    for (comm, call) in group {
+        let found = stream(&call).0.capture.get();
         let Some((shared, lane)) = found.filter(|(s, _)| capture.as_ref().is_none_or(|c| Arc::ptr_eq(c, s))) else {
             let error = Error::usage(
                 "a group mixes calls on streams that capture with calls on others; let every stream of the group wait for \
@@ -170,10 +185,10 @@ pub(crate) fn capture_requests(requests: Vec<(Arc<Communicator>, Request)>) -> R
             return Err(error);
         };
         capture = Some(shared);
-        calls.push((comm, request, lane));
+        calls.push((comm, call, lane));
     }
     if let (Some(capture), Some(lane)) = (capture, calls.first().map(|c| c.2)) {
-        lock(&capture).add(lane, Work::Calls(calls));
+        lock(&capture).add(lane, work(calls));
     }
     Ok(())
 }
@@ -335,6 +350,7 @@ impl Graph {
             Work::Copy(_) => (3, 0),
             Work::Fill(_) => (4, 0),
             Work::Host(_) => (5, 0),
+            Work::OneSided(calls) => (6, calls.len()),
         };
         self.lanes == other.lanes
             && self.ops.len() == other.ops.len()
@@ -404,6 +420,12 @@ fn play<'a>(op: &Op, on: &impl Fn(usize) -> &'a Stream, marks: &[Event]) -> Resu
                 (comm.clone(), request)
             });
             crate::group::launch(requests.collect())
+        }
+        Work::OneSided(calls) => {
+            let calls = calls.iter().map(|(comm, call, lane)| {
+                (comm.clone(), OneSided { call: call.call.clone(), stream: on(*lane).clone() })
+            });
+            crate::group::launch_one_sided(calls.collect())
         }
     }
 }

@@ -198,6 +198,21 @@ pub fn alloc(bytes: usize) -> Result<*mut u8> {
     alloc_as(bytes, MemoryKind::Device)
 }
 
+/// [`alloc`] in memory that no other allocation shares: whoever has it mapped when it is freed keeps bytes that nobody
+/// else gets. Zeroed.
+///
+/// `InvalidArgument` for 0 bytes; as [`alloc`].
+pub fn alloc_alone(bytes: usize) -> Result<*mut u8> {
+    let rounded = bytes.checked_next_multiple_of(GRANULE).filter(|b| *b > 0);
+    let rounded = rounded.ok_or_else(|| Error::argument(format!("cannot allocate {bytes} bytes alone")))?;
+    let label = Label { kind: MemoryKind::Device, device: super::current() };
+    let mut registry = registry();
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    let base = registry.add_segment(rounded, true)?;
+    registry.live.insert(base, Live { segment: base, bytes: rounded, label });
+    Ok(base as *mut u8)
+}
+
 /// [`alloc`] that remembers what the memory was made as.
 pub fn alloc_as(bytes: usize, kind: MemoryKind) -> Result<*mut u8> {
     let label = Label { kind, device: super::current() };
@@ -242,6 +257,12 @@ pub fn allocation(address: usize) -> Option<Allocation> {
     let registry = registry();
     let (base, live) = registry.live.range(..=address).next_back()?;
     (address - base < live.bytes).then_some(Allocation { base: *base, bytes: live.bytes, label: live.label })
+}
+
+/// Where `[address, address + len)` lies, in words that peers understand; `None` when it is no device memory.
+pub(crate) fn exported(address: usize, len: usize) -> Option<Exported> {
+    let (base, _, segment) = registry().find(address, len)?;
+    Some(Exported { segment, offset: (address - base) as u64 })
 }
 
 /// What another process of the same user needs to map the allocation at `address`. `InvalidArgument` when there is none.

@@ -19,11 +19,11 @@ use std::sync::OnceLock;
 use oxccl_types::{Error, Result};
 
 pub use capture::{EndError, Executable, Graph, HostFunction, UpdateError};
-pub(crate) use capture::{capture_requests, is_capturing};
+pub(crate) use capture::{capture_one_sided, capture_requests, is_capturing};
 pub use event::Event;
 pub(crate) use helper::assist_any;
-pub use memory::{Allocation, MemoryKind, Shared, alloc, alloc_as, allocation, free, open_shared, share};
-pub(crate) use memory::{Exporter, withdrawn};
+pub use memory::{Allocation, MemoryKind, Shared, alloc, alloc_alone, alloc_as, allocation, free, open_shared, share};
+pub(crate) use memory::{Exporter, exported, withdrawn};
 pub use moves::{Area, Fill};
 pub use order::{StreamOptions, drain, synchronize};
 pub use stream::Stream;

@@ -410,6 +410,18 @@ impl Stream {
         self.push_unordered(task);
     }
 
+    /// [`push`](Self::push) of several tasks, with nothing in between.
+    pub(crate) fn push_all(&self, tasks: Vec<Box<dyn Task>>) {
+        order::before_push(self);
+        let mut queue = lock(&self.0.queue);
+        for task in tasks {
+            queue.push_back(task);
+            self.0.count_enqueued();
+        }
+        drop(queue);
+        helper::notify();
+    }
+
     /// [`push`](Self::push) without regard to the default stream.
     pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
         let mut queue = lock(&self.0.queue);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oxccl_types::{Error, Result};
@@ -24,9 +24,13 @@ pub struct Incoming {
 /// More connections than this wait for nobody: a defect, not a load.
 const MOST: usize = 65_536;
 
+/// Takes a connection.
+pub(crate) type Taker = Box<dyn Fn(Incoming) + Send + Sync>;
+
 #[derive(Default)]
 pub(super) struct Waiting {
     queue: Mutex<VecDeque<Incoming>>,
+    diverted: OnceLock<(u8, Taker)>,
     arrived: Condvar,
 }
 
@@ -34,6 +38,12 @@ impl Waiting {
     /// Queues a connection; false when there are too many.
     pub(super) fn push(&self, incoming: Incoming) -> bool {
         let mut queue = locked(&self.queue);
+        if let Some((purpose, take)) = self.diverted.get()
+            && *purpose == incoming.purpose
+        {
+            take(incoming);
+            return true;
+        }
         if queue.len() >= MOST {
             return false;
         }
@@ -59,6 +69,19 @@ impl std::fmt::Debug for Inbox {
 impl Inbox {
     pub(super) fn new(service: Arc<Service>, name: (u64, u32, bool), waiting: Arc<Waiting>) -> Inbox {
         Inbox { service, name, waiting }
+    }
+
+    /// From now on connections for `purpose`, and those that wait already, go to `take`, which must not block: it runs
+    /// on the service's thread. To be called once.
+    pub(crate) fn divert(&self, purpose: u8, take: Taker) {
+        // Under the lock, so that no connection is queued between the two steps.
+        let mut queue = locked(&self.waiting.queue);
+        let (diverted, rest) = std::mem::take(&mut *queue).into_iter().partition(|i| i.purpose == purpose);
+        *queue = rest;
+        let diverted: VecDeque<Incoming> = diverted;
+        diverted.into_iter().for_each(&take);
+        // The first one stays.
+        let _ = self.waiting.diverted.set((purpose, take));
     }
 
     /// The oldest connection that waits.

@@ -2,7 +2,7 @@
 //! their connections. Started by the first communicator, parked in `epoll` from then on.
 //!
 //! It never blocks on a peer: strangers and slow callers cost a small buffer until their time is over. It moves no
-//! data of collectives.
+//! data of collectives; the one-sided writes of ranks elsewhere are handed to their communicator here.
 
 pub mod auth;
 pub mod inbox;

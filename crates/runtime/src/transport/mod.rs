@@ -8,6 +8,7 @@
 //! * [`local`]: peers that share memory. Three routes in one ring: slots ("shm"), memory of the sender that the
 //!   receiver has mapped ("direct"), memory of the sender that the kernel reads for the receiver ("cma").
 //! * [`tcp`]: one direction over one connected stream.
+//! * `put`: one-sided writes over a connected stream; not a connection of messages.
 //!
 //! It does not know who the peers are, how they met, what the bytes mean, or how long to wait: set-up, liveness of
 //! local peers, deadlines and abort belong to the caller.
@@ -17,6 +18,7 @@ use oxccl_types::{Error, Result};
 #[cfg(any(all(test, not(loom)), feature = "testing"))]
 pub mod conformance;
 pub mod local;
+pub(crate) mod put;
 mod ring;
 pub mod tcp;
 #[cfg(all(test, not(loom)))]

@@ -10,7 +10,7 @@
 //! that names the peer; a peer whose machine vanished is silent here, and the caller's deadline has to end the wait.
 
 mod frame;
-mod raw;
+pub(super) mod raw;
 mod recv;
 mod send;
 
@@ -53,7 +53,7 @@ fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
 
 /// The error of a connection that ended without a goodbye; `None`: end of stream.
 #[cold]
-fn lost(peer: &Peer, doing: &str, e: Option<&io::Error>) -> Error {
+pub(super) fn lost(peer: &Peer, doing: &str, e: Option<&io::Error>) -> Error {
     let how = e.map_or("the stream ended without a goodbye".to_string(), ToString::to_string);
     Error::remote(format!(
         "the tcp connection with {peer} was lost while {doing}: {how}; its process ended or was killed, or the network \
@@ -74,7 +74,7 @@ fn closed(peer: &Peer, doing: &str) -> Error {
 
 /// The error of bytes that no end of this library sends.
 #[cold]
-fn garbage(peer: &Peer, doing: &str, what: &str) -> Error {
+pub(super) fn garbage(peer: &Peer, doing: &str, what: &str) -> Error {
     Error::remote(format!(
         "{peer} sent bytes over tcp that are no frame ({what}) while this rank was {doing}: another version of the \
          library, a program that is not part of the job, or damage on the way"

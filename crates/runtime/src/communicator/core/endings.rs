@@ -217,6 +217,23 @@ impl Core {
         error
     }
 
+    /// An error when `rank` takes no further part; `doing` says what needs it.
+    pub(crate) fn check_present(&self, rank: usize, doing: impl Fn() -> String) -> Result<()> {
+        let member = self.member_of[rank];
+        let said = member != usize::MAX && self.hub.presence(member) != Presence::Here;
+        if !said && self.status.load(Ordering::Relaxed) & DEPARTED == 0 {
+            return Ok(());
+        }
+        let gone = self.departure(rank);
+        gone.map_or(Ok(()), |d| Err(self.departed(&d, &format!("before a {} of rank {}", doing(), self.rank))))
+    }
+
+    /// Something broke that a peer's end may explain; it is the cause if nothing better is heard soon.
+    pub(in crate::communicator) fn suspect(&self, error: &Error) {
+        lock(&self.news).get_or_insert(error.clone());
+        self.trouble(NEWS);
+    }
+
     /// What ended the communicator here.
     pub(in crate::communicator) fn ended(&self) -> Option<Error> {
         // A revocation was asked for.

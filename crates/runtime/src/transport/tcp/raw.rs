@@ -7,12 +7,12 @@ use std::os::fd::AsRawFd;
 /// A range of memory for the kernel.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Range(libc::iovec);
+pub(in crate::transport) struct Range(libc::iovec);
 
 impl Range {
-    pub(super) const EMPTY: Range = Range(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
+    pub(in crate::transport) const EMPTY: Range = Range(libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 });
 
-    pub(super) fn new(data: *const u8, len: usize) -> Range {
+    pub(in crate::transport) fn new(data: *const u8, len: usize) -> Range {
         Range(libc::iovec { iov_base: data.cast_mut().cast(), iov_len: len })
     }
 }
@@ -21,7 +21,7 @@ impl Range {
 ///
 /// # Safety
 /// All ranges are readable.
-pub(super) unsafe fn send(stream: &TcpStream, ranges: &[Range]) -> io::Result<usize> {
+pub(in crate::transport) unsafe fn send(stream: &TcpStream, ranges: &[Range]) -> io::Result<usize> {
     // SAFETY: all zero is a valid message header (no address, no control data).
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = ranges.as_ptr().cast_mut().cast();
@@ -35,7 +35,7 @@ pub(super) unsafe fn send(stream: &TcpStream, ranges: &[Range]) -> io::Result<us
 ///
 /// # Safety
 /// All ranges are writable, nobody else uses them, and together they are not empty.
-pub(super) unsafe fn recv(stream: &TcpStream, ranges: &[Range]) -> io::Result<Option<usize>> {
+pub(in crate::transport) unsafe fn recv(stream: &TcpStream, ranges: &[Range]) -> io::Result<Option<usize>> {
     // SAFETY: as in `send`.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = ranges.as_ptr().cast_mut().cast();
