@@ -4,6 +4,10 @@
 
 use std::time::Duration;
 
+pub mod tuning;
+
+use tuning::Constants;
+
 /// A documented environment variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
@@ -55,6 +59,8 @@ variables! {
         "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long.";
     SPIN_US: "OXCCL_SPIN_US", "microseconds", "1500", "0..=1000000",
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
+    TUNE_FILE: "OXCCL_TUNE_FILE", "text", "~/.config/oxccl/tune.txt", "a path, off",
+        "File with the constants of the cost model, as `oxccl tune` writes it; off: none. XDG_CONFIG_HOME moves the default.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
         "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time.";
 }
@@ -76,6 +82,8 @@ pub struct Config {
     pub algo: String,
     /// `OXCCL_MAX_CHANNELS`.
     pub max_channels: u32,
+    /// Of the cost model; the defaults until [`tuning::load`] read the file.
+    pub constants: Constants,
     /// `OXCCL_LIGHT_FENCES`.
     pub light_fences: bool,
     /// `OXCCL_INIT_TIMEOUT`.
@@ -148,6 +156,7 @@ impl Config {
             algo: text(ALGO.name).or_else(|| text("NCCL_ALGO")).unwrap_or_default(),
             max_channels: number(&MAX_CHANNELS, 1, 1, 4) as u32,
             light_fences: number(&LIGHT_FENCES, 1, 0, 1) == 1,
+            constants: Constants::default(),
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),

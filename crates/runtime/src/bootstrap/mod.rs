@@ -66,8 +66,8 @@ impl Default for BootstrapConfig {
     }
 }
 
-/// Bytes of the shared segment of a clique with that many ranks.
-pub type SegmentBytes = Box<dyn Fn(usize) -> usize + Send>;
+/// Bytes of the shared segment of a clique with that many ranks, of a communicator whose rank 0 brought that payload.
+pub type SegmentBytes = Box<dyn Fn(usize, &[u8]) -> usize + Send>;
 
 /// What one rank brings.
 pub struct Params {
@@ -265,6 +265,8 @@ fn gather(
     let inbox = service.expect(comm_hash, &key, rank as u32);
     let control = service.expect_class(comm_hash, rank as u32, true);
 
+    let brought = infos.first().map_or(Vec::new(), |i| i.peer.payload.clone());
+    let segment_bytes: clique::SizeOf = Box::new(move |ranks| segment_bytes(ranks, &brought));
     let group = clique::group(&infos, rank);
     let mut maker = clique::Maker::new(&service, comm_hash, &key, limits, group);
     let made = select(&mut link.exchange(1, &maker.make(rank, &segment_bytes))?);

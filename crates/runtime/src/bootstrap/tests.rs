@@ -26,7 +26,7 @@ fn params(id: &UniqueId, rank: usize, ranks: usize, config: &BootstrapConfig) ->
         rank,
         ranks,
         payload: format!("payload {rank}").into_bytes(),
-        segment_bytes: Box::new(|n| 4096 * n),
+        segment_bytes: Box::new(|n, _| 4096 * n),
         abort: Arc::default(),
         config: config.clone(),
     }

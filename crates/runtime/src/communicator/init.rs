@@ -8,7 +8,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use super::core::{Core, Parts};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{CommConfig, Communicator, PENDING, READY};
+use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect, dismiss};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
@@ -63,6 +63,7 @@ pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
 /// What the environment says, and the program where the environment says nothing.
 pub(super) fn effective(settings: &CommConfig) -> Config {
     let mut config = Config::from_env();
+    config.constants = config::tuning::load();
     if config::text(config::MAX_CHANNELS.name).is_none() {
         let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
         let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
@@ -82,10 +83,20 @@ pub(super) fn params(
 ) -> Params {
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
-    let payload = [&address.to_le_bytes()[..], &value.to_le_bytes(), &[u8::from(light)]].concat();
-    let for_segment = config.clone();
-    let segment_bytes = Box::new(move |ranks| geometry_of(&for_segment, ranks).total());
+    let probe = [&address.to_le_bytes()[..], &value.to_le_bytes(), &[u8::from(light)]].concat();
+    let payload = [&probe, &agreed::encode(config)[..]].concat();
+    let own = config.clone();
+    let segment_bytes =
+        Box::new(move |ranks, root: &[u8]| geometry_of(&agreed::adopt(&own, settings_in(root)), ranks).total());
     Params { id, rank, ranks, payload, segment_bytes, abort, config: bootstrap }
+}
+
+/// Bytes of the probe word and what belongs to it, in front of the agreed settings.
+const PROBE: usize = 17;
+
+/// The agreed settings in what a rank brought.
+fn settings_in(payload: &[u8]) -> &[u8] {
+    payload.get(PROBE..).unwrap_or_default()
 }
 
 /// Runs the initialisation of `comm` on the calling thread. The first of `ids` is used; the roots of the others, which
@@ -191,6 +202,9 @@ const LIGHT_AT: usize = 16;
 
 /// The core of a communicator whose ranks have met.
 pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
+    let own = config;
+    let config = agreed::adopt(&own, settings_in(&boot.peers[0].payload));
+    agreed::tell(boot.rank, &own, &config);
     let geometry = geometry_of(&config, boot.clique.len());
     let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);

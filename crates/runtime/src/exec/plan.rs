@@ -141,6 +141,7 @@ fn choose(core: &Core, call: &Call, bucket: u32) -> Result<Choice> {
         max_channels: 1,
         slot_bytes: core.config.slot_bytes as u64,
         eager_limit: 0,
+        model: core.config.constants.model,
         ..Query::new(call.collective, bytes, core.ranks as u32, reach)
     };
     let best = |allow: &AllowList, reach: Reach, needs: Needs| {
