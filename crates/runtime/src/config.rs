@@ -40,7 +40,7 @@ variables! {
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
         "How Send and Recv move large messages between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
-        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call.";
+        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default.";
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
         "Shared scratch per rank and communicator for memory that peers cannot map. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
@@ -74,6 +74,8 @@ pub struct Config {
     pub p2p: String,
     /// `OXCCL_EAGER_LIMIT`, bytes.
     pub eager_limit: usize,
+    /// It is the default: the cost model may lower it.
+    pub eager_auto: bool,
     /// `OXCCL_SCRATCH`, bytes of both halves.
     pub scratch: usize,
     /// `OXCCL_SLOT_BYTES`.
@@ -151,6 +153,7 @@ impl Config {
             shm: number(&SHM, 1, 0, 1) == 1,
             p2p: text(P2P.name).unwrap_or_else(|| "auto".into()),
             eager_limit: number(&EAGER_LIMIT, 8192, 0, 65536) as usize,
+            eager_auto: text(EAGER_LIMIT.name).is_none(),
             scratch: number(&SCRATCH, 512 << 10, 64 << 10, 64 << 20) as usize & !8191,
             slot_bytes: number(&SLOT_BYTES, 32 << 10, 4096, 4 << 20) as usize & !63,
             algo: text(ALGO.name).or_else(|| text("NCCL_ALGO")).unwrap_or_default(),

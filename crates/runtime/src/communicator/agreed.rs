@@ -9,11 +9,12 @@ use crate::config::Config;
 use crate::log::{self, Subsys};
 
 /// Bytes of the numbers in front of the constants.
-const NUMBERS: usize = 4 * 8;
+const NUMBERS: usize = 5 * 8;
 
 /// What `config` says of the agreed settings.
 pub(super) fn encode(config: &Config) -> Vec<u8> {
-    let numbers = [config.eager_limit, config.scratch, config.slot_bytes, config.max_channels as usize];
+    let channels = config.max_channels as usize;
+    let numbers = [config.eager_limit, usize::from(config.eager_auto), config.scratch, config.slot_bytes, channels];
     let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| (*n as u64).to_le_bytes()).collect();
     let model = constants::encode(&config.constants.model);
     bytes.extend((model.len() as u32).to_le_bytes());
@@ -33,6 +34,7 @@ fn decode(own: &Config, bytes: &[u8]) -> Option<Config> {
     let mut next = || numbers.next().and_then(|n| usize::try_from(n).ok());
     let mut config = own.clone();
     config.eager_limit = next()?;
+    config.eager_auto = next()? == 1;
     config.scratch = next()?;
     config.slot_bytes = next()?;
     config.max_channels = u32::try_from(next()?).ok()?;
@@ -51,7 +53,7 @@ pub(super) fn tell(rank: usize, own: &Config, agreed: &Config) {
             differing.push(name);
         }
     };
-    compare("OXCCL_EAGER_LIMIT", own.eager_limit == agreed.eager_limit);
+    compare("OXCCL_EAGER_LIMIT", (own.eager_limit, own.eager_auto) == (agreed.eager_limit, agreed.eager_auto));
     compare("OXCCL_SCRATCH", own.scratch == agreed.scratch);
     compare("OXCCL_SLOT_BYTES", own.slot_bytes == agreed.slot_bytes);
     compare("OXCCL_MAX_CHANNELS", own.max_channels == agreed.max_channels);

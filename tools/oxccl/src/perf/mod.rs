@@ -19,6 +19,7 @@ mod table;
 
 pub use args::{Memory, PerfArgs, parse_memory, parse_size};
 pub use collectives::Coll;
+pub use launch::pin;
 
 use std::{
     process::ExitCode,
