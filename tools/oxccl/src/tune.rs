@@ -8,6 +8,8 @@ mod local;
 mod pair;
 mod remote;
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -50,16 +52,18 @@ fn tune(args: &TuneArgs) -> Result<()> {
         (Some(path), _) => Some(path.clone()),
         (None, _) => Some(tuning::path().context("no place for the file: HOME is not set; use --output FILE")?.0),
     };
-    println!("{}", tuning::machine());
     let figures = measure()?;
     let defaults = CostModel::default();
-    println!("{:<22} {:>10} {:>10} {:<7}", "", "measured", "default", "");
+    let mut out = format!("{}\n{:<22} {:>10} {:>10}\n", tuning::machine(), "", "measured", "default");
     for figure in &figures {
         match figure {
             Figure::Constant(c, value) => {
-                println!("{:<22} {value:>10.4} {:>10.4} {:<7} {}", c.name, (c.get)(&defaults), c.unit, c.doc);
+                let (default, doc) = ((c.get)(&defaults), c.doc);
+                let _ = writeln!(out, "{:<22} {value:>10.4} {default:>10.4} {:<7} {doc}", c.name, c.unit);
             }
-            Figure::Shown(name, value, unit) => println!("{name:<22} {value:>10.4} {:>10} {unit}", ""),
+            Figure::Shown(name, value, unit) => {
+                let _ = writeln!(out, "{name:<22} {value:>10.4} {:>10} {unit}", "");
+            }
         }
     }
     let values = figures.iter().filter_map(|f| match f {
@@ -67,7 +71,11 @@ fn tune(args: &TuneArgs) -> Result<()> {
         Figure::Shown(..) => None,
     });
     let values: Vec<_> = values.collect();
-    file.map_or(Ok(()), |path| write(&path, &values))
+    if let Some(path) = file {
+        write(&path, &values)?;
+        let _ = writeln!(out, "written to {}; {} of {} constants", path.display(), values.len(), CONSTANTS.len());
+    }
+    std::io::stdout().write_all(out.as_bytes()).context("writing")
 }
 
 fn measure() -> Result<Vec<Figure>> {
@@ -125,9 +133,7 @@ fn write(path: &Path, values: &[(&'static Constant, f64)]) -> Result<()> {
     // At once: a communicator that is made meanwhile reads the old file or the new one.
     let new = path.with_extension(format!("new.{}", std::process::id()));
     std::fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
-    std::fs::rename(&new, path).with_context(|| format!("cannot replace {}", path.display()))?;
-    println!("written to {}; {} of {} constants", path.display(), values.len(), CONSTANTS.len());
-    Ok(())
+    std::fs::rename(&new, path).with_context(|| format!("cannot replace {}", path.display()))
 }
 
 /// The least of what `f` gives in several rounds: others on the machine only make a round longer.

@@ -19,9 +19,6 @@ pub struct Memory {
     pub cache_bytes: f64,
 }
 
-/// A copy that takes this many times longer than a cached one is outside of the caches.
-const OUTSIDE: f64 = 1.7;
-
 /// Copies of growing size.
 pub fn memory() -> Memory {
     let most = 64 << 20;
@@ -39,9 +36,12 @@ pub fn memory() -> Memory {
         })
     };
     let cached = time(64 << 10);
+    let dram = time(most);
+    // Two speeds stand for all: a size is inside when its speed is nearer to that of the caches.
+    let outside = (cached * dram).sqrt();
     let sizes = (17..26).map(|shift| 1usize << shift);
-    let inside = sizes.take_while(|bytes| time(*bytes) < cached * OUTSIDE).last().unwrap_or(64 << 10);
-    Memory { cached_us_per_kib: cached, dram_us_per_kib: time(most), cache_bytes: 2.0 * inside as f64 }
+    let inside = sizes.take_while(|bytes| time(*bytes) < outside).last().unwrap_or(64 << 10);
+    Memory { cached_us_per_kib: cached, dram_us_per_kib: dram, cache_bytes: 2.0 * inside as f64 }
 }
 
 fn per_kib(start: Instant, bytes: usize) -> f64 {

@@ -213,10 +213,15 @@ fn tcp(bytes: usize, count: u32) -> Result<f64> {
     )
 }
 
-/// Per KiB, to send or receive a stream of slots: whichever side is slower.
+/// Per KiB, to send or receive a stream of slots: whichever side is slower. The best of a few streams.
 fn tcp_stream() -> Result<f64> {
+    let streams = (0..5).map(|_| one_stream()).collect::<Result<Vec<_>>>()?;
+    Ok(streams.into_iter().fold(f64::INFINITY, f64::min))
+}
+
+fn one_stream() -> Result<f64> {
     const SLOT: usize = 32 << 10;
-    const SLOTS: usize = 2048;
+    const SLOTS: usize = 512;
     with_streams(
         |stream| {
             let buffer = vec![1; SLOT];
