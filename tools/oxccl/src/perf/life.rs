@@ -4,6 +4,7 @@
 //! used, and the library's threads. `late`: what a rank that waits for a late peer burns, and how soon it goes on.
 //! One rank per process of one host; what collectives cost is `scan`'s work.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -87,6 +88,7 @@ impl<'a> Life<'a> {
             }
         }
         comms.iter().chain([&slot]).try_for_each(|s| api::comm_destroy(s.get()))?;
+        self.print(&format!("first communicator of the processes  {first:10.1} us"))?;
         self.report("init", "from the first call to the last return", &mut times, json!({ "first_us": first }))
     }
 
@@ -181,14 +183,18 @@ impl<'a> Life<'a> {
         Ok(failure::OK)
     }
 
+    /// Prints on rank 0.
+    fn print(&self, text: &str) -> Result<()> {
+        match self.rank {
+            0 => writeln!(std::io::stdout(), "{text}").context("writing"),
+            _ => Ok(()),
+        }
+    }
+
     /// Prints, and appends to the file of points, on rank 0.
     fn tell(&self, text: &str, name: &str, values: serde_json::Value) -> Result<()> {
-        if self.rank > 0 {
-            return Ok(());
-        }
-        use std::io::Write;
-        writeln!(std::io::stdout(), "{text}").context("writing")?;
-        let Some(path) = &self.args.jsonl else { return Ok(()) };
+        self.print(text)?;
+        let Some(path) = self.args.jsonl.as_ref().filter(|_| self.rank == 0) else { return Ok(()) };
         let mut point = json!({
             "impl": "oxccl", "coll": name, "setup": self.args.setup, "ranks": self.ranks, "mode": "sync", "ok": -1,
         });
