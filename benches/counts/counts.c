@@ -69,6 +69,7 @@ PAIR(broadcast, 0, 1, BROADCAST(0), BROADCAST(1))
 PAIR(broadcast_late_root, 1, 0, BROADCAST(1), BROADCAST(0))
 PAIR(sendrecv, 0, 1, GROUP(SEND(0); RECV(0)), GROUP(SEND(1); RECV(1)))
 PAIR(send, 0, 1, SEND(0), RECV(1))
+PHASE(both_ranks_grouped, GROUP(REDUCE(0); REDUCE(1)); SYNC(0); SYNC(1))
 PHASE(one_rank_allreduce, ALONE; SYNC(0))
 PHASE(one_rank_grouped, GROUP(for (int i = 0; i < GROUPED; i++) ALONE); SYNC(0))
 PHASE(idle_synchronize, SYNC(0))
@@ -120,6 +121,7 @@ int main(int argc, char** argv) {
   MEASURE(broadcast_late_root, in[0][0], in[0][0]);
   MEASURE(sendrecv, in[1][0], in[0][0]);
   MEASURE(send, out[0][0], in[0][0]);
+  MEASURE_ONE(both_ranks_grouped, in[0][0] + in[1][0], in[0][0] + in[1][0]);
   MEASURE_ONE(one_rank_allreduce, in[0][0], out[1][0]);
   MEASURE_ONE(one_rank_grouped, in[0][0], out[1][0]);
   MEASURE_ONE(idle_synchronize, out[0][0], out[1][0]);
