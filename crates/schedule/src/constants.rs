@@ -78,7 +78,7 @@ constants! {
     "signal", "us", STEP, signal_us, "a raised flag seen by another core";
     "wait", "us", STEP, wait_us, "a look at a flag that is raised already";
     "start", "us", STEP, start_us, "the start of a call";
-    "meet", "us", STEP, meet_us, "telling the peers of buffers in mapped memory and looking up theirs";
+    "meet", "us", STEP, meet_us, "telling the peers that share memory of a call and looking up theirs";
     "switch", "us", STEP, switch_us, "handing the core to another thread, where ranks outnumber cores";
     "cores", "cores", (1.0, 65536.0), cores, "cores that the ranks of the machine share";
     "cache", "bytes", (1e4, 1e13), cache_bytes, "bytes of all ranks together that stay in the caches";

@@ -46,7 +46,7 @@ pub struct CostModel {
     pub wait_us: f64,
     /// To start an operation of any kind, us.
     pub start_us: f64,
-    /// To tell the peers of the buffers of a call over mapped memory and to look up theirs, us.
+    /// To tell the peers that share memory of a call and its buffers, and to look up theirs, us.
     pub meet_us: f64,
     /// To hand the core to another thread when ranks outnumber cores, us per wait.
     pub switch_us: f64,
@@ -138,7 +138,8 @@ impl Rates {
         let in_scratch = a.name == "one_shot" && shape.collective == Collective::AllReduce && shape.in_place;
         let staged = shape.ranks > 1 && (a.needs != Needs::MappedUser || in_scratch);
         let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
-        let rendezvous = if direct { meeting } else { 0.0 };
+        // Ranks that share memory announce every call; messages over a network carry their signatures themselves.
+        let rendezvous = if shape.ranks > 1 && link != Link::Tcp { meeting } else { 0.0 };
         Rates {
             latency: cost.latency_us + switch,
             signal: m.signal_us + switch,
