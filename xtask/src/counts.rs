@@ -74,6 +74,10 @@ fn missing() -> Option<&'static str> {
     if !exists("valgrind") {
         return Some("valgrind is not installed");
     }
+    // A rank that shares its core with the other looks for it less often.
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return Some("two cores are needed");
+    }
     (!exists("cc")).then_some("no C compiler")
 }
 
@@ -138,15 +142,18 @@ fn build(lines: bool) -> Result<PathBuf> {
 /// Runs `program` under callgrind; the profile of its main thread.
 fn profile(program: &Path, options: &str) -> Result<Profile> {
     let folder = tempfile::tempdir_in(program.parent().unwrap_or(Path::new(".")))?;
-    let out = folder.path().join("out");
-    Program::new("valgrind --quiet --tool=callgrind --separate-threads=yes", Duration::from_secs(300))
+    let (out, log) = (folder.path().join("out"), folder.path().join("log"));
+    let run = Program::new("valgrind --quiet --tool=callgrind --separate-threads=yes", Duration::from_secs(300))
         .arg(format!("--callgrind-out-file={}", out.display()))
+        // System calls that it does not know are told; the library does without them.
+        .arg(format!("--log-file={}", log.display()))
         .args(options)
         .arg(program)
         .arg(ROUNDS.to_string())
         // The helper thread, which takes over work that nobody waits for, stays away.
         .env("OXCCL_HELPER_DELAY_US", "1000000")
-        .run()?;
+        .run();
+    run.with_context(|| format!("valgrind says: {}", fs::read_to_string(&log).unwrap_or_default()))?;
     // The first thread is the one that calls.
     let main = folder.path().join("out-01");
     let text = fs::read_to_string(&main).with_context(|| format!("callgrind left no {}", main.display()))?;

@@ -4,8 +4,11 @@
 //! ([`Config::from_env`]).
 
 mod file;
+pub mod tuning;
 
 use std::time::Duration;
+
+use tuning::Constants;
 
 use crate::log;
 
@@ -41,7 +44,7 @@ variables! {
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
         "How Send and Recv move large messages between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
-        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call.";
+        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default.";
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
         "Shared scratch per rank and communicator for memory that peers cannot map. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
@@ -70,6 +73,8 @@ variables! {
         "Contexts of one-sided calls; overrides the program's numRmaCtx.";
     SPIN_US: "OXCCL_SPIN_US", "microseconds", "1500", "0..=1000000",
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
+    TUNE_FILE: "OXCCL_TUNE_FILE", "text", "~/.config/oxccl/tune.txt", "a path, off",
+        "File with the constants of the cost model, as `oxccl tune` writes it; off: none. XDG_CONFIG_HOME moves the default.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
         "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time.";
     LAUNCH_ORDER: "NCCL_LAUNCH_ORDER_IMPLICIT", "0/1", "0", "0, 1",
@@ -87,6 +92,8 @@ pub struct Config {
     pub p2p: String,
     /// `OXCCL_EAGER_LIMIT`, bytes.
     pub eager_limit: usize,
+    /// It is the default: the cost model may lower it.
+    pub eager_auto: bool,
     /// `OXCCL_SCRATCH`, bytes of both halves.
     pub scratch: usize,
     /// `OXCCL_SLOT_BYTES`.
@@ -95,6 +102,8 @@ pub struct Config {
     pub algo: String,
     /// `OXCCL_MAX_CHANNELS`.
     pub max_channels: u32,
+    /// Of the cost model; the defaults until [`tuning::load`] read the file.
+    pub constants: Constants,
     /// `OXCCL_LIGHT_FENCES`.
     pub light_fences: bool,
     /// `OXCCL_INIT_TIMEOUT`.
@@ -212,11 +221,13 @@ impl Config {
             shm: number(&SHM, 1, 0, 1) == 1,
             p2p: text(P2P.name).unwrap_or_else(|| "auto".into()),
             eager_limit: number(&EAGER_LIMIT, 8192, 0, 65536) as usize,
+            eager_auto: text(EAGER_LIMIT.name).is_none(),
             scratch: number(&SCRATCH, 512 << 10, 64 << 10, 64 << 20) as usize & !8191,
             slot_bytes: number(&SLOT_BYTES, 32 << 10, 4096, 4 << 20) as usize & !63,
             algo: text(ALGO.name).or_else(|| text("NCCL_ALGO")).unwrap_or_default(),
             max_channels: number(&MAX_CHANNELS, 1, 1, 4) as u32,
             light_fences: number(&LIGHT_FENCES, 1, 0, 1) == 1,
+            constants: Constants::default(),
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),

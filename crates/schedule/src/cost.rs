@@ -46,6 +46,8 @@ pub struct CostModel {
     pub wait_us: f64,
     /// To start an operation of any kind, us.
     pub start_us: f64,
+    /// To tell the peers that share memory of a call and its buffers, and to look up theirs, us.
+    pub meet_us: f64,
     /// To hand the core to another thread when ranks outnumber cores, us per wait.
     pub switch_us: f64,
     /// Cores that the ranks of a machine share.
@@ -70,12 +72,13 @@ impl Default for CostModel {
             signal_us: 0.12,
             wait_us: 0.01,
             start_us: 0.3,
+            meet_us: 0.9,
             switch_us: 3.0,
             cores: 2.0,
             cache_bytes: 8e6,
             dram_factor: 2.2,
             slots: 8,
-            eager_us_per_kib: 0.3,
+            eager_us_per_kib: 0.1,
         }
     }
 }
@@ -134,7 +137,9 @@ impl Rates {
         // In place, one_shot keeps its result in scratch until the peers have read the input.
         let in_scratch = a.name == "one_shot" && shape.collective == Collective::AllReduce && shape.in_place;
         let staged = shape.ranks > 1 && (a.needs != Needs::MappedUser || in_scratch);
-        let rendezvous = if direct { 2.0 * (m.signal_us + switch) + n * m.wait_us * crowd } else { 0.0 };
+        let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
+        // Ranks that share memory announce every call; messages over a network carry their signatures themselves.
+        let rendezvous = if shape.ranks > 1 && link != Link::Tcp { meeting } else { 0.0 };
         Rates {
             latency: cost.latency_us + switch,
             signal: m.signal_us + switch,

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod algorithms;
+pub mod constants;
 pub mod cost;
 mod defect;
 mod engine;

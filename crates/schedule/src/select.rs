@@ -4,7 +4,7 @@
 //! (what is mapped *everywhere*, the model of the communicator). It knows no environment; the caller hands in the text
 //! of an override.
 
-use crate::algorithms::{ALGORITHMS, Algorithm};
+use crate::algorithms::{ALGORITHMS, Algorithm, find};
 use crate::cost::{CostModel, Link, block_bytes, predict};
 use crate::ir::{Needs, Rank, Shape};
 use oxccl_types::Collective;
@@ -174,6 +174,38 @@ pub fn choose(q: &Query) -> Option<Candidate> {
     candidates(q).into_iter().next()
 }
 
+/// The most bytes, a power of two up to `most`, that a rank should publish in flag lines: beyond it the programs over
+/// mapped memory are faster. Whether the buffers of a call are mapped is not known when all ranks must decide alike, so
+/// the mean of both cases counts. 0 when flag lines never pay.
+pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, most: u64) -> u64 {
+    let pays = |published: u64| {
+        let bytes = match collective {
+            Collective::AllGather | Collective::Gather => published * u64::from(ranks),
+            _ => published,
+        };
+        let time = |reach: Reach, wanted: &dyn Fn(&Candidate) -> bool| {
+            let q = Query {
+                eager_limit: most,
+                max_channels: 1,
+                model: *model,
+                ..Query::new(collective, bytes, ranks, reach)
+            };
+            candidates(&q).into_iter().find(|c| wanted(c)).map(|c| c.predicted_us)
+        };
+        let of = |c: &Candidate, needs: Needs| find(c.algorithm).is_some_and(|a| a.needs == needs);
+        let simple = |c: &Candidate, needs: Needs| c.protocol == Protocol::Simple && of(c, needs);
+        let eager = time(Reach::MappedScratch, &|c| c.protocol == Protocol::Eager);
+        let staged = time(Reach::MappedScratch, &|c| simple(c, Needs::MappedScratch));
+        let mapped = time(Reach::MappedUser, &|c| simple(c, Needs::MappedUser));
+        match (eager, mapped.or(staged), staged) {
+            (Some(eager), Some(mapped), Some(staged)) => 2.0 * eager <= mapped + staged,
+            (eager, ..) => eager.is_some(),
+        }
+    };
+    let largest = most.checked_ilog2().unwrap_or(0);
+    (3..=largest).rev().map(|bit| 1 << bit).find(|bytes| pays(*bytes)).unwrap_or(0)
+}
+
 /// Channels that still get a cache page each.
 fn useful_channels(q: &Query) -> u32 {
     let pages = block_bytes(q.collective, q.bytes, q.ranks) / 4096;
@@ -278,6 +310,17 @@ mod tests {
         assert_eq!(AllowList::parse("").expect("empty"), AllowList::all());
         let wrong = AllowList::parse("ring,rign").expect_err("a wrong name");
         assert!(wrong.to_string().contains("`rign`") && wrong.to_string().contains("two_shot"));
+    }
+
+    #[test]
+    fn flag_lines_serve_small_messages_until_memory_is_faster() {
+        let model = CostModel::default();
+        let limit = |m: &CostModel, ranks| eager_crossover(m, Collective::AllReduce, ranks, 1 << 16);
+        // Every rank reads what all others publish: the more ranks, the less each should.
+        assert!(limit(&model, 2) >= 8192 && limit(&model, 64) < limit(&model, 8), "{}", limit(&model, 64));
+        assert!(limit(&CostModel { eager_us_per_kib: 10.0, ..model }, 2) < limit(&model, 2));
+        assert_eq!(limit(&CostModel { eager_us_per_kib: 0.001, ..model }, 2), 1 << 16);
+        assert_eq!(eager_crossover(&model, Collective::AllReduce, 2, 0), 0);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// How many there are; their values are smaller.
+    pub const COUNT: usize = 11;
+
     /// All collectives that have schedules (`Send` and `Recv` are made from the group).
     pub const SCHEDULED: [Collective; 9] = [
         Collective::AllReduce,

@@ -31,6 +31,7 @@ mod sys {
         pub fn ncclGetVersion(version: *mut c_int) -> c_int;
         pub fn ncclGetUniqueId(id: *mut UniqueId) -> c_int;
         pub fn ncclCommInitRank(comm: *mut Comm, nranks: c_int, id: UniqueId, rank: c_int) -> c_int;
+        pub fn ncclCommSplit(comm: Comm, color: c_int, key: c_int, new: *mut Comm, config: *mut c_void) -> c_int;
         pub fn ncclCommDestroy(comm: Comm) -> c_int;
         pub fn ncclGetLastError(comm: Comm) -> *const c_char;
         pub fn ncclGetErrorString(code: c_int) -> *const c_char;
@@ -263,6 +264,16 @@ pub fn comm_init_rank(nranks: usize, id: &UniqueId, rank: usize) -> Result<CommS
     let (n, r) = (c(nranks)?, c(rank)?);
     // SAFETY: the slot's box stays where it is until the caller drops it, after the group's end.
     check(unsafe { sys::ncclCommInitRank(&mut *slot.0, n, *id, r) }, "ncclCommInitRank", Comm::NONE)?;
+    Ok(slot)
+}
+
+/// Makes a communicator of the ranks of `comm` that ask for the same `color`, in the order of `key`.
+pub fn comm_split(comm: Comm, color: usize, key: usize) -> Result<CommSlot> {
+    let mut slot = CommSlot(Box::new(std::ptr::null_mut()));
+    let (color, key) = (c(color)?, c(key)?);
+    let config = std::ptr::null_mut();
+    // SAFETY: as for `comm_init_rank`; no config means the parent's.
+    check(unsafe { sys::ncclCommSplit(comm.0, color, key, &mut *slot.0, config) }, "ncclCommSplit", comm)?;
     Ok(slot)
 }
 

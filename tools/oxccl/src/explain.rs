@@ -1,16 +1,17 @@
 //! `oxccl explain`: which algorithm is chosen for a call, what the others would cost, and how the schedule looks.
 //!
 //! The words and drawings are made by the `schedule` crate; here the command line becomes its query. The constants are
-//! the cost model's defaults, not measurements of this machine.
+//! those that a communicator of rank 0 on this machine would use, and are shown with where they came from.
 
 use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use oxccl_runtime::config::tuning::{self, Constants};
 use oxccl_schedule::{
     algorithms,
     cost::Link as CostLink,
     explain::{draw, explain},
-    select::{AllowList, Query, Reach, candidates},
+    select::{AllowList, Query, Reach, candidates, eager_crossover},
 };
 use oxccl_types::Collective;
 
@@ -78,7 +79,8 @@ fn parse_link(text: &str) -> Result<Link, String> {
 
 /// Runs the subcommand.
 pub fn run(args: &ExplainArgs) -> ExitCode {
-    let printed = text(args).and_then(|t| std::io::stdout().write_all(t.as_bytes()).context("writing"));
+    let printed =
+        text(args, &tuning::load()).and_then(|t| std::io::stdout().write_all(t.as_bytes()).context("writing"));
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -88,7 +90,7 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     }
 }
 
-fn query(args: &ExplainArgs) -> Query {
+fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     let reach = match (args.link, args.memory) {
         (Link::Tcp, _) => Reach::Messages(CostLink::Tcp),
         (Link::Shm, Memory::Device) => Reach::MappedUser,
@@ -100,16 +102,19 @@ fn query(args: &ExplainArgs) -> Query {
     // What the library uses when the environment says nothing, so that the choice shown is the one it makes.
     q.max_channels = 1;
     q.slot_bytes = 32 << 10;
-    q.eager_limit = 8 << 10;
     q.allow = args.algorithms.clone();
+    q.model = constants.model;
+    q.eager_limit = eager_crossover(&q.model, q.collective, q.ranks, 8 << 10);
     q
 }
 
-/// The table, and the drawing when it was asked for.
-fn text(args: &ExplainArgs) -> Result<String> {
+/// The table, the constants, and the drawing when it was asked for.
+fn text(args: &ExplainArgs, constants: &Constants) -> Result<String> {
     ensure!(args.root < args.ranks, "root {} of {} ranks", args.root, args.ranks);
-    let q = query(args);
+    let q = query(args, constants);
     let mut out = explain(&q);
+    out += "\n";
+    out += &tuning::table(constants);
     if args.draw {
         ensure!(args.ranks <= DRAWN_RANKS, "--draw shows at most {DRAWN_RANKS} ranks");
         let chosen = candidates(&q).into_iter().next().context("there is nothing to draw: no algorithm serves this")?;
@@ -134,7 +139,19 @@ mod tests {
 
     fn shown(line: &str) -> Result<String> {
         let words = std::iter::once("explain").chain(line.split_whitespace());
-        text(&Line::try_parse_from(words).unwrap_or_else(|e| panic!("{e}")).args)
+        text(&Line::try_parse_from(words).unwrap_or_else(|e| panic!("{e}")).args, &Constants::default())
+    }
+
+    #[test]
+    fn constants_are_shown_and_used() {
+        let args = Line::try_parse_from(["explain", "all_reduce", "--bytes", "64M", "--link", "tcp"]).unwrap().args;
+        let mut constants = Constants { measured: vec!["tcp_copy"], ..Constants::default() };
+        let before = text(&args, &constants).unwrap();
+        constants.model.tcp.copy_us_per_kib = 30.0;
+        let after = text(&args, &constants).unwrap();
+        let line = after.lines().find(|l| l.trim_start().starts_with("tcp_copy")).unwrap();
+        assert!(line.contains("30 us/KiB  file"), "{line}");
+        assert_ne!(before.lines().nth(2), after.lines().nth(2), "another time");
     }
 
     #[test]

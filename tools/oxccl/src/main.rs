@@ -7,6 +7,7 @@ mod api;
 mod explain;
 mod perf;
 mod run;
+mod tune;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -30,6 +31,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show which algorithm is chosen for a call, and why
     Explain(explain::ExplainArgs),
+    /// Measure this machine for the choice of algorithms
+    Tune(tune::TuneArgs),
 }
 
 /// The arguments as if `perf COLLECTIVE` had been typed, when the program was called as `COLLECTIVE_perf`.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(args),
         Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Tune(args) => tune::run(&args),
     }
 }
 

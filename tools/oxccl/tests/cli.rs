@@ -256,3 +256,64 @@ fn under_mpich() {
     let run = command("mpiexec.hydra", &format!("-n 4 {OXCCL} perf all_reduce {SMALL}")).output();
     assert_right(&text(run.expect("mpiexec starts")), 4, 2);
 }
+
+/// The value of `key` in each line of a file of points whose `coll` is `coll`.
+fn values(file: &Path, coll: &str, key: &str) -> Vec<f64> {
+    let text = std::fs::read_to_string(file).expect("the points were written");
+    let points = text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).expect("a JSON object"));
+    points.filter(|p| p["coll"] == coll).map(|p| p[key].as_f64().expect("a number")).collect()
+}
+
+#[test]
+fn init_tells_time_memory_and_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("points");
+    let line = format!("perf init --procs 2 -n 2 --comms 2 --jsonl {}", file.display());
+    let out = text(oxccl(&line));
+    assert!(out.contains("memory of an unused communicator") && out.contains("2 rounds, 2 ranks"), "{out}");
+    assert!(values(&file, "init", "time_us_median")[0] > 0.0);
+    assert!(values(&file, "init_memory", "memory_bytes")[0] >= 0.0);
+    assert!(values(&file, "init_memory", "threads")[0] >= 1.0);
+}
+
+#[test]
+fn late_tells_processor_time_and_wake_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("points");
+    let out = text(oxccl(&format!("perf late --procs 2 -n 2 --jsonl {}", file.display())));
+    assert!(out.contains("processor time while waiting"), "{out}");
+    // The machine may be busy: only what must hold on any.
+    assert!((0.0..=2.0).contains(&values(&file, "late_cpu", "cpu_share")[0]));
+    assert!(values(&file, "late", "time_us_median")[0] > 0.0);
+    assert!(!oxccl("perf late --procs 1").status.success(), "nobody to wait for");
+    assert!(!oxccl("perf init -g 2").status.success());
+}
+
+#[test]
+fn several_communicators_take_turns() {
+    for layout in ["--procs 2", "--threads 2", "-g 2"] {
+        let table = text(oxccl(&format!("perf all_reduce {SMALL} --comms 3 --group 4 {layout}")));
+        assert_right(&table, 2, 2);
+    }
+    assert!(!oxccl("perf all_reduce --comms 2 -R 1").status.success());
+}
+
+#[test]
+fn tuned_constants_are_explained_and_faulty_ones_do_no_harm() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("x/tune.txt");
+    let with_file = |line: &str, log: &str| {
+        let mut command = command(OXCCL, line);
+        command.env("OXCCL_TUNE_FILE", &file).env("NCCL_DEBUG", log);
+        text(command.output().expect("starts"))
+    };
+    assert!(with_file("tune", "").contains("signal"));
+    assert!(with_file("explain all_reduce", "").contains(" file "));
+    let table = with_file(&format!("perf all_reduce {SMALL} --procs 2"), "");
+    assert_right(&table, 2, 2);
+    std::fs::write(&file, "oxccl tune 1\nsignal: fast\n").expect("written");
+    let out = with_file("explain all_reduce", "");
+    assert!(out.contains("line 2: `name = value` is expected") && !out.contains(" file "), "{out}");
+    let table = with_file(&format!("perf all_reduce {SMALL} --procs 2"), "WARN");
+    assert!(table.contains("# Out of bounds values : 0 OK") && table.contains("line 2"), "the log tells: {table}");
+}

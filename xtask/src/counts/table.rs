@@ -13,6 +13,7 @@ const HEAD: &str = "\
 # Instructions per call of an 8-byte collective between two ranks, through the C interface of the release build.
 # Counted by `cargo xtask counts` under callgrind; written by `cargo xtask counts --write`. x86-64.
 # first: the rank that comes first, its call; late: the other rank, call and synchronise; finish: the first synchronises.
+# first includes a fixed number of looks for the peer, in vain. one_rank_grouped is a group of 8.
 # More than a tenth above the table fails.
 ";
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use oxccl_schedule::select::AllowList;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32};
 use oxccl_sys::{Deadline, Doorbell, Latch, LatchGuard, barrier, clock};
-use oxccl_types::{Error, Result, ResultCode};
+use oxccl_types::{Collective, Error, Result, ResultCode};
 use rustix::event::{Timespec, epoll};
 
 use super::child::Children;
@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub whole: bool,
     /// The announcing lines may carry payload.
     pub eager: bool,
+    /// By collective: the most bytes that they may carry, and one more; 0: not yet looked up.
+    pub eager_limits: [AtomicU32; Collective::COUNT],
     /// All ranks of the clique live in this process.
     pub one_process: bool,
     pub hub: Arc<Hub>,
@@ -234,6 +236,7 @@ impl Core {
             told: AtomicU64::new(0),
             heard: Mutex::default(),
             failure: OnceLock::new(),
+            eager_limits: Default::default(),
             eager: parts.members.len() == parts.ranks && allowed.allows("one_shot"),
             allowed,
             rank: parts.rank,

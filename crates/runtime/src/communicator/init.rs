@@ -9,7 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::core::{Core, Parts};
 use super::family::{self, Family};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{CommConfig, Communicator, PENDING, READY};
+use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
@@ -72,6 +72,7 @@ pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
 /// What the environment says, and the program where the environment says nothing.
 pub(super) fn effective(settings: &CommConfig) -> Config {
     let mut config = Config::from_env();
+    config.constants = config::tuning::load();
     if config::text(config::MAX_CHANNELS.name).is_none() {
         let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
         let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
@@ -83,11 +84,13 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
     config
 }
 
-/// Where a payload's wish to share lies: last.
+/// Where a payload's wish to share lies.
 const WISH: usize = LIGHT_AT + 1;
+/// Its length; the agreed settings follow.
+const WISH_BYTES: usize = 2;
 
 fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
-    family::agreed(payloads.map(|p| p.get(WISH..).unwrap_or_default()))
+    family::agreed(payloads.map(|p| p.get(WISH..WISH + WISH_BYTES).unwrap_or_default()))
 }
 
 /// What this rank brings to a meeting of `ranks` ranks; `share`: whether it would share with its parent.
@@ -103,12 +106,19 @@ pub(super) fn params(
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
-    let payload = [&probe[..], &[u8::from(light)], &family::wish(share, config)].concat();
-    let for_segment = config.clone();
+    let wish = family::wish(share, config);
+    let payload = [&probe[..], &[u8::from(light)], &wish, &agreed::encode(config)].concat();
+    let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
-        geometry_of(&for_segment, ranks, shared_channels(payloads.iter().copied())).total()
+        let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
+        geometry_of(&config, ranks, shared_channels(payloads.iter().copied())).total()
     });
     Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
+}
+
+/// The agreed settings in what a rank brought.
+fn settings_in(payload: &[u8]) -> &[u8] {
+    payload.get(WISH + WISH_BYTES..).unwrap_or_default()
 }
 
 /// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
@@ -232,6 +242,9 @@ pub(super) fn build(
     mut boot: Bootstrapped,
     family: Option<Arc<Family>>,
 ) -> Result<Arc<Core>> {
+    let own = config;
+    let config = agreed::adopt(&own, settings_in(&boot.peers[0].payload));
+    agreed::tell(boot.rank, &own, &config);
     let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = geometry_of(&config, boot.clique.len(), shared);

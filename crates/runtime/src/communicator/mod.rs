@@ -2,6 +2,7 @@
 //!
 //! What moves data is in `exec`; what brings the ranks together is in `bootstrap`. Here the two meet.
 
+mod agreed;
 mod child;
 pub(crate) mod core;
 mod family;

@@ -368,3 +368,42 @@ fn work_that_panics_fails_its_stream_and_no_more() -> Result<()> {
     assert!(tells.try_recv().is_ok());
     Ok(())
 }
+
+/// Which rank found which settings makes no difference: rank 0's hold on all.
+#[test]
+fn ranks_with_different_settings_agree() {
+    let turn = AtomicU32::new(0);
+    let change = |c: &mut config::Config| {
+        c.constants = config::tuning::Constants::default();
+        if turn.fetch_add(1, Ordering::Relaxed) == 0 {
+            return;
+        }
+        (c.eager_limit, c.scratch, c.slot_bytes) = (64, 128 << 10, 4096);
+        c.algo = "ring,staged_one_shot".into();
+        // Passes cost nothing but signals: few steps look best.
+        c.constants.model.signal_us = 1000.0;
+    };
+    for shm in [true, false] {
+        turn.store(0, Ordering::Relaxed);
+        world(
+            2,
+            |c| {
+                change(c);
+                c.shm = shm;
+            },
+            |comm| {
+                let core = comm.core().unwrap();
+                let stream = Stream::new().unwrap();
+                for bytes in [8, 300, 5000, 100_000] {
+                    let (send, mut recv) = (vec![comm.rank as u8 + 1; bytes], vec![0; bytes]);
+                    comm.submit(request(Collective::AllReduce, &send, &mut recv, bytes, 0, &stream)).unwrap();
+                    stream.synchronize().unwrap();
+                    assert_eq!(recv, vec![3; bytes], "{bytes} bytes");
+                }
+                let model = oxccl_schedule::constants::encode(&core.config.constants.model);
+                let others = core.peers[0].payload.windows(model.len()).any(|w| w == model);
+                assert!(others, "rank {} uses the constants of rank 0", comm.rank);
+            },
+        );
+    }
+}

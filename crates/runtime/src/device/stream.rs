@@ -283,6 +283,10 @@ impl Inner {
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
+    fn batched(&self) -> bool {
+        self.running.try_lock().is_some_and(|r| r.tasks.front().is_some_and(|t| t.batch() != 0))
+    }
+
     fn crowded(&self) -> bool {
         self.running.try_lock().is_some_and(|r| r.tasks.front().is_some_and(|t| t.crowded()))
     }
@@ -447,7 +451,9 @@ impl Stream {
                 Waited::Idle => {}
                 Waited::Blocked | Waited::Elsewhere => {
                     let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
-                    if w.turns() >= ASSIST_AFTER && helper::assist(inner) {
+                    // A group over several communicators: what it waits for may be on this thread's other streams.
+                    let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };
+                    if w.turns() >= assist_after && helper::assist(inner) {
                         continue;
                     }
                     if let Turn::Park(timeout) = w.turn() {

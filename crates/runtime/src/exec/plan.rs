@@ -6,7 +6,8 @@ use std::sync::Arc;
 use oxccl_schedule::algorithms::{Algorithm, find};
 use oxccl_schedule::cost::Link;
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
-use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice};
+use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
+use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Error, Result};
 
 use super::call::Call;
@@ -99,7 +100,29 @@ fn bucket(core: &Core, call: &Call) -> u32 {
 pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
     core.eager
         && call.collective != Collective::AllToAllV
-        && super::eager::published(call, core.ranks) <= core.config.eager_limit as u64
+        && super::eager::published(call, core.ranks) <= eager_limit(core, call.collective)
+}
+
+/// The most bytes that a rank publishes in announcing lines.
+#[inline]
+fn eager_limit(core: &Core, collective: Collective) -> u64 {
+    match core.eager_limits[collective as usize].load(Ordering::Relaxed) {
+        0 => find_eager_limit(core, collective),
+        known => u64::from(known) - 1,
+    }
+}
+
+/// The limit that the user set, or up to the default the size from which on mapped memory is faster.
+#[cold]
+fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
+    let most = core.config.eager_limit as u64;
+    let limit = match core.config.eager_auto {
+        true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most),
+        false => most,
+    };
+    // Two threads that look it up at once find the same.
+    core.eager_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
+    limit
 }
 
 fn make(core: &Core, call: &Call) -> Result<Plan> {
@@ -141,6 +164,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         max_channels: 1,
         slot_bytes: core.config.slot_bytes as u64,
         eager_limit: 0,
+        model: core.config.constants.model,
         ..Query::new(call.collective, bytes, core.ranks as u32, reach)
     };
     let best = |allow: &AllowList, reach: Reach, needs: Needs| {

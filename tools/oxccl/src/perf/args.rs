@@ -39,9 +39,9 @@ impl Mode {
 #[derive(clap::Args, Clone, Debug)]
 pub struct PerfArgs {
     /// Collective: all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, alltoallv, gather, scatter,
-    /// sendrecv, hypercube
-    #[arg(value_parser = Coll::parse)]
-    pub collective: Coll,
+    /// sendrecv, hypercube; or what a communicator costs: init (its making), late (waiting for a late rank)
+    #[arg(value_parser = Subject::parse)]
+    pub subject: Subject,
     /// Smallest size (8, 64K, 128M, 1G)
     #[arg(short = 'b', long = "minbytes", default_value = "32M", value_parser = parse_size)]
     pub min_bytes: usize,
@@ -58,7 +58,7 @@ pub struct PerfArgs {
     #[arg(short = 'g', long = "ngpus", default_value_t = 1)]
     pub devices: usize,
     /// Threads per process
-    #[arg(short = 't', long = "nthreads", default_value_t = 1)]
+    #[arg(short = 't', long = "nthreads", visible_alias = "threads", default_value_t = 1)]
     pub threads: usize,
     /// Processes to start on this machine
     #[arg(long)]
@@ -70,8 +70,11 @@ pub struct PerfArgs {
     #[arg(short = 'w', long = "warmup_iters", default_value_t = 5)]
     pub warmup: usize,
     /// Calls aggregated in one group per iteration
-    #[arg(short = 'm', long = "agg_iters", default_value_t = 1)]
+    #[arg(short = 'm', long = "agg_iters", visible_alias = "group", default_value_t = 1)]
     pub aggregate: usize,
+    /// Communicators per rank, of which each call uses the next
+    #[arg(long, default_value_t = 1)]
+    pub comms: usize,
     /// Times to run the whole scan, 0: for ever
     #[arg(short = 'N', long = "run_cycles", default_value_t = 1)]
     pub cycles: usize,
@@ -140,6 +143,27 @@ pub struct PerfArgs {
     pub setup: String,
 }
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A collective.
+    Collective(Coll),
+    /// Making communicators.
+    Init,
+    /// Waiting for a rank that is late.
+    Late,
+}
+
+impl Subject {
+    fn parse(name: &str) -> Result<Subject, String> {
+        match name {
+            "init" => Ok(Subject::Init),
+            "late" => Ok(Subject::Late),
+            _ => Coll::parse(name).map(Subject::Collective).map_err(|e| format!("{e}; also init, late")),
+        }
+    }
+}
+
 /// A list that is one argument to clap.
 pub type List<T> = std::sync::Arc<[T]>;
 
@@ -153,9 +177,22 @@ pub enum Root {
 }
 
 impl PerfArgs {
+    /// The collective; the one that `init` and `late` use, where one of them is measured.
+    pub fn collective(&self) -> Coll {
+        match self.subject {
+            Subject::Collective(c) => c,
+            Subject::Init | Subject::Late => Coll::AllReduce,
+        }
+    }
+
     /// Rejects what clap's types cannot.
     pub fn validate(&self) -> Result<()> {
         ensure!(self.devices > 0 && self.threads > 0, "-g and -t must be at least 1");
+        ensure!(self.comms > 0, "--comms must be at least 1");
+        ensure!(
+            self.comms == 1 || self.register == 0 && !self.ops.contains(&Op::MulSum),
+            "--comms does not go with -R or with the operator mulsum, which belong to one communicator"
+        );
         ensure!(self.procs != Some(0), "--procs must be at least 1");
         ensure!(self.iters != Some(0) && self.aggregate > 0, "-n and -m must be at least 1");
         ensure!(self.step_factor != Some(0) && self.step_factor != Some(1), "-f must be at least 2");

@@ -6,7 +6,12 @@ use anyhow::{Context, Result};
 use oxccl_types::DataType;
 use serde_json::json;
 
-use super::{args::PerfArgs, collectives::Call, data::Op, measure::Half};
+use super::{
+    args::{Memory, PerfArgs},
+    collectives::Call,
+    data::Op,
+    measure::Half,
+};
 
 /// The file of the points.
 pub struct Points(File);
@@ -57,6 +62,15 @@ pub fn point(
         "reps": h.reps,
         "ok": h.wrong.map_or(-1, |w| i32::from(w == 0 && h.outside == 0)),
     });
+    if args.comms > 1 {
+        o["comms"] = args.comms.into();
+    }
+    if args.aggregate > 1 {
+        o["group"] = args.aggregate.into();
+    }
+    if args.memory == Memory::Malloc {
+        o["memory"] = "malloc".into();
+    }
     if let Some(op) = op {
         o["op"] = op.name().into();
     }

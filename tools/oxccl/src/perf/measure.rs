@@ -66,7 +66,8 @@ impl Repetition {
     }
 }
 
-fn now_ns() -> u64 {
+/// The clock of all times here.
+pub fn now_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

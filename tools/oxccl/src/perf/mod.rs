@@ -10,6 +10,7 @@ mod data;
 mod failure;
 mod jsonl;
 mod launch;
+mod life;
 mod measure;
 mod memory;
 mod ranks;
@@ -19,6 +20,7 @@ mod table;
 
 pub use args::{Memory, PerfArgs, parse_memory, parse_size};
 pub use collectives::Coll;
+pub use launch::pin;
 
 use std::{
     process::ExitCode,
@@ -29,7 +31,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use self::{
-    args::Root,
+    args::{Root, Subject},
     control::Control,
     failure::Guard,
     ranks::{Exchange, Seat, Team},
@@ -111,11 +113,11 @@ fn start(args: &PerfArgs, process: &Process) -> Result<u8> {
     let per_process = args.threads * args.devices;
     let total = place.procs * per_process;
     ensure!(
-        args.collective != Coll::Hypercube || total.is_power_of_two(),
+        args.collective() != Coll::Hypercube || total.is_power_of_two(),
         "hypercube needs a power of two of ranks, not {total}"
     );
     if let Root::One(r) = args.root {
-        ensure!(!args.collective.rooted() || r < total, "root {r} of {total} ranks");
+        ensure!(!args.collective().rooted() || r < total, "root {r} of {total} ranks");
     }
     let pin = args.pin.unwrap_or(process.copied);
     if pin && args.threads == 1 {
@@ -125,6 +127,13 @@ fn start(args: &PerfArgs, process: &Process) -> Result<u8> {
     if args.timeout > 0 {
         guard.arm("initialisation".into(), Duration::from_secs(args.timeout));
         watch(&guard, args.timeout, process.control.clone());
+    }
+    if args.subject != Subject::Collective(args.collective()) {
+        let control = process.control.as_ref().context("init and late need all ranks on one host: --procs")?;
+        let life = life::Life::new(args, control, place.proc, place.procs)?;
+        let code = if args.subject == Subject::Init { life.init()? } else { life.late()? };
+        guard.finish();
+        return Ok(code);
     }
     let id = agree_on_id(process)?;
     let crew = Crew { args, process, id, total, pin, guard: guard.clone() };

@@ -10,6 +10,7 @@ use super::{
     collectives::{Call, Coll, Uneven},
     control::{Control, WORDS},
     data::{Expected, Op, Pattern, encode},
+    life,
     memory::{Buffer, Report},
 };
 use crate::api::{self, Comm, CommSlot, Registration, Site, Stream, UniqueId};
@@ -43,7 +44,10 @@ pub fn seats(first: usize, count: usize, local: usize, total: usize, id: &Unique
 struct Rank {
     rank: usize,
     device: usize,
+    /// The first; registrations and operators belong to it.
     comm: Comm,
+    /// All, in the order of their turns.
+    comms: Vec<Comm>,
     stream: Stream,
     send: Buffer,
     recv: Buffer,
@@ -64,6 +68,8 @@ pub struct Team {
     total: usize,
     participant: usize,
     round: Cell<u64>,
+    /// Whose turn it is among the communicators.
+    turn: Cell<usize>,
     exchange: Exchange,
     register: u8,
 }
@@ -105,13 +111,19 @@ impl Team {
                 rank: s.rank,
                 device: s.device,
                 comm: s.slot.get(),
+                comms: Vec::new(),
                 stream: s.stream,
                 send: buffer()?,
                 recv: buffer()?,
                 registered: Vec::new(),
             });
         }
-        let mut team = Team { ranks, total, participant, round: Cell::new(0), exchange, register: args.register };
+        let firsts: Vec<_> = ranks.iter().map(|r: &Rank| r.comm).collect();
+        let numbers: Vec<_> = ranks.iter().map(|r| r.rank).collect();
+        let comms = life::split(&firsts, &numbers, args.comms)?;
+        ranks.iter_mut().zip(comms).for_each(|(r, comms)| r.comms = comms);
+        let (round, turn) = (Cell::new(0), Cell::new(0));
+        let mut team = Team { ranks, total, participant, round, turn, exchange, register: args.register };
         team.register()?;
         Ok(team)
     }
@@ -170,7 +182,9 @@ impl Team {
             api::group_start()?;
         }
         for r in &self.ranks {
-            api::comm_destroy(r.comm).with_context(|| format!("rank {}", r.rank))?;
+            for comm in r.comms.iter().rev() {
+                api::comm_destroy(*comm).with_context(|| format!("rank {}", r.rank))?;
+            }
         }
         if many {
             api::group_end(Comm::NONE)?;
@@ -279,14 +293,18 @@ impl Team {
         Row { call, data, uneven: self.ranks.iter().map(uneven).collect() }
     }
 
-    fn site(r: &Rank, call: &Call, in_place: bool) -> Site {
+    fn site(r: &Rank, call: &Call, in_place: bool, turn: usize) -> Site {
         let (send, recv) = if in_place {
             let (s, d) = call.in_place_offsets(r.rank);
             (r.recv.ptr().wrapping_add(s), r.recv.ptr().wrapping_add(d))
         } else {
             (r.send.ptr(), r.recv.ptr())
         };
-        Site { send, recv, dtype: call.dtype, comm: r.comm, stream: r.stream }
+        Site { send, recv, dtype: call.dtype, comm: r.comms[turn % r.comms.len()], stream: r.stream }
+    }
+
+    fn next_turn(&self) -> usize {
+        self.turn.replace(self.turn.get().wrapping_add(1))
     }
 
     /// Enqueues `times` calls on every rank of the team, aggregated in one group.
@@ -299,11 +317,12 @@ impl Team {
             api::group_start()?;
         }
         for _ in 0..times {
+            let turn = self.next_turn();
             for (i, r) in self.ranks.iter().enumerate() {
                 if self.ranks.len() > 1 {
                     api::set_device(r.device)?;
                 }
-                let site = Team::site(r, &row.call, in_place);
+                let site = Team::site(r, &row.call, in_place, turn);
                 row.call
                     .enqueue(&site, r.rank, row.data.codes[i], &row.uneven[i])
                     .with_context(|| format!("rank {}", r.rank))?;
@@ -318,8 +337,9 @@ impl Team {
     fn issue_hypercube(&self, row: &Row<'_>, in_place: bool) -> Result<()> {
         for step in 0..row.call.hypercube_steps() {
             api::group_start()?;
+            let turn = self.next_turn();
             for r in &self.ranks {
-                let site = Team::site(r, &row.call, in_place);
+                let site = Team::site(r, &row.call, in_place, turn);
                 row.call.enqueue_hypercube_step(&site, r.rank, step).with_context(|| format!("rank {}", r.rank))?;
             }
             api::group_end(self.ranks[0].comm).with_context(|| format!("rank {}", self.ranks[0].rank))?;

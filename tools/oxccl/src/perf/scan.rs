@@ -25,7 +25,7 @@ use crate::api;
 pub fn run(args: &PerfArgs, team: Team, guard: &Guard) -> Result<u8> {
     let mut data: Vec<(DataType, Data)> = Vec::new();
     for dtype in args.dtypes.iter() {
-        if args.collective.reduces() {
+        if args.collective().reduces() {
             for op in args.ops.iter() {
                 data.push((*dtype, team.data(*dtype, Some(*op))?));
             }
@@ -87,7 +87,7 @@ impl<'a> Scan<'a> {
     /// Type, operator and root of every block of rows.
     fn calls(&self) -> impl Iterator<Item = (DataType, &'a Data, usize)> + use<'a> {
         let roots = match self.args.root {
-            _ if !self.args.collective.rooted() => 0..1,
+            _ if !self.args.collective().rooted() => 0..1,
             Root::One(r) => r..r + 1,
             Root::All => 0..self.team.total(),
         };
@@ -132,7 +132,7 @@ impl<'a> Scan<'a> {
     }
 
     fn row(&mut self, dtype: DataType, data: &Data, root: usize, asked: usize) -> Result<()> {
-        let (coll, ranks) = (self.args.collective, self.team.total());
+        let (coll, ranks) = (self.args.collective(), self.team.total());
         // Peers that are compared with take sizes as they are; the table follows nccl-tests.
         let block = coll.block_count(asked, dtype, ranks, self.args.jsonl.is_none());
         let call = Call { coll, dtype, root, block, ranks };

@@ -27,7 +27,7 @@ pub fn head(args: &PerfArgs, version: i32) -> String {
          # nThread {} nGpus {} minBytes {} maxBytes {} step: {step} warmup iters: {} iters: {} agg iters: {} \
          validation: {} graph: 0\n#\n# Using devices",
         env!("CARGO_PKG_VERSION"),
-        args.collective.snake(),
+        args.collective().snake(),
         args.threads,
         args.devices,
         args.min_bytes,
