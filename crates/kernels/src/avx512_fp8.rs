@@ -10,7 +10,8 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use crate::avx512::{mask64, max_ps, min_ps};
-use crate::lanes::Lanes;
+use crate::avx512_fp8_half::{Codes, Half};
+use crate::lanes::{self, Lanes};
 
 /// What tells the two types apart.
 pub(crate) trait Format {
@@ -19,6 +20,10 @@ pub(crate) trait Format {
     const IS_BINARY16: bool;
     /// The largest finite value.
     const MAX: f32;
+    /// Its code.
+    const MAX_CODE: i8;
+    /// The code of what no number exceeds: infinity or else the largest finite value.
+    const LAST_NUMBER: i8;
     /// The least normal value.
     const MIN_NORMAL: f32;
     /// Explicit mantissa bits.
@@ -43,6 +48,8 @@ pub(crate) enum E4m3 {}
 impl Format for E4m3 {
     const IS_BINARY16: bool = false;
     const MAX: f32 = 448.0;
+    const MAX_CODE: i8 = 0x7e;
+    const LAST_NUMBER: i8 = 0x7e;
     const MIN_NORMAL: f32 = 1.0 / 64.0;
     const MANTISSA: u32 = 3;
     const BIAS: u32 = 120;
@@ -54,6 +61,8 @@ pub(crate) enum E5m2 {}
 impl Format for E5m2 {
     const IS_BINARY16: bool = true;
     const MAX: f32 = 57344.0;
+    const MAX_CODE: i8 = 0x7b;
+    const LAST_NUMBER: i8 = 0x7c;
     const MIN_NORMAL: f32 = 1.0 / 16384.0;
     const MANTISSA: u32 = 2;
     const BIAS: u32 = 112;
@@ -244,7 +253,22 @@ impl<F: Format> Lanes for Fp8<F> {
     type V = V;
     const N: usize = 64;
     const SIZE: usize = 1;
-    const IS_WIDE: bool = true;
+    const UNROLL: usize = 1;
+
+    #[inline(always)]
+    unsafe fn short_way<const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (OP, srcs.len()) {
+                (lanes::MAX, _) => lanes::run_unrolled::<Codes<F, true>, OP>(dsts, srcs, count),
+                (lanes::MIN, _) => lanes::run_unrolled::<Codes<F, false>, OP>(dsts, srcs, count),
+                (lanes::SUM | lanes::PROD, 2) => lanes::run_unrolled::<Half<F, false>, OP>(dsts, srcs, count),
+                (lanes::SUM, _) => lanes::run::<Half<F, true>, OP>(dsts, srcs, count, None),
+                _ => return false,
+            }
+        }
+        true
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> V {

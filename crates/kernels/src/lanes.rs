@@ -12,11 +12,22 @@ pub(crate) trait Lanes {
     const N: usize;
     /// Bytes per element in memory.
     const SIZE: usize;
-    /// Whether a `V` is more than one step's worth of registers, so that several at a time would not fit.
-    const IS_WIDE: bool = false;
+    /// Steps (1, 2 or 4) whose loads all come before their first store: independent chains for the out-of-order core, as
+    /// many as fit the registers.
+    const UNROLL: usize = 4;
     /// Whether loads and stores convert in software, by dozens of instructions: copies of the loop for special cases
     /// would be no faster, and most of the library.
     const IS_SOFT: bool = false;
+
+    /// A shorter way for this operation and number of sources, where nothing is multiplied before the rounding; whether
+    /// there is one, in which case the work is done.
+    ///
+    /// # Safety
+    /// As [`reduce`].
+    #[inline(always)]
+    unsafe fn short_way<const OP: u8>(_dsts: &[*mut u8], _srcs: &[*const u8], _count: usize) -> bool {
+        false
+    }
 
     /// # Safety
     /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
@@ -53,9 +64,6 @@ pub(crate) const PROD: u8 = 1;
 pub(crate) const MAX: u8 = 2;
 pub(crate) const MIN: u8 = 3;
 
-/// Steps whose loads all come before their first store: independent chains for the out-of-order core.
-const UNROLL: usize = 4;
-
 /// Reduces `srcs` into `dsts`; the factor multiplies the accumulator before it is rounded.
 pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>);
 /// Multiplies by the element at `scalar`.
@@ -84,39 +92,43 @@ unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
     }
 }
 
-/// One unrolled block at byte offset `at`: every load comes before the first store, which is what makes a destination
-/// equal to a source safe.
+/// `K` steps from byte offset `at` on: every load comes before the first store, which is what makes a destination equal
+/// to a source safe.
 ///
 /// # Safety
-/// All pointers are good for `UNROLL * N` elements at `at`; `srcs` is not empty.
+/// All pointers are good for `K * N` elements at `at`; `srcs` is not empty.
 #[inline(always)]
-unsafe fn block<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], at: usize, factor: Option<f64>) {
+unsafe fn block<L: Lanes, const OP: u8, const K: usize>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    at: usize,
+    factor: Option<f64>,
+) {
     let step = L::N * L::SIZE;
-    // SAFETY: the caller's promise; `u * step` stays inside the block.
+    // SAFETY: the caller's promise; `k * step` stays inside the block.
     unsafe {
-        // Four variables rather than an array, which the compiler would leave in memory.
         let first = srcs.get_unchecked(0).add(at);
-        let mut a0 = L::load(first);
-        let mut a1 = L::load(first.add(step));
-        let mut a2 = L::load(first.add(2 * step));
-        let mut a3 = L::load(first.add(3 * step));
+        let mut acc = [L::load(first); K];
+        for (k, a) in acc.iter_mut().enumerate().skip(1) {
+            *a = L::load(first.add(k * step));
+        }
         for src in srcs.get_unchecked(1..) {
             let src = src.add(at);
-            a0 = combine::<L, OP>(a0, L::load(src));
-            a1 = combine::<L, OP>(a1, L::load(src.add(step)));
-            a2 = combine::<L, OP>(a2, L::load(src.add(2 * step)));
-            a3 = combine::<L, OP>(a3, L::load(src.add(3 * step)));
+            for (k, a) in acc.iter_mut().enumerate() {
+                *a = combine::<L, OP>(*a, L::load(src.add(k * step)));
+            }
         }
         if let Some(x) = factor {
             let x = L::splat(x);
-            (a0, a1, a2, a3) = (L::prod(a0, x), L::prod(a1, x), L::prod(a2, x), L::prod(a3, x));
+            for a in &mut acc {
+                *a = L::prod(*a, x);
+            }
         }
         for dst in dsts {
             let dst = dst.add(at);
-            L::store(dst, a0);
-            L::store(dst.add(step), a1);
-            L::store(dst.add(2 * step), a2);
-            L::store(dst.add(3 * step), a3);
+            for (k, a) in acc.into_iter().enumerate() {
+                L::store(dst.add(k * step), a);
+            }
         }
     }
 }
@@ -170,19 +182,44 @@ unsafe fn remainder<L: Lanes, const OP: u8>(
 /// # Safety
 /// All pointers are good for `count` elements; `srcs` is not empty.
 #[inline(always)]
-unsafe fn run<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>) {
+pub(crate) unsafe fn run<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    factor: Option<f64>,
+) {
     let mut from = 0;
     // SAFETY: the caller's promise; the block ends at or before `count`.
     unsafe {
-        while !L::IS_WIDE && !L::IS_SOFT && from + UNROLL * L::N <= count {
-            block::<L, OP>(dsts, srcs, from * L::SIZE, factor);
-            from += UNROLL * L::N;
+        while !L::IS_SOFT && from + L::UNROLL * L::N <= count {
+            match L::UNROLL {
+                1 => block::<L, OP, 1>(dsts, srcs, from * L::SIZE, factor),
+                2 => block::<L, OP, 2>(dsts, srcs, from * L::SIZE, factor),
+                _ => block::<L, OP, 4>(dsts, srcs, from * L::SIZE, factor),
+            }
+            from += L::UNROLL * L::N;
         }
         remainder::<L, OP>(dsts, srcs, from, count, factor);
     }
 }
 
-/// The loop of one type and operation, with the usual numbers of sources and destinations unrolled.
+/// [`run`] without a factor, with the usual numbers of sources and destinations unrolled.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+pub(crate) unsafe fn run_unrolled<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (dsts, srcs) {
+            (&[d], &[a, b]) => run::<L, OP>(&[d], &[a, b], count, None),
+            (&[d, e], &[a, b]) => run::<L, OP>(&[d, e], &[a, b], count, None),
+            _ => run::<L, OP>(dsts, srcs, count, None),
+        }
+    }
+}
+
+/// The loop of one type and operation.
 ///
 /// # Safety
 /// The level's features are there; all pointers are good for `count` elements; a destination is equal to a source or
@@ -194,12 +231,15 @@ pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
     count: usize,
     factor: Option<f64>,
 ) {
-    // SAFETY: the caller's promise; an empty list of sources does nothing.
+    if srcs.is_empty() {
+        return;
+    }
+    // SAFETY: the caller's promise; there is a source.
     unsafe {
-        match (dsts, srcs, factor) {
-            (&[d], &[a, b], None) if !L::IS_SOFT => run::<L, OP>(&[d], &[a, b], count, None),
-            (_, [_, ..], _) => run::<L, OP>(dsts, srcs, count, factor),
-            (_, [], _) => {}
+        if factor.is_some() || L::IS_SOFT {
+            run::<L, OP>(dsts, srcs, count, factor);
+        } else if !L::short_way::<OP>(dsts, srcs, count) {
+            run_unrolled::<L, OP>(dsts, srcs, count);
         }
     }
 }

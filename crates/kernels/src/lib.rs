@@ -11,6 +11,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fp8;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fp8_half;
 mod baseline;
 mod copy;
 mod divide;
