@@ -8,6 +8,7 @@
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::avx512::{mask64, max_ps, min_ps};
 use crate::avx512_fp8_half::{Codes, Half};
@@ -256,14 +257,15 @@ impl<F: Format> Lanes for Fp8<F> {
     const UNROLL: usize = 1;
 
     #[inline(always)]
-    unsafe fn short_way<const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize) -> bool {
+    unsafe fn short_way<const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: &Range<usize>) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
+            let range = range.clone();
             match (OP, srcs.len()) {
-                (lanes::MAX, _) => lanes::run_unrolled::<Codes<F, true>, OP>(dsts, srcs, count),
-                (lanes::MIN, _) => lanes::run_unrolled::<Codes<F, false>, OP>(dsts, srcs, count),
-                (lanes::SUM | lanes::PROD, 2) => lanes::run_unrolled::<Half<F, false>, OP>(dsts, srcs, count),
-                (lanes::SUM, _) => lanes::run::<Half<F, true>, OP>(dsts, srcs, count, None),
+                (lanes::MAX, _) => lanes::run_unrolled::<Codes<F, true>, OP>(dsts, srcs, range),
+                (lanes::MIN, _) => lanes::run_unrolled::<Codes<F, false>, OP>(dsts, srcs, range),
+                (lanes::SUM | lanes::PROD, 2) => lanes::run_unrolled::<Half<F, false>, OP>(dsts, srcs, range),
+                (lanes::SUM, _) => lanes::run::<Half<F, true>, OP>(dsts, srcs, range, None),
                 _ => return false,
             }
         }

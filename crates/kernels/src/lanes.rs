@@ -2,6 +2,10 @@
 //! combined and stored. Each instruction-set level implements the trait per type and instantiates the loops inside
 //! functions that enable its target features; everything here is inlined into those.
 
+use std::ops::Range;
+
+use oxccl_types::DataType;
+
 /// A type's arithmetic at one instruction-set level.
 ///
 /// `V` holds `N` elements in the form in which they are accumulated (f32 for the narrow floats).
@@ -25,7 +29,7 @@ pub(crate) trait Lanes {
     /// # Safety
     /// As [`reduce`].
     #[inline(always)]
-    unsafe fn short_way<const OP: u8>(_dsts: &[*mut u8], _srcs: &[*const u8], _count: usize) -> bool {
+    unsafe fn short_way<const OP: u8>(_dsts: &[*mut u8], _srcs: &[*const u8], _range: &Range<usize>) -> bool {
         false
     }
 
@@ -64,8 +68,10 @@ pub(crate) const PROD: u8 = 1;
 pub(crate) const MAX: u8 = 2;
 pub(crate) const MIN: u8 = 3;
 
-/// Reduces `srcs` into `dsts`; the factor multiplies the accumulator before it is rounded.
-pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>);
+/// Reduces the elements `range` of `srcs` into those of `dsts`; the factor multiplies the accumulator before it is rounded.
+pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>, factor: Option<f64>);
+/// Divides integers in place by a divisor of at least 2.
+pub(crate) type DivideFn = unsafe fn(dtype: DataType, buf: *mut u8, count: usize, divisor: u64);
 /// Multiplies by the element at `scalar`.
 pub(crate) type ScaleFn = unsafe fn(dst: *mut u8, src: *const u8, count: usize, scalar: *const u8);
 
@@ -75,6 +81,13 @@ pub(crate) struct Kernels {
     /// By `RedOp as usize`.
     pub reduce: [ReduceFn; 4],
     pub scale: ScaleFn,
+}
+
+/// The loops of a level.
+pub(crate) struct Table {
+    /// By `DataType as usize`.
+    pub types: [Kernels; 12],
+    pub divide: DivideFn,
 }
 
 /// # Safety
@@ -201,15 +214,15 @@ unsafe fn remainder<L: Lanes, const OP: u8>(
 }
 
 /// # Safety
-/// All pointers are good for `count` elements; `srcs` is not empty.
+/// All pointers are good for the elements `range`; `srcs` is not empty.
 #[inline(always)]
 pub(crate) unsafe fn run<L: Lanes, const OP: u8>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
-    count: usize,
+    range: Range<usize>,
     factor: Option<f64>,
 ) {
-    let mut from = 0;
+    let Range { start: mut from, end: count } = range;
     let block = L::UNROLL * L::N;
     // Not beyond the last block: what follows the buffers may be another process's to write.
     let last = count.saturating_sub(block) * L::SIZE;
@@ -234,13 +247,13 @@ pub(crate) unsafe fn run<L: Lanes, const OP: u8>(
 /// # Safety
 /// As [`run`].
 #[inline(always)]
-pub(crate) unsafe fn run_unrolled<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize) {
+pub(crate) unsafe fn run_unrolled<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) {
     // SAFETY: the caller's promise.
     unsafe {
         match (dsts, srcs) {
-            (&[d], &[a, b]) => run::<L, OP>(&[d], &[a, b], count, None),
-            (&[d, e], &[a, b]) => run::<L, OP>(&[d, e], &[a, b], count, None),
-            _ => run::<L, OP>(dsts, srcs, count, None),
+            (&[d], &[a, b]) => run::<L, OP>(&[d], &[a, b], range, None),
+            (&[d, e], &[a, b]) => run::<L, OP>(&[d, e], &[a, b], range, None),
+            _ => run::<L, OP>(dsts, srcs, range, None),
         }
     }
 }
@@ -248,13 +261,13 @@ pub(crate) unsafe fn run_unrolled<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs
 /// The loop of one type and operation.
 ///
 /// # Safety
-/// The level's features are there; all pointers are good for `count` elements; a destination is equal to a source or
+/// The level's features are there; all pointers are good for the elements `range`; a destination is equal to a source or
 /// does not overlap it.
 #[inline(always)]
 pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
-    count: usize,
+    range: Range<usize>,
     factor: Option<f64>,
 ) {
     if srcs.is_empty() {
@@ -263,9 +276,9 @@ pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
     // SAFETY: the caller's promise; there is a source.
     unsafe {
         if factor.is_some() || L::IS_SOFT {
-            run::<L, OP>(dsts, srcs, count, factor);
-        } else if !L::short_way::<OP>(dsts, srcs, count) {
-            run_unrolled::<L, OP>(dsts, srcs, count);
+            run::<L, OP>(dsts, srcs, range, factor);
+        } else if !L::short_way::<OP>(dsts, srcs, &range) {
+            run_unrolled::<L, OP>(dsts, srcs, range);
         }
     }
 }
@@ -304,11 +317,11 @@ macro_rules! level_table {
         unsafe fn reduce_entry<L: crate::lanes::Lanes, const OP: u8>(
             dsts: &[*mut u8],
             srcs: &[*const u8],
-            count: usize,
+            range: std::ops::Range<usize>,
             factor: Option<f64>,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { crate::lanes::reduce::<L, OP>(dsts, srcs, count, factor) }
+            unsafe { crate::lanes::reduce::<L, OP>(dsts, srcs, range, factor) }
         }
 
         $(#[$attribute])*
@@ -322,8 +335,14 @@ macro_rules! level_table {
             unsafe { crate::lanes::scale::<L>(dst, src, count, scalar) }
         }
 
-        /// The loops of this level, by `DataType as usize`.
-        pub(crate) static KERNELS: [crate::lanes::Kernels; 12] = [
+        $(#[$attribute])*
+        unsafe fn divide_entry(dtype: oxccl_types::DataType, buf: *mut u8, count: usize, divisor: u64) {
+            // SAFETY: the caller's promise.
+            unsafe { crate::divide::divide(dtype, buf, count, divisor) }
+        }
+
+        /// The loops of this level.
+        pub(crate) static TABLE: crate::lanes::Table = crate::lanes::Table { divide: divide_entry, types: [
             $(crate::lanes::Kernels {
                 reduce: [
                     reduce_entry::<$lanes, { crate::lanes::SUM }>,
@@ -333,7 +352,7 @@ macro_rules! level_table {
                 ],
                 scale: scale_entry::<$lanes>,
             }),*
-        ];
+        ] };
     };
 }
 pub(crate) use level_table;
