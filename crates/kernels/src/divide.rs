@@ -17,14 +17,15 @@ pub(crate) unsafe fn divide(dtype: DataType, buf: *mut u8, count: usize, divisor
         match dtype {
             DataType::Uint8 => {
                 let reciprocal = reciprocal_of_byte(divisor);
-                map(buf, count, |x: u8| upper(u16::from(x), reciprocal) as u8);
+                bytes(buf, count, |x: u16| upper(x, reciprocal), |x: u8| u16::from(x));
             }
             DataType::Int8 => {
                 let reciprocal = reciprocal_of_byte(divisor);
-                map(buf, count, |x: i8| {
-                    let quotient = upper(u16::from(x.unsigned_abs()), reciprocal) as i8;
-                    if x < 0 { quotient.wrapping_neg() } else { quotient }
-                });
+                let divide = |x: u16| {
+                    let sign = ((x as i16) >> 15) as u16;
+                    (upper((x ^ sign).wrapping_sub(sign), reciprocal) ^ sign).wrapping_sub(sign)
+                };
+                bytes(buf, count, divide, |x: u8| i16::from(x as i8) as u16);
             }
             DataType::Int32 => {
                 let reciprocal = reciprocal_above(divisor);
@@ -36,9 +37,11 @@ pub(crate) unsafe fn divide(dtype: DataType, buf: *mut u8, count: usize, divisor
             }
             DataType::Int64 => {
                 let reciprocal = Reciprocal64::new(divisor);
+                // Without a branch: signs are random.
                 map(buf, count, |x: i64| {
-                    let quotient = reciprocal.divide(x.unsigned_abs()) as i64;
-                    if x < 0 { quotient.wrapping_neg() } else { quotient }
+                    let sign = x >> 63;
+                    let magnitude = (x ^ sign).wrapping_sub(sign) as u64;
+                    (reciprocal.divide(magnitude) as i64 ^ sign).wrapping_sub(sign)
                 });
             }
             DataType::Uint64 => {
@@ -87,8 +90,38 @@ impl Reciprocal64 {
 
     #[inline(always)]
     fn divide(&self, x: u64) -> u64 {
-        let high = ((u128::from(self.multiplier) * u128::from(x)) >> 64) as u64;
+        let high = upper_64(self.multiplier, x);
         (high + ((x - high) >> 1)) >> self.shift
+    }
+}
+
+/// The upper half of a 128-bit product, from products of 32-bit halves, for which there are vector instructions.
+#[inline(always)]
+fn upper_64(a: u64, b: u64) -> u64 {
+    const LOW: u64 = 0xffff_ffff;
+    let (a, a_high, b, b_high) = (a & LOW, a >> 32, b & LOW, b >> 32);
+    let first = a_high * b + (a * b >> 32);
+    let second = a * b_high + (first & LOW);
+    a_high * b_high + (first >> 32) + (second >> 32)
+}
+
+/// Divides bytes in 16-bit lanes, two of them in place in each word, so that they need not be spread and gathered.
+/// `extend` gives a byte's value in 16 bits, of whose quotient the lower byte counts.
+///
+/// # Safety
+/// `buf` is good for `count` bytes.
+#[inline(always)]
+unsafe fn bytes(buf: *mut u8, count: usize, divide: impl Fn(u16) -> u16, extend: impl Fn(u8) -> u16) {
+    // SAFETY: the caller's promise; two bytes for each of `count / 2` words, then the last byte of an odd number.
+    unsafe {
+        map(buf, count / 2, |word: u16| {
+            let word = word.to_le();
+            let (low, high) = (divide(extend(word as u8)), divide(extend((word >> 8) as u8)));
+            (low & 0xff | high << 8).to_le()
+        });
+        if count % 2 == 1 {
+            map(buf.add(count - 1), 1, |x: u8| divide(extend(x)) as u8);
+        }
     }
 }
 
