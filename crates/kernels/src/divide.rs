@@ -100,7 +100,7 @@ impl Reciprocal64 {
 fn upper_64(a: u64, b: u64) -> u64 {
     const LOW: u64 = 0xffff_ffff;
     let (a, a_high, b, b_high) = (a & LOW, a >> 32, b & LOW, b >> 32);
-    let first = a_high * b + (a * b >> 32);
+    let first = a_high * b + ((a * b) >> 32);
     let second = a * b_high + (first & LOW);
     a_high * b_high + (first >> 32) + (second >> 32)
 }
