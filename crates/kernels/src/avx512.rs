@@ -170,8 +170,10 @@ macro_rules! f32_operations {
     ($($i:literal)*) => {
         #[inline(always)]
         unsafe fn splat(x: f64) -> Self::V {
+            // A NaN whose payload fits every narrower type.
+            let x = if x.is_nan() { f32::NAN } else { x as f32 };
             // SAFETY: the caller promises the level's features.
-            [$({ let _ = $i; unsafe { _mm512_set1_ps(x as f32) } }),*]
+            [$({ let _ = $i; unsafe { _mm512_set1_ps(x) } }),*]
         }
         crate::avx512::f32_operations!(@ sum, _mm512_add_ps, $($i)*);
         crate::avx512::f32_operations!(@ prod, _mm512_mul_ps, $($i)*);
@@ -241,7 +243,8 @@ impl Bf16 {
         }
     }
 
-    /// Round to nearest even, NaN made quiet.
+    /// Round to nearest even. NaN need no care: what is cut off of theirs is zero, since that is so of every element, of
+    /// the NaN that instructions make and of the factor's (see `splat`).
     ///
     /// # Safety
     /// The level's features are there.
@@ -256,28 +259,8 @@ impl Bf16 {
             // lowest place of what is cut off, both are one comparison. 0xf8 is `low | (high & 1)`.
             let cut = _mm512_ternarylogic_epi32::<0xf8>(low, high, _mm512_set1_epi16(1));
             let up = _mm512_cmpgt_epu16_mask(cut, _mm512_set1_epi16(0x8000_u16 as i16));
-            let rounded = _mm512_mask_add_epi16(high, up, high, _mm512_set1_epi16(1));
-            if _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v[0], v[1]) == 0 {
-                return rounded;
-            }
-            Self::encode_nan(v, rounded)
+            _mm512_mask_add_epi16(high, up, high, _mm512_set1_epi16(1))
         }
-    }
-
-    /// `rounded` with the NaN of `v` made quiet; out of line, or the compiler computes it every time.
-    ///
-    /// # Safety
-    /// The level's features are there.
-    #[cold]
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn encode_nan(v: [__m512; 2], rounded: __m512i) -> __m512i {
-        let [even, odd] = v.map(|x| _mm512_castps_si512(x));
-        let high = _mm512_mask_blend_epi16(ODD, _mm512_srli_epi32(even, 16), odd);
-        let quiet = _mm512_or_si512(high, _mm512_set1_epi16(0x40));
-        let is_nan = |x| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x));
-        let nan = _mm512_mask_blend_epi16(ODD, is_nan(v[0]), is_nan(v[1]));
-        _mm512_mask_blend_epi16(_mm512_movepi16_mask(nan), rounded, quiet)
     }
 }
 

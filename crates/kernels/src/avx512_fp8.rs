@@ -4,13 +4,15 @@
 //! power of two, a binary16 with the mantissa cut off; that leaves the even elements in two vectors of f32 and the odd
 //! ones in two others. Encoding lets one f32 addition round: to each element is added the power of two whose unit in
 //! the last place is the element's unit in the 8-bit type, so that the low bits of the sum hold the rounded mantissa.
-//! NaN is rare and handled out of line.
+//! Of the results NaN is rare and handled out of line. `avx512_fp8_half` has shorter ways for most calls.
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::avx512::{mask64, max_ps, min_ps};
-use crate::lanes::Lanes;
+use crate::avx512_fp8_half::{Codes, Half};
+use crate::lanes::{self, Lanes};
 
 /// What tells the two types apart.
 pub(crate) trait Format {
@@ -19,6 +21,10 @@ pub(crate) trait Format {
     const IS_BINARY16: bool;
     /// The largest finite value.
     const MAX: f32;
+    /// Its code.
+    const MAX_CODE: i8;
+    /// The code of what no number exceeds: infinity or else the largest finite value.
+    const LAST_NUMBER: i8;
     /// The least normal value.
     const MIN_NORMAL: f32;
     /// Explicit mantissa bits.
@@ -43,6 +49,8 @@ pub(crate) enum E4m3 {}
 impl Format for E4m3 {
     const IS_BINARY16: bool = false;
     const MAX: f32 = 448.0;
+    const MAX_CODE: i8 = 0x7e;
+    const LAST_NUMBER: i8 = 0x7e;
     const MIN_NORMAL: f32 = 1.0 / 64.0;
     const MANTISSA: u32 = 3;
     const BIAS: u32 = 120;
@@ -54,6 +62,8 @@ pub(crate) enum E5m2 {}
 impl Format for E5m2 {
     const IS_BINARY16: bool = true;
     const MAX: f32 = 57344.0;
+    const MAX_CODE: i8 = 0x7b;
+    const LAST_NUMBER: i8 = 0x7c;
     const MIN_NORMAL: f32 = 1.0 / 16384.0;
     const MANTISSA: u32 = 2;
     const BIAS: u32 = 112;
@@ -117,35 +127,13 @@ impl<F: Format> Fp8<F> {
     unsafe fn decode(raw: __m512i) -> V {
         // SAFETY: the caller's promise.
         unsafe {
-            if !F::IS_BINARY16 {
-                let all_ones = _mm512_set1_epi8(-1);
-                let nan = _mm512_cmpeq_epi8_mask(_mm512_or_si512(raw, _mm512_set1_epi8(-128)), all_ones);
-                if nan != 0 {
-                    return Self::decode_nan(raw, nan);
-                }
-            }
-            Self::decode_with(raw, _mm512_setzero_si512())
-        }
-    }
-
-    /// # Safety
-    /// The level's features are there.
-    #[cold]
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn decode_nan(raw: __m512i, nan: __mmask64) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { Self::decode_with(raw, _mm512_movm_epi8(nan)) }
-    }
-
-    /// Decodes; elements with all ones in `nan` become NaN.
-    ///
-    /// # Safety
-    /// The level's features are there.
-    #[inline(always)]
-    unsafe fn decode_with(raw: __m512i, nan: __m512i) -> V {
-        // SAFETY: the caller's promise.
-        unsafe {
+            // All ones in the bytes of NaN, where the conversion does not know them.
+            let nan = if F::IS_BINARY16 {
+                _mm512_setzero_si512()
+            } else {
+                let magnitude = _mm512_or_si512(raw, _mm512_set1_epi8(-128));
+                _mm512_movm_epi8(_mm512_cmpeq_epi8_mask(magnitude, _mm512_set1_epi8(-1)))
+            };
             let upper = _mm512_set1_epi16(0xff00_u16 as i16);
             let [even_low, even_high] = Self::to_f32(_mm512_slli_epi16(raw, 8), _mm512_slli_epi16(nan, 8));
             let odd = if F::IS_BINARY16 { _mm512_and_si512(raw, upper) } else { raw };
@@ -221,22 +209,23 @@ impl<F: Format> Fp8<F> {
             let codes = in_order(Self::codes(v[0], v[1]), Self::codes(v[2], v[3]));
             let even_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v[0], v[1]);
             let odd_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v[2], v[3]);
-            if even_nan | odd_nan == 0 { codes } else { encode_nan(v, codes) }
+            if even_nan | odd_nan == 0 { codes } else { encode_nan(v[0], v[1], v[2], v[3], codes) }
         }
     }
 }
 
-/// `codes` with the code of NaN where `v` is NaN.
+/// `codes` with the code of NaN where the elements are NaN. (Vector by vector: an array would lie in memory, and be put
+/// there every time.)
 ///
 /// # Safety
 /// The level's features are there.
 #[cold]
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn encode_nan(v: V, codes: __m512i) -> __m512i {
+unsafe fn encode_nan(a: __m512, b: __m512, c: __m512, d: __m512, codes: __m512i) -> __m512i {
     let is_nan = |x| _mm512_movm_epi32(_mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x));
     // SAFETY: the caller's promise.
-    let nan = unsafe { in_order(upper_halves(is_nan(v[0]), is_nan(v[1])), upper_halves(is_nan(v[2]), is_nan(v[3]))) };
+    let nan = unsafe { in_order(upper_halves(is_nan(a), is_nan(b)), upper_halves(is_nan(c), is_nan(d))) };
     _mm512_mask_blend_epi8(_mm512_movepi8_mask(nan), codes, _mm512_set1_epi8(0x7f))
 }
 
@@ -244,7 +233,23 @@ impl<F: Format> Lanes for Fp8<F> {
     type V = V;
     const N: usize = 64;
     const SIZE: usize = 1;
-    const IS_WIDE: bool = true;
+    const UNROLL: usize = 1;
+
+    #[inline(always)]
+    unsafe fn short_way<const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: &Range<usize>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let range = range.clone();
+            match (OP, srcs.len()) {
+                (lanes::MAX, _) => lanes::run_unrolled::<Codes<F, true>, OP>(dsts, srcs, range),
+                (lanes::MIN, _) => lanes::run_unrolled::<Codes<F, false>, OP>(dsts, srcs, range),
+                (lanes::SUM | lanes::PROD, 2) => lanes::run_unrolled::<Half<F, false>, OP>(dsts, srcs, range),
+                (lanes::SUM, _) => lanes::run::<Half<F, true>, OP>(dsts, srcs, range, None),
+                _ => return false,
+            }
+        }
+        true
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> V {

@@ -2,6 +2,10 @@
 //! combined and stored. Each instruction-set level implements the trait per type and instantiates the loops inside
 //! functions that enable its target features; everything here is inlined into those.
 
+use std::ops::Range;
+
+use oxccl_types::DataType;
+
 /// A type's arithmetic at one instruction-set level.
 ///
 /// `V` holds `N` elements in the form in which they are accumulated (f32 for the narrow floats).
@@ -12,11 +16,22 @@ pub(crate) trait Lanes {
     const N: usize;
     /// Bytes per element in memory.
     const SIZE: usize;
-    /// Whether a `V` is more than one step's worth of registers, so that several at a time would not fit.
-    const IS_WIDE: bool = false;
+    /// Steps (1, 2 or 4) whose loads all come before their first store: independent chains for the out-of-order core, as
+    /// many as fit the registers.
+    const UNROLL: usize = 4;
     /// Whether loads and stores convert in software, by dozens of instructions: copies of the loop for special cases
     /// would be no faster, and most of the library.
     const IS_SOFT: bool = false;
+
+    /// A shorter way for this operation and number of sources, where nothing is multiplied before the rounding; whether
+    /// there is one, in which case the work is done.
+    ///
+    /// # Safety
+    /// As [`reduce`].
+    #[inline(always)]
+    unsafe fn short_way<const OP: u8>(_dsts: &[*mut u8], _srcs: &[*const u8], _range: &Range<usize>) -> bool {
+        false
+    }
 
     /// # Safety
     /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
@@ -53,11 +68,10 @@ pub(crate) const PROD: u8 = 1;
 pub(crate) const MAX: u8 = 2;
 pub(crate) const MIN: u8 = 3;
 
-/// Steps whose loads all come before their first store: independent chains for the out-of-order core.
-const UNROLL: usize = 4;
-
-/// Reduces `srcs` into `dsts`; the factor multiplies the accumulator before it is rounded.
-pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>);
+/// Reduces the elements `range` of `srcs` into those of `dsts`; the factor multiplies the accumulator before it is rounded.
+pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>, factor: Option<f64>);
+/// Divides integers in place by a divisor of at least 2.
+pub(crate) type DivideFn = unsafe fn(dtype: DataType, buf: *mut u8, count: usize, divisor: u64);
 /// Multiplies by the element at `scalar`.
 pub(crate) type ScaleFn = unsafe fn(dst: *mut u8, src: *const u8, count: usize, scalar: *const u8);
 
@@ -67,6 +81,13 @@ pub(crate) struct Kernels {
     /// By `RedOp as usize`.
     pub reduce: [ReduceFn; 4],
     pub scale: ScaleFn,
+}
+
+/// The loops of a level.
+pub(crate) struct Table {
+    /// By `DataType as usize`.
+    pub types: [Kernels; 12],
+    pub divide: DivideFn,
 }
 
 /// # Safety
@@ -84,39 +105,64 @@ unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
     }
 }
 
-/// One unrolled block at byte offset `at`: every load comes before the first store, which is what makes a destination
-/// equal to a source safe.
+/// Bytes between what a loop reads and what it asks for: with several streams and some arithmetic between the reads the
+/// core's own prefetchers and its window fall behind memory. Where the data is in a cache already it costs nothing.
+const AHEAD: usize = 1024;
+
+/// Asks for the `bytes` (a multiple of 64) at `p`.
+#[inline(always)]
+fn prefetch(p: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of the target; a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, bytes);
+}
+
+/// `K` steps from byte offset `at` on, and a prefetch of as many bytes at offset `ahead`: every load comes before the first store, which is what makes a destination equal
+/// to a source safe.
 ///
 /// # Safety
-/// All pointers are good for `UNROLL * N` elements at `at`; `srcs` is not empty.
+/// All pointers are good for `K * N` elements at `at`; `srcs` is not empty.
 #[inline(always)]
-unsafe fn block<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], at: usize, factor: Option<f64>) {
+unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    at: usize,
+    ahead: usize,
+    factor: Option<f64>,
+) {
     let step = L::N * L::SIZE;
-    // SAFETY: the caller's promise; `u * step` stays inside the block.
+    // SAFETY: the caller's promise; `k * step` stays inside the block.
     unsafe {
-        // Four variables rather than an array, which the compiler would leave in memory.
-        let first = srcs.get_unchecked(0).add(at);
-        let mut a0 = L::load(first);
-        let mut a1 = L::load(first.add(step));
-        let mut a2 = L::load(first.add(2 * step));
-        let mut a3 = L::load(first.add(3 * step));
+        let first = *srcs.get_unchecked(0);
+        prefetch(first.wrapping_add(ahead), K * step);
+        let first = first.add(at);
+        let mut acc = [L::load(first); K];
+        for (k, a) in acc.iter_mut().enumerate().skip(1) {
+            *a = L::load(first.add(k * step));
+        }
         for src in srcs.get_unchecked(1..) {
+            prefetch(src.wrapping_add(ahead), K * step);
             let src = src.add(at);
-            a0 = combine::<L, OP>(a0, L::load(src));
-            a1 = combine::<L, OP>(a1, L::load(src.add(step)));
-            a2 = combine::<L, OP>(a2, L::load(src.add(2 * step)));
-            a3 = combine::<L, OP>(a3, L::load(src.add(3 * step)));
+            for (k, a) in acc.iter_mut().enumerate() {
+                *a = combine::<L, OP>(*a, L::load(src.add(k * step)));
+            }
         }
         if let Some(x) = factor {
             let x = L::splat(x);
-            (a0, a1, a2, a3) = (L::prod(a0, x), L::prod(a1, x), L::prod(a2, x), L::prod(a3, x));
+            for a in &mut acc {
+                *a = L::prod(*a, x);
+            }
         }
         for dst in dsts {
             let dst = dst.add(at);
-            L::store(dst, a0);
-            L::store(dst.add(step), a1);
-            L::store(dst.add(2 * step), a2);
-            L::store(dst.add(3 * step), a3);
+            for (k, a) in acc.into_iter().enumerate() {
+                L::store(dst.add(k * step), a);
+            }
         }
     }
 }
@@ -168,38 +214,71 @@ unsafe fn remainder<L: Lanes, const OP: u8>(
 }
 
 /// # Safety
-/// All pointers are good for `count` elements; `srcs` is not empty.
+/// All pointers are good for the elements `range`; `srcs` is not empty.
 #[inline(always)]
-unsafe fn run<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], count: usize, factor: Option<f64>) {
-    let mut from = 0;
+pub(crate) unsafe fn run<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    range: Range<usize>,
+    factor: Option<f64>,
+) {
+    let Range { start: mut from, end: count } = range;
+    let block = L::UNROLL * L::N;
+    // Not beyond the last block: what follows the buffers may be another process's to write.
+    let last = count.saturating_sub(block) * L::SIZE;
     // SAFETY: the caller's promise; the block ends at or before `count`.
     unsafe {
-        while !L::IS_WIDE && !L::IS_SOFT && from + UNROLL * L::N <= count {
-            block::<L, OP>(dsts, srcs, from * L::SIZE, factor);
-            from += UNROLL * L::N;
+        while !L::IS_SOFT && from + block <= count {
+            let at = from * L::SIZE;
+            let ahead = last.min(at + AHEAD);
+            match L::UNROLL {
+                1 => steps::<L, OP, 1>(dsts, srcs, at, ahead, factor),
+                2 => steps::<L, OP, 2>(dsts, srcs, at, ahead, factor),
+                _ => steps::<L, OP, 4>(dsts, srcs, at, ahead, factor),
+            }
+            from += block;
         }
         remainder::<L, OP>(dsts, srcs, from, count, factor);
     }
 }
 
-/// The loop of one type and operation, with the usual numbers of sources and destinations unrolled.
+/// [`run`] without a factor, with the usual numbers of sources and destinations unrolled.
 ///
 /// # Safety
-/// The level's features are there; all pointers are good for `count` elements; a destination is equal to a source or
+/// As [`run`].
+#[inline(always)]
+pub(crate) unsafe fn run_unrolled<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (dsts, srcs) {
+            (&[d], &[a, b]) => run::<L, OP>(&[d], &[a, b], range, None),
+            (&[d, e], &[a, b]) => run::<L, OP>(&[d, e], &[a, b], range, None),
+            _ => run::<L, OP>(dsts, srcs, range, None),
+        }
+    }
+}
+
+/// The loop of one type and operation.
+///
+/// # Safety
+/// The level's features are there; all pointers are good for the elements `range`; a destination is equal to a source or
 /// does not overlap it.
 #[inline(always)]
 pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
-    count: usize,
+    range: Range<usize>,
     factor: Option<f64>,
 ) {
-    // SAFETY: the caller's promise; an empty list of sources does nothing.
+    if srcs.is_empty() {
+        return;
+    }
+    // SAFETY: the caller's promise; there is a source.
     unsafe {
-        match (dsts, srcs, factor) {
-            (&[d], &[a, b], None) if !L::IS_SOFT => run::<L, OP>(&[d], &[a, b], count, None),
-            (_, [_, ..], _) => run::<L, OP>(dsts, srcs, count, factor),
-            (_, [], _) => {}
+        if factor.is_some() || L::IS_SOFT {
+            run::<L, OP>(dsts, srcs, range, factor);
+        } else if !L::short_way::<OP>(dsts, srcs, &range) {
+            run_unrolled::<L, OP>(dsts, srcs, range);
         }
     }
 }
@@ -238,11 +317,11 @@ macro_rules! level_table {
         unsafe fn reduce_entry<L: crate::lanes::Lanes, const OP: u8>(
             dsts: &[*mut u8],
             srcs: &[*const u8],
-            count: usize,
+            range: std::ops::Range<usize>,
             factor: Option<f64>,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { crate::lanes::reduce::<L, OP>(dsts, srcs, count, factor) }
+            unsafe { crate::lanes::reduce::<L, OP>(dsts, srcs, range, factor) }
         }
 
         $(#[$attribute])*
@@ -256,8 +335,14 @@ macro_rules! level_table {
             unsafe { crate::lanes::scale::<L>(dst, src, count, scalar) }
         }
 
-        /// The loops of this level, by `DataType as usize`.
-        pub(crate) static KERNELS: [crate::lanes::Kernels; 12] = [
+        $(#[$attribute])*
+        unsafe fn divide_entry(dtype: oxccl_types::DataType, buf: *mut u8, count: usize, divisor: u64) {
+            // SAFETY: the caller's promise.
+            unsafe { crate::divide::divide(dtype, buf, count, divisor) }
+        }
+
+        /// The loops of this level.
+        pub(crate) static TABLE: crate::lanes::Table = crate::lanes::Table { divide: divide_entry, types: [
             $(crate::lanes::Kernels {
                 reduce: [
                     reduce_entry::<$lanes, { crate::lanes::SUM }>,
@@ -267,7 +352,7 @@ macro_rules! level_table {
                 ],
                 scale: scale_entry::<$lanes>,
             }),*
-        ];
+        ] };
     };
 }
 pub(crate) use level_table;

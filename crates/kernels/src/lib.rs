@@ -11,6 +11,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fp8;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fp8_half;
 mod baseline;
 mod copy;
 mod divide;
@@ -22,7 +24,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use lanes::Kernels;
+use lanes::Table;
 use oxccl_types::{DataType, Scalar};
 
 /// How two elements become one.
@@ -68,11 +70,11 @@ enum Level {
 impl Level {
     fn table(self) -> &'static Table {
         match self {
-            Level::Baseline => &baseline::KERNELS,
+            Level::Baseline => &baseline::TABLE,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => &avx2::KERNELS,
+            Level::Avx2 => &avx2::TABLE,
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => &avx512::KERNELS,
+            Level::Avx512 => &avx512::TABLE,
         }
     }
 
@@ -89,9 +91,6 @@ impl Level {
         .flatten()
     }
 }
-
-/// The loops of a level, by `DataType as usize`.
-type Table = [Kernels; 12];
 
 /// The table of the best level, null until the first call.
 static BEST: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
@@ -111,8 +110,8 @@ fn detect() -> &'static Table {
     table
 }
 
-/// Bytes of stack that hold integers between their sum and their division.
-const DIVIDE_BLOCK: usize = 1024;
+/// Bytes of a destination that are summed before they are divided: they stay in the first-level cache.
+const DIVIDE_BLOCK: usize = 8 << 10;
 
 /// Stores `post(op over j of srcs[j][i])` to `dsts[k][i]` for every `k` and for `i` in `0..count` elements.
 ///
@@ -142,24 +141,24 @@ unsafe fn reduce_at(
     count: usize,
     post: Post,
 ) {
-    let kernel = table[dtype as usize].reduce[op as usize];
+    let kernel = table.types[dtype as usize].reduce[op as usize];
     // SAFETY: the caller's promise.
     unsafe {
         match post {
-            Post::MulF64(x) if dtype.is_float() => kernel(dsts, srcs, count, Some(x)),
+            Post::MulF64(x) if dtype.is_float() => kernel(dsts, srcs, 0..count, Some(x)),
             Post::DivInt(d) if d > 1 && !dtype.is_float() && !srcs.is_empty() => {
                 reduce_divide(table, dtype, op, dsts, srcs, count, d);
             }
-            _ => kernel(dsts, srcs, count, None),
+            _ => kernel(dsts, srcs, 0..count, None),
         }
     }
 }
 
-/// The integer average: reduces a block to the stack, divides it there and copies it out, so that destinations are
-/// written once.
+/// The integer average: reduces a block to the first destination, divides it there and copies it to the others. At that
+/// point every source's block has been read, so that a destination may be a source.
 ///
 /// # Safety
-/// As [`reduce_at`]; `dtype` is an integer type and `srcs` not empty.
+/// As [`reduce_at`]; `dtype` is an integer type and `divisor` at least 2.
 unsafe fn reduce_divide(
     table: &Table,
     dtype: DataType,
@@ -169,27 +168,21 @@ unsafe fn reduce_divide(
     count: usize,
     divisor: u64,
 ) {
-    let kernels = &table[dtype as usize];
-    let mut block = [0u64; DIVIDE_BLOCK / 8];
-    let block = block.as_mut_ptr().cast::<u8>();
-    let bytes = count * dtype.size();
-    let mut at = 0;
-    while at < bytes {
-        let n = DIVIDE_BLOCK.min(bytes - at);
-        let elements = n / dtype.size();
-        // SAFETY: the caller's promise, and `n` bytes fit the block. Two sources are combined at a time: integers do
-        // not round, so that the order in which they meet the block does not matter.
+    let [first, others @ ..] = dsts else { return };
+    let kernel = table.types[dtype as usize].reduce[op as usize];
+    let block = DIVIDE_BLOCK / dtype.size();
+    for from in (0..count).step_by(block) {
+        let n = block.min(count - from);
+        let at = from * dtype.size();
+        // SAFETY: the caller's promise; `from + n` is at most `count`.
         unsafe {
-            std::ptr::copy_nonoverlapping(srcs[0].add(at), block, n);
-            for src in &srcs[1..] {
-                kernels.reduce[op as usize](&[block], &[block, src.add(at)], elements, None);
-            }
-            divide::divide(dtype, block, elements, divisor);
-            for dst in dsts {
-                std::ptr::copy_nonoverlapping(block, dst.add(at), n);
+            kernel(&[*first], srcs, from..from + n, None);
+            let result = first.add(at);
+            (table.divide)(dtype, result, n, divisor);
+            for dst in others {
+                std::ptr::copy_nonoverlapping(result, dst.add(at), n * dtype.size());
             }
         }
-        at += n;
     }
 }
 
@@ -208,7 +201,7 @@ pub unsafe fn scale(dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) 
 /// As [`scale`]; the machine has the features of `table`'s level.
 #[inline]
 unsafe fn scale_at(table: &Table, dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
-    let kernel = table[scalar.dtype as usize].scale;
+    let kernel = table.types[scalar.dtype as usize].scale;
     // SAFETY: the caller's promise; the scalar's bytes hold one element.
     unsafe { kernel(dst, src, count, scalar.bytes.as_ptr()) }
 }
@@ -226,7 +219,7 @@ pub unsafe fn apply_post(dtype: DataType, buf: *mut u8, count: usize, post: Post
             Post::MulF64(_) if dtype.is_float() => {
                 reduce(dtype, RedOp::Sum, &[buf], &[buf.cast_const()], count, post);
             }
-            Post::DivInt(d) if d > 1 && !dtype.is_float() => divide::divide(dtype, buf, count, d),
+            Post::DivInt(d) if d > 1 && !dtype.is_float() => (best().divide)(dtype, buf, count, d),
             _ => {}
         }
     }

@@ -236,6 +236,47 @@ fn all_pairs_of_eight_bit_floats() {
     }
 }
 
+/// A third number far below the other two decides ties, which a sum rounded twice would get wrong.
+#[test]
+fn sums_of_three_eight_bit_floats_round_once() {
+    let mut rng = rng();
+    let a: Vec<u8> = (0..=65535u16).map(|i| (i >> 8) as u8).collect();
+    let b: Vec<u8> = (0..=65535u16).map(|i| i as u8).collect();
+    for dtype in [DataType::Float8e4m3, DataType::Float8e5m2] {
+        for third in [0x01, 0x81, 0x02, 0x08, 0x88, rng.u8(..), rng.u8(..), rng.u8(..)] {
+            let c = vec![third; a.len()];
+            let sum = |i: usize| oracle(dtype, RedOp::Sum, &[&a[i..=i], &b[i..=i], &c[i..=i]], Post::None);
+            let want: Vec<u8> = (0..a.len()).flat_map(sum).collect();
+            for level in Level::available() {
+                let mut got = vec![0; a.len()];
+                let srcs = [a.as_ptr(), b.as_ptr(), c.as_ptr()];
+                // SAFETY: all four hold as many elements.
+                unsafe {
+                    reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &srcs, a.len(), Post::None);
+                }
+                assert_same(dtype, &got, &want, || format!("{level:?} with {third:#x}"));
+            }
+        }
+    }
+}
+
+/// A NaN stays one whatever bits of it are cut off.
+#[test]
+fn a_factor_that_is_nan_gives_nan() {
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))).filter(|(_, t)| t.is_float()) {
+        for bits in [0x7ff8_0000_0000_0000u64, 0x7fff_ffff_ffff_ffff, 0xffff_ffff_ffff_ffff] {
+            let src = vec![0x31; 100 * dtype.size()];
+            let mut got = vec![0; src.len()];
+            let post = Post::MulF64(f64::from_bits(bits));
+            // SAFETY: both hold 100 elements.
+            unsafe {
+                reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &[src.as_ptr()], 100, post);
+            }
+            assert!(got.chunks(dtype.size()).all(|e| is_nan(dtype, e)), "{level:?} {dtype} {bits:#x}");
+        }
+    }
+}
+
 #[test]
 fn all_half_values_keep_their_bits_and_combine_exactly() {
     let mut rng = rng();
@@ -367,12 +408,58 @@ fn division_truncates_at_the_ends_of_the_range() {
     }
     for dtype in DataType::ALL.into_iter().filter(|t| !t.is_float()) {
         for divisor in [1, 2, 3, 127, 128, 255, 1 << 31, (1 << 31) + 1, u64::from(u32::MAX), 1 << 63, u64::MAX] {
-            let post = Post::DivInt(divisor);
-            let want: Vec<u8> = ends.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Sum, &[e], post)).collect();
-            let mut got = ends.clone();
-            // SAFETY: the buffer holds as many elements.
-            unsafe { apply_post(dtype, got.as_mut_ptr(), ends.len() / dtype.size(), post) };
-            assert_same(dtype, &got, &want, || format!("{post:?}"));
+            check_division(dtype, &ends, divisor);
+        }
+    }
+}
+
+/// In place, and as the end of an average, at every level.
+fn check_division(dtype: DataType, elements: &[u8], divisor: u64) {
+    let (size, post) = (dtype.size(), Post::DivInt(divisor));
+    let count = elements.len() / size;
+    let want: Vec<u8> = elements.chunks(size).flat_map(|e| oracle(dtype, RedOp::Sum, &[e], post)).collect();
+    let mut got = elements.to_vec();
+    // SAFETY: the buffer holds as many elements.
+    unsafe { apply_post(dtype, got.as_mut_ptr(), count, post) };
+    assert_same(dtype, &got, &want, || format!("{post:?}"));
+    for level in Level::available() {
+        let mut got = vec![0; elements.len()];
+        // SAFETY: both buffers hold as many elements.
+        unsafe {
+            reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &[elements.as_ptr()], count, post);
+        }
+        assert_same(dtype, &got, &want, || format!("{level:?} {post:?}"));
+    }
+}
+
+#[test]
+fn every_byte_is_divided_by_every_divisor() {
+    let all: Vec<u8> = (0..=255).collect();
+    for dtype in [DataType::Int8, DataType::Uint8] {
+        for divisor in 2..=260 {
+            check_division(dtype, &all, divisor);
+        }
+    }
+}
+
+/// The integers where a quotient changes, and their neighbours: what an inexact reciprocal would get wrong.
+#[test]
+fn division_is_exact_around_multiples_of_the_divisor() {
+    let mut rng = rng();
+    for dtype in [DataType::Int32, DataType::Uint32, DataType::Int64, DataType::Uint64] {
+        for _ in 0..500 {
+            let divisor = (rng.u64(..) >> rng.u32(..64)).max(2);
+            let mut elements = Vec::new();
+            for _ in 0..40 {
+                let multiple = (rng.u64(..) >> rng.u32(..64)) / divisor * divisor;
+                for x in [multiple, multiple.wrapping_sub(1), multiple + 1, multiple.wrapping_neg()] {
+                    elements.extend(&x.to_le_bytes()[..dtype.size()]);
+                }
+                let greatest = if dtype.size() == 4 { u64::from(u32::MAX) } else { u64::MAX };
+                let multiple = greatest / divisor * divisor;
+                elements.extend(&multiple.wrapping_sub(rng.u64(..2)).to_le_bytes()[..dtype.size()]);
+            }
+            check_division(dtype, &elements, divisor);
         }
     }
 }
