@@ -27,6 +27,7 @@ pub mod status {
     pub const MAP_FAILED: Status = 205;
     pub const INVALID_HANDLE: Status = 400;
     pub const ILLEGAL_STATE: Status = 401;
+    pub const SYMBOL_NOT_FOUND: Status = 500;
     pub const NOT_READY: Status = 600;
     pub const LAUNCH_FAILURE: Status = 719;
     pub const NOT_SUPPORTED: Status = 801;
