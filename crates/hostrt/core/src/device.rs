@@ -142,7 +142,8 @@ pub(crate) fn memory() -> (usize, usize) {
         line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<usize>().ok()).map_or(0, |kb| kb << 10)
     };
     let (free, all) = (of("MemAvailable:"), of("MemTotal:"));
-    let group = |file: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?.trim().parse::<usize>().ok();
+    let group =
+        |file: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?.trim().parse::<usize>().ok();
     match (group("memory.max"), group("memory.current")) {
         (Some(most), Some(used)) if most < all => (free.min(most.saturating_sub(used)), most),
         _ => (free, all),

@@ -124,7 +124,13 @@ unsafe fn plain_edges(answer: Status, edges: *mut Edge, count: *const usize) -> 
     answer
 }
 
-pub unsafe fn edges_v2(graph: Handle, from: *mut Handle, to: *mut Handle, data: *mut Edge, count: *mut usize) -> Status {
+pub unsafe fn edges_v2(
+    graph: Handle,
+    from: *mut Handle,
+    to: *mut Handle,
+    data: *mut Edge,
+    count: *mut usize,
+) -> Status {
     // SAFETY: the caller's promise.
     unsafe { plain_edges(edges(graph, from, to, count), data, count) }
 }
@@ -216,7 +222,13 @@ pub unsafe fn exec_flags(_exec: Handle, to: *mut u64) -> Status {
 
 /* ---- objects of the caller ---- */
 
-pub unsafe fn object(out: *mut Handle, data: *mut c_void, destroy: Option<HostFn>, count: c_uint, flags: c_uint) -> Status {
+pub unsafe fn object(
+    out: *mut Handle,
+    data: *mut c_void,
+    destroy: Option<HostFn>,
+    count: c_uint,
+    flags: c_uint,
+) -> Status {
     // The only flag, which has to be given: the destructor runs without synchronisation.
     match destroy {
         Some(destroy) if flags == 1 => host!(object_create(destroy, data, count, out)),
@@ -255,9 +267,8 @@ pub unsafe fn let_go(graph: Handle, object: Handle, count: c_uint) -> Status {
 
 /* ---- a drawing ---- */
 
-const KINDS: [&str; 12] = [
-    "call", "memcpy", "memset", "host", "graph", "empty", "wait event", "record event", "", "", "allocate", "free",
-];
+const KINDS: [&str; 12] =
+    ["call", "memcpy", "memset", "host", "graph", "empty", "wait event", "record event", "", "", "allocate", "free"];
 
 /// Writes the graph in the language of Graphviz.
 pub unsafe fn draw(graph: Handle, path: *const c_char, _flags: c_uint) -> Status {

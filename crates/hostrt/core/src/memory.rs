@@ -436,7 +436,13 @@ pub unsafe fn fill_d32(dst: *mut c_void, value: c_int, count: usize) -> Status {
 
 pub unsafe fn fill_2d(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { fill_area(FillArea { dst: Address(dst), pitch, value: value as c_uint, element: 1, width, height }, DEFAULT, true) }
+    unsafe {
+        fill_area(
+            FillArea { dst: Address(dst), pitch, value: value as c_uint, element: 1, width, height },
+            DEFAULT,
+            true,
+        )
+    }
 }
 
 pub unsafe fn fill_2d_on(
@@ -448,7 +454,9 @@ pub unsafe fn fill_2d_on(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { fill_area(FillArea { dst: Address(dst), pitch, value: value as c_uint, element: 1, width, height }, s, false) }
+    unsafe {
+        fill_area(FillArea { dst: Address(dst), pitch, value: value as c_uint, element: 1, width, height }, s, false)
+    }
 }
 
 pub unsafe fn ipc_get(handle: *mut IpcHandle, ptr: *mut c_void) -> Status {

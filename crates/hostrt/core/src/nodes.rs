@@ -119,7 +119,13 @@ pub unsafe fn set_copy(node: Handle, p: *const Volume) -> Status {
     set(None, node, unsafe { volume(p) })
 }
 
-pub unsafe fn set_copy_row(node: Handle, dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int) -> Status {
+pub unsafe fn set_copy_row(
+    node: Handle,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    direction: c_int,
+) -> Status {
     set(None, node, row(dst, src, bytes, direction))
 }
 

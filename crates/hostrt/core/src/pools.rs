@@ -463,9 +463,8 @@ pub unsafe fn range_attributes(
     }
     for i in 0..count {
         // SAFETY: the caller promises `count` entries in each list.
-        let answer = unsafe {
-            range_attribute(data.add(i).read(), bytes.add(i).read(), attributes.add(i).read(), ptr, length)
-        };
+        let answer =
+            unsafe { range_attribute(data.add(i).read(), bytes.add(i).read(), attributes.add(i).read(), ptr, length) };
         if answer != status::SUCCESS {
             return answer;
         }

@@ -226,7 +226,8 @@ pub unsafe fn copy_batch12(
     }
     for i in 0..count {
         // SAFETY: the caller promises `count` entries in each list, and memory for each copy.
-        let answer = unsafe { crate::memory::copy_on(dsts.add(i).read(), srcs.add(i).read(), sizes.add(i).read(), 4, s) };
+        let answer =
+            unsafe { crate::memory::copy_on(dsts.add(i).read(), srcs.add(i).read(), sizes.add(i).read(), 4, s) };
         if answer != status::SUCCESS {
             if !failed.is_null() {
                 // SAFETY: not null, hence valid by the caller's promise.

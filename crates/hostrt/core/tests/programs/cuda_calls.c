@@ -239,7 +239,6 @@ static void collectives(void) {
 static void kernels(void) {
   dim3 one;
   cudaArray_t array = NULL;
-  memset(&one, 0, sizeof one);
   one.x = one.y = one.z = 1;
   CHECK(cudaLaunchKernel((const void*)kernels, one, one, NULL, 0, 0) == cudaErrorNotSupported);
   CHECK(cudaLaunchKernel((const void*)kernels, one, one, NULL, 0, 0) == cudaErrorNotSupported);
