@@ -28,7 +28,9 @@ extern "C" {
 /* ---- errors ---- */
 
 typedef enum hipError_t {
-  hipSuccess = 0, hipErrorInvalidValue = 1, hipErrorOutOfMemory = 2, hipErrorNotInitialized = 3,
+  hipSuccess = 0, hipErrorInvalidValue = 1, hipErrorOutOfMemory = 2, hipErrorMemoryAllocation = 2,
+  hipErrorNotInitialized = 3, hipErrorInitializationError = 3, hipErrorInvalidResourceHandle = 400,
+  hipErrorMapBufferObjectFailed = 205, hipErrorUnsupportedLimit = 215,
   hipErrorDeinitialized = 4, hipErrorInvalidConfiguration = 9, hipErrorInvalidPitchValue = 12,
   hipErrorInvalidSymbol = 13, hipErrorInvalidDevicePointer = 17, hipErrorInvalidMemcpyDirection = 21,
   hipErrorInsufficientDriver = 35, hipErrorInvalidDeviceFunction = 98, hipErrorNoDevice = 100,
