@@ -254,12 +254,19 @@ pub unsafe fn set_attribute(pool: *mut c_void, attribute: c_int, value: *const c
         Ok(p) => p,
         Err(failure) => return failure,
     };
-    // SAFETY: not null, hence a value of the attribute's type by the caller's promise.
-    match attribute {
-        1..=3 => p.reuse[attribute as usize - 1] = unsafe { value.cast::<c_int>().read() },
-        4 => p.threshold = unsafe { value.cast::<u64>().read() },
+    if REUSE.contains(&attribute) {
+        // SAFETY: not null, hence a number of 32 bits by the caller's promise.
+        p.reuse[attribute as usize - 1] = unsafe { value.cast::<c_int>().read() };
+        return status::SUCCESS;
+    }
+    if !matches!(attribute, 4 | 6 | 8) {
+        return status::INVALID_VALUE;
+    }
+    // SAFETY: not null, hence a number of 64 bits by the caller's promise.
+    match (attribute, unsafe { value.cast::<u64>().read() }) {
+        (4, threshold) => p.threshold = threshold,
         // High marks can only be set back.
-        6 | 8 if unsafe { value.cast::<u64>().read() } == 0 => p.used_high = p.used,
+        (_, 0) => p.used_high = p.used,
         _ => return status::INVALID_VALUE,
     }
     status::SUCCESS
@@ -435,7 +442,7 @@ pub unsafe fn range_attribute(
     _count: usize,
 ) -> Status {
     const NOWHERE: c_int = -2;
-    if data.is_null() || bytes == 0 || bytes % 4 != 0 || crate::memory::look_up(ptr).is_none() {
+    if data.is_null() || bytes == 0 || !bytes.is_multiple_of(4) || crate::memory::look_up(ptr).is_none() {
         return status::INVALID_VALUE;
     }
     let found = match attribute {

@@ -141,9 +141,10 @@ impl PeerVolume {
 /// The memory that `volume` names is what the caller promised for a copy.
 unsafe fn run(volume: Result<Volume, Status>, s: Option<*mut c_void>) -> Status {
     match volume.and_then(|v| Ok((v.area()?, v.direction))) {
-        // SAFETY: the caller's promise.
         Ok((area, direction)) => match s {
+            // SAFETY: the caller's promise.
             Some(s) => unsafe { copy_async(area, direction, s) },
+            // SAFETY: as above.
             None => unsafe { copy_and_wait(area, direction) },
         },
         Err(failure) => failure,

@@ -65,6 +65,7 @@ typedef void* hipDeviceptr_t;
 typedef void (*hipHostFn_t)(void* userData);
 typedef void (*hipStreamCallback_t)(hipStream_t stream, hipError_t status, void* userData);
 
+#define hipStreamLegacy ((hipStream_t)1)
 #define hipStreamPerThread ((hipStream_t)2)
 
 /* ---- constants ---- */

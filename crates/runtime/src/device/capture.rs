@@ -390,8 +390,16 @@ impl Stream {
     pub(super) fn capture_wait(&self, event: &Event) -> Result<bool> {
         let mark = lock(&event.0.captured);
         let Some(Mark { capture, ends }) = mark.as_ref() else {
-            // What was recorded before a capture is done before its graph is launched: the launch stream saw to it.
-            return Ok(is_capturing(self));
+            // An event that was never recorded stands for nothing; any other for work that is in no graph.
+            let Some((shared, _)) = self.0.capture.get() else { return Ok(false) };
+            if event.last_record() == 0 {
+                return Ok(true);
+            }
+            lock(&shared).invalid = true;
+            return Err(Error::usage(
+                "a stream that captures cannot wait for an event that was recorded outside of the capture; the capture is \
+                 broken. Wait before it begins, or wait for the event as an external one",
+            ));
         };
         match self.0.capture.get() {
             Some((mine, lane)) if Arc::ptr_eq(&mine, capture) => join(&mut lock(&mine), lane, ends),

@@ -386,7 +386,9 @@ impl Executable {
         while self.streams.len() + 1 < self.plan.lanes {
             self.streams.push(Stream::on_device(stream.device()));
         }
-        let marks: Vec<Event> = (0..self.plan.marks).map(|_| Event::new()).collect();
+        // A single lane needs none.
+        let marks = if self.plan.lanes > 1 { self.plan.marks } else { 0 };
+        let marks: Vec<Event> = (0..marks).map(|_| Event::new()).collect();
         if self.plan.lanes > 1 {
             stream.record(&marks[START])?;
         }

@@ -334,6 +334,10 @@ static void captures(void) {
   CHECK(cudaMalloc(&memory, 8) == cudaErrorStreamCaptureUnsupported);
   CHECK(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
   CUDA(cudaStreamCreate(&blocking));
+  CUDA(cudaEventRecord(e, blocking));
+  CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+  CHECK(cudaStreamWaitEvent(s, e, 0) == cudaErrorStreamCaptureIsolation);
+  CHECK(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
   CUDA(cudaMalloc(&memory, 8));
   CUDA(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
   CHECK(cudaMemsetAsync(memory, 0, 8, 0) == cudaErrorStreamCaptureImplicit);
