@@ -71,33 +71,37 @@ impl Call {
     #[inline]
     fn checked_submit(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
         let communicator = handle::check(self.name, self.comm)?;
-        communicator.ensure_ready()?;
+        if !communicator.is_usable() {
+            communicator.ensure_ready()?;
+        }
         let root = self.check_root(communicator.ranks())?;
         let dtype = DataType::from_c(self.datatype).ok_or_else(|| invalid_type(self.name, self.datatype))?;
         let op = self.operator(&communicator, dtype)?;
         let v = counts(&self, &communicator)?;
         self.check_buffers(&communicator, root, dtype)?;
-        let request = Request {
-            collective: self.collective,
-            send: self.send.cast(),
-            recv: self.recv.cast(),
-            count: self.count,
-            dtype,
-            op,
-            root,
-            bias: self.bias.cast(),
-            v,
-            stream: self.stream_of(&communicator)?,
-        };
-        Ok(communicator.submit(request)?)
+        self.on_stream(&communicator, |stream| {
+            communicator.submit_on(Request {
+                collective: self.collective,
+                send: self.send.cast(),
+                recv: self.recv.cast(),
+                count: self.count,
+                dtype,
+                op,
+                root,
+                bias: self.bias.cast(),
+                v,
+                stream,
+            })
+        })
     }
 
     /// The null stream is the default stream of the communicator's device, whatever the current device is.
-    fn stream_of(&self, communicator: &InUse) -> Outcome<Stream> {
+    #[inline]
+    fn on_stream(&self, communicator: &InUse, f: impl FnOnce(&Stream) -> oxccl_types::Result<()>) -> Outcome {
         if self.stream.is_null() {
-            return Ok(Stream::default_of(communicator.device()));
+            return Ok(f(&Stream::default_of(communicator.device()))?);
         }
-        Ok(Stream::from_raw(self.stream)?)
+        Ok(Stream::with_raw(self.stream, f)??)
     }
 
     fn check_root(&self, ranks: usize) -> Outcome<usize> {

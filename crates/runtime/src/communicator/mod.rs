@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
-use oxccl_types::{DataType, Error, Result, ResultCode};
+use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 
+use crate::device::Stream;
 use crate::group;
 use crate::request::{OpScalar, Operator, Request};
 use crate::{UniqueId, config};
@@ -207,6 +208,16 @@ impl Communicator {
         }
     }
 
+    /// Whether the communicator may be used and takes operations, seen at a glance; if not, the other calls say why.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.state.load(Ordering::Acquire) < FINALIZED
+            && !self.jobs.running()
+            && !self.jobs.has_failed()
+            && !self.memory.is_suspended()
+            && self.core.get().is_some_and(|core| core.is_well())
+    }
+
     /// Whether the communicator may be used: `InvalidArgument` while its initialisation is under way, else its error.
     pub fn ensure_ready(&self) -> Result<()> {
         if self.jobs.running() {
@@ -261,6 +272,8 @@ impl Communicator {
         }
         let run = move || {
             core.drain(None);
+            // An error stays with the communicator.
+            let _ = core.settle();
             core.deliver();
             core.leave();
             core.ended().map_or(Ok(()), Err)
@@ -278,6 +291,8 @@ impl Communicator {
         if let Some(core) = self.core.get() {
             // What was revoked ends by itself, unless its stream is held up by something else.
             core.drain(core.is_revoked().then(|| Deadline::after(ABORT_WAIT)));
+            // An error is logged where it is found.
+            let _ = core.settle();
             core.deliver();
             core.leave();
         }
@@ -332,6 +347,15 @@ impl Communicator {
     /// `InvalidArgument` for a root or peer out of range, a missing buffer or wrong counts; the communicator's error
     /// when it has failed.
     pub fn submit(self: &Arc<Self>, request: Request) -> Result<()> {
+        let (stream, rest) = request.split();
+        self.submit_on(rest.on(&stream))
+    }
+
+    /// [`submit`](Self::submit) with a borrowed stream: a small call that is over at once then never counts it.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_on(self: &Arc<Self>, request: Request<&Stream>) -> Result<()> {
         let checked = self.check_request(&request);
         if let Err(e) = checked {
             crate::log::warn(&e.text);
@@ -341,7 +365,16 @@ impl Communicator {
         group::submit(self, request)
     }
 
-    fn check_request(&self, r: &Request) -> Result<()> {
+    #[inline]
+    fn check_request<S>(&self, r: &Request<S>) -> Result<()> {
+        let plain = r.v.is_none() && r.collective != Collective::AllToAllV;
+        if plain && self.is_usable() && r.root < self.ranks && !r.send.is_null() && !r.recv.is_null() {
+            return Ok(());
+        }
+        self.check_request_closely(r)
+    }
+
+    fn check_request_closely<S>(&self, r: &Request<S>) -> Result<()> {
         if self.state.load(Ordering::Acquire) >= FINALIZED {
             return Err(Error::argument(format!("{}: the communicator was finalized or destroyed", r.collective)));
         }
