@@ -132,6 +132,18 @@ fn the_chapters_of_the_cuda_runtime_work_in_c_and_cpp() {
     }
 }
 
+/// Compiled for it, the null stream is the calling thread's, by functions of other names.
+fn for_threads_default_stream(include: &[PathBuf], library: &str, version: &str) {
+    let compiler = "gcc -std=gnu11 -DCUDA_API_PER_THREAD_DEFAULT_STREAM";
+    let name = format!("pools-per-thread-{version}");
+    oxccl_run(&build_program(compiler, &programs().join("pools.c"), &name, include, &["-lnccl", library]));
+}
+
+#[test]
+fn the_threads_default_stream_serves() {
+    for_threads_default_stream(&ours(), "-lcudart", "ours");
+}
+
 /// A program for CUDA as one for HIP: names are replaced, and parts that HIP does not have are left out.
 fn twin(chapter: &str) -> PathBuf {
     let text = std::fs::read_to_string(programs().join(format!("{chapter}.c"))).expect("the program is there");
@@ -156,8 +168,8 @@ fn the_chapters_work_with_hip_too() {
 
 #[test]
 fn the_headers_stand_alone_in_every_standard() {
-    let headers = ["cuda_runtime.h", "cuda_runtime_api.h", "cuda_fp16.h", "cuda_bf16.h", "hip/hip_runtime.h"];
-    for header in headers {
+    let cuda = ["cuda_runtime.h", "cuda_runtime_api.h", "driver_types.h", "cuda_profiler_api.h", "cuda_fp16.h"];
+    for header in cuda.into_iter().chain(["cuda_bf16.h", "hip/hip_runtime.h", "hip/hip_runtime_api.h"]) {
         for (compiler, language, standards) in [("gcc", "c", ["c99", "c11"]), ("g++", "c++", ["c++14", "c++20"])] {
             for standard in standards {
                 let mut command = Command::new(compiler);
@@ -284,6 +296,7 @@ fn with_headers_of(include: &[PathBuf], library: &Path, version: &str) {
     let declared = declared(include);
     let missing: Vec<_> = declared.iter().filter(|n| !found.contains(n)).collect();
     assert!(missing.is_empty() && declared.len() > 250, "declared, but not exported: {missing:?}");
+    for_threads_default_stream(include, &library.display().to_string(), version);
     for chapter in CHAPTERS.iter().chain(&["cuda_calls"]) {
         let program = format!("{chapter}-{version}");
         let libraries = ["-lnccl", &library.display().to_string()];
