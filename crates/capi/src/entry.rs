@@ -73,8 +73,10 @@ impl Failure {
             Logged::No => true,
             Logged::Perhaps => self.error.code != ResultCode::InProgress && log::last_error() != self.error.text,
         };
-        if wanted {
-            log::warn(&self.error.text);
+        match wanted {
+            true if self.error.code == ResultCode::UnhandledDeviceError => log::error(&self.error.text),
+            true => log::warn(&self.error.text),
+            false => {}
         }
     }
 }

@@ -17,6 +17,8 @@ pub unsafe fn get_error_string(result: ncclResult_t) -> *const c_char {
         5 => c"invalid usage (run with NCCL_DEBUG=WARN for details)",
         6 => c"remote process exited or there was a network error",
         7 => c"NCCL operation in progress",
+        // Of 2.30: no call here returns it, but programs built with that header may ask for its words.
+        8 => c"timeout",
         _ => c"unknown result code",
     };
     words.as_ptr()

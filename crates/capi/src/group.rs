@@ -1,8 +1,9 @@
 //! Chapter "groups".
 
 use crate::abi::*;
-use crate::entry::{Failure, Outcome, later};
+use crate::entry::{Failure, Outcome, remember};
 use oxccl_runtime::group;
+use std::mem::{offset_of, size_of};
 
 pub unsafe fn group_start() -> Outcome {
     group::start();
@@ -14,26 +15,40 @@ pub unsafe fn group_end() -> Outcome {
     Ok(group::end()?)
 }
 
-/// Without an argument the same as [`group_end`]; the simulation itself is later work. The group ends in any case, and
-/// its work is discarded, so that the caller's thread is not left inside.
+/// Without an argument the same as [`group_end`], and so for an inner group and in a group of nonblocking
+/// communicators, as in the original. Otherwise nothing is started, and the time that the whole group would take is
+/// written: the original writes that of the last collective. The field keeps its value if the group moves nothing.
 pub unsafe fn group_simulate_end(sim_info: *mut ncclSimInfo_t) -> Outcome {
     in_group("ncclGroupSimulateEnd")?;
-    if sim_info.is_null() {
+    if sim_info.is_null() || group::depth() > 1 || group::is_nonblocking() {
         return Ok(group::end()?);
     }
-    // SAFETY: not null; the caller promises a struct with at least size and magic.
-    let magic = unsafe { (&raw const (*sim_info).magic).read_unaligned() };
-    let failure = if magic == NCCL_SIM_INFO_MAGIC {
-        later!("ncclGroupSimulateEnd")
-    } else {
-        Failure::argument(format!(
-            "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER (its magic is {magic:#x})"
-        ))
+    // SAFETY: not null; the caller promises a struct of as many bytes as its first field says.
+    let room = remember(unsafe { room_for_time(sim_info) });
+    // The group ends in any case, and its first error is its result.
+    if let (Ok(true), Some(time)) = (room, group::simulate_end()?) {
+        // SAFETY: not null, and the struct has room for the field, as just checked.
+        unsafe { (&raw mut (*sim_info).estimatedTime).write_unaligned(time as f32) };
+    }
+    Ok(())
+}
+
+/// Whether the struct has the field for the time. Structs of newer releases may be longer.
+unsafe fn room_for_time(sim_info: *const ncclSimInfo_t) -> Outcome<bool> {
+    // SAFETY: the struct begins with its size.
+    let size = unsafe { (&raw const (*sim_info).size).read_unaligned() };
+    let has = |offset: usize, bytes: usize| size >= offset + bytes;
+    let magic = match has(offset_of!(ncclSimInfo_t, magic), size_of::<c_uint>()) {
+        // SAFETY: within the size.
+        true => unsafe { (&raw const (*sim_info).magic).read_unaligned() },
+        false => 0,
     };
-    let _ = crate::entry::remember::<()>(Err(failure.clone()));
-    // The group's own result is the failure that was just given to it.
-    let _ = group::end();
-    Err(failure)
+    if magic != NCCL_SIM_INFO_MAGIC {
+        return Err(Failure::argument(format!(
+            "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER (its size is {size}, its magic {magic:#x})"
+        )));
+    }
+    Ok(has(offset_of!(ncclSimInfo_t, estimatedTime), size_of::<f32>()))
 }
 
 fn in_group(name: &str) -> Outcome {

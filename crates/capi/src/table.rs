@@ -96,7 +96,7 @@ macro_rules! functions {
 
         both Works group::group_start: fn ncclGroupStart() -> ncclResult_t;
         both Works group::group_end: fn ncclGroupEnd() -> ncclResult_t;
-        both Later group::group_simulate_end: fn ncclGroupSimulateEnd(sim_info: *mut ncclSimInfo_t) -> ncclResult_t;
+        both Works group::group_simulate_end: fn ncclGroupSimulateEnd(sim_info: *mut ncclSimInfo_t) -> ncclResult_t;
 
         rccl Works rccl::all_reduce_with_bias: fn ncclAllReduceWithBias(sendbuff: *const c_void, recvbuff: *mut c_void, count: usize, datatype: ncclDataType_t, op: ncclRedOp_t, comm: ncclComm_t, stream: Stream_t, acc: *const c_void) -> ncclResult_t;
         rccl Works rccl::all_to_all_v: fn ncclAlltoAllv(sendbuff: *const c_void, sendcounts: *const usize, sdispls: *const usize, recvbuff: *mut c_void, recvcounts: *const usize, rdispls: *const usize, datatype: ncclDataType_t, comm: ncclComm_t, stream: Stream_t) -> ncclResult_t;

@@ -239,7 +239,8 @@ fn the_libraries_have_the_names_that_programs_ask_for() {
 fn bad_arguments_get_the_right_code_and_words() {
     for library in Library::BOTH {
         let output = compile_and_run(library, "arguments.c");
-        let rows: u32 = output.trim().strip_prefix("rows ").and_then(|n| n.parse().ok()).expect("the number of rows");
+        let rows = output.lines().find_map(|l| l.strip_prefix("rows "));
+        let rows: u32 = rows.and_then(|n| n.parse().ok()).expect("the number of rows");
         assert!(rows > 180, "only {rows} rows ran");
     }
 }
@@ -292,6 +293,66 @@ fn streams_and_events_keep_order() {
     for library in Library::BOTH {
         compile_and_run(library, "streams.c");
     }
+}
+
+#[test]
+fn groups_can_be_simulated() {
+    for library in Library::BOTH {
+        compile_and_run(library, "simulate.c");
+    }
+}
+
+#[test]
+fn the_libraries_differ_where_the_originals_do() {
+    let said = |library, level: Option<&str>| {
+        let mut command = command(&program(library, "flavour.c"));
+        if let Some(level) = level {
+            command.env("NCCL_DEBUG", level);
+        }
+        String::from_utf8(run(&mut command).stdout).expect("programs print text")
+    };
+    // Left alone, NCCL is silent and RCCL tells of errors of the device.
+    assert_eq!(said(Nccl, None), "");
+    let text = said(Rccl, None);
+    assert!(text.lines().count() == 1 && text.contains("[0] [FATAL ERROR]: MemAlloc : ptr argument is NULL"), "{text}");
+    assert_eq!(said(Rccl, Some("NONE")), "");
+    // NCCL knows no such level.
+    assert_eq!(said(Nccl, Some("ERROR")), "");
+    let text = said(Nccl, Some("WARN"));
+    assert!(text.contains("\nNCCL version 2.29.7+oxccl\n") && text.contains("NCCL WARN MemAlloc"), "{text}");
+    let text = said(Rccl, Some("WARN"));
+    for part in
+        ["RCCL version : 2.29.7-", "\nHIP version  : ", "\nROCm version : ", "\nHostname     : ", "\nLibrccl path : /"]
+    {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    assert!(text.contains("librccl.so") && text.contains("[FATAL ERROR]: MemAlloc"), "{text}");
+    assert!(!said(Rccl, Some("VERSION")).contains("WARN"));
+}
+
+#[test]
+fn communicators_go_on_in_any_order() {
+    let program = program(Nccl, "order.c");
+    for shm in ["1", "0"] {
+        for ranks in ["threads", "processes"] {
+            run(command(&program).args([ranks, "free"]).env("OXCCL_SHM", shm));
+        }
+    }
+}
+
+#[test]
+fn launches_keep_the_hosts_order_where_that_is_asked_for() {
+    let nccl = program(Nccl, "order.c");
+    for shm in ["1", "0"] {
+        for ranks in ["threads", "processes"] {
+            run(command(&nccl).args([ranks, "chain"]).env("NCCL_LAUNCH_ORDER_IMPLICIT", "1").env("OXCCL_SHM", shm));
+        }
+    }
+    // Without it the chain of streams is none, and is found out.
+    let output = command(&nccl).args(["threads", "chain"]).output().expect("the program runs");
+    assert!(!output.status.success());
+    let rccl = program(Rccl, "order.c");
+    run(command(&rccl).args(["threads", "chain"]).env("RCCL_ENABLE_CONTEXT_TRACKING", "1"));
 }
 
 #[test]

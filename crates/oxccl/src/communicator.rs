@@ -6,21 +6,12 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use oxccl_runtime::{CommConfig, Communicator as Inner, device, group as inner_group};
+use oxccl_runtime::{Communicator as Inner, device, group as inner_group};
 use oxccl_types::{Error, ReduceOp, Result, ResultCode};
 
 use crate::call::{self, Call, Place};
 use crate::stream::{Stream, no_group, request};
-use crate::{Element, UniqueId};
-
-/// What may be chosen when a rank joins; the default is right for most programs.
-#[derive(Clone, Debug, Default)]
-pub struct Config {
-    /// The host device of this rank, below [`crate::device_count`]. Default: the rank modulo that count.
-    pub device: Option<usize>,
-    /// The communicator's name in logs and errors.
-    pub name: Option<String>,
-}
+use crate::{Config, Element, UniqueId};
 
 /// One rank's membership in a set of ranks that call together.
 ///
@@ -30,7 +21,7 @@ pub struct Config {
 /// both calls; a rank that died ends in [`crate::ResultCode::RemoteError`]. Counts are in elements.
 ///
 /// A communicator may move to another thread but is used by one at a time. Dropping it leaves in good order; dropping
-/// it in a panic aborts it, so that the peers do not wait. In the C interface: `ncclComm_t`.
+/// it in a panic, or before a nonblocking call of it is complete, aborts it, so that the peers do not wait. In the C interface: `ncclComm_t`.
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,
     /// The stream of the blocking calls and of groups.
@@ -48,7 +39,8 @@ impl Communicator {
         Communicator::init_with(ranks, id, rank, &Config::default())
     }
 
-    /// As [`Communicator::init`], with choices (`ncclCommInitRankConfig`).
+    /// As [`Communicator::init`], with choices (`ncclCommInitRankConfig`). With [`Config::nonblocking`] it returns at
+    /// once: ask [`Communicator::poll`] until the ranks have met.
     pub fn init_with(ranks: usize, id: UniqueId, rank: usize, config: &Config) -> Result<Communicator> {
         no_group("Communicator::init")?;
         let device = config.device.unwrap_or_else(|| default_device(rank));
@@ -56,8 +48,14 @@ impl Communicator {
     }
 
     /// As [`Communicator::init`] with several ids, the same list on every rank and not longer than there are ranks
-    /// (`ncclCommInitRankScalable`). The ids are used up.
+    /// (`ncclCommInitRankScalable`). Where each id was made its root brings a part of the ranks together, so that no
+    /// process has to serve all of them. The ids are used up.
     pub fn init_scalable(ranks: usize, ids: &[UniqueId], rank: usize) -> Result<Communicator> {
+        Communicator::init_scalable_with(ranks, ids, rank, &Config::default())
+    }
+
+    /// As [`Communicator::init_scalable`], with choices as for [`Communicator::init_with`].
+    pub fn init_scalable_with(ranks: usize, ids: &[UniqueId], rank: usize, config: &Config) -> Result<Communicator> {
         no_group("Communicator::init_scalable")?;
         if ids.is_empty() || ids.len() > ranks {
             return Err(Error::argument(format!(
@@ -65,7 +63,8 @@ impl Communicator {
                 ids.len()
             )));
         }
-        join(ranks, ids, rank, default_device(rank), &Config::default())
+        let device = config.device.unwrap_or_else(|| default_device(rank));
+        join(ranks, ids, rank, device, config)
     }
 
     /// Joins as several ranks at once from one thread: element `i` of the result is rank `members[i].0` on device
@@ -138,9 +137,38 @@ impl Communicator {
         AbortHandle(self.inner.clone())
     }
 
-    /// The error that has made this communicator unusable, if there is one (`ncclCommGetAsyncError`).
+    /// The error that has made this communicator unusable, if there is one (`ncclCommGetAsyncError`). The code is
+    /// [`ResultCode::InProgress`] while a nonblocking call is under way; [`Communicator::poll`] tells these apart.
     pub fn async_error(&self) -> Result<()> {
         self.inner.async_error()
+    }
+
+    /// Whether the communicator is ready: `false` while a nonblocking call of it is under way, during which it is
+    /// refused to others. Never blocks (`ncclCommGetAsyncError`).
+    ///
+    /// ```
+    /// use oxccl::{Communicator, Config, UniqueId};
+    /// let config = Config { nonblocking: true, ..Config::default() };
+    /// let comm = Communicator::init_with(1, UniqueId::create()?, 0, &config)?;
+    /// while !comm.poll()? {
+    ///     std::thread::yield_now(); // or something useful
+    /// }
+    /// comm.barrier()?;
+    /// # Ok::<(), oxccl::Error>(())
+    /// ```
+    ///
+    /// Errors: that of the nonblocking call, or what has made the communicator unusable.
+    pub fn poll(&self) -> Result<bool> {
+        match self.inner.async_error() {
+            Ok(()) => Ok(true),
+            Err(e) if e.code == ResultCode::InProgress => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits until no nonblocking call is under way; errors as [`Communicator::poll`].
+    pub fn wait(&self) -> Result<()> {
+        self.inner.complete()
     }
 
     fn run(&self, call: Result<Call>) -> Result<()> {
@@ -291,7 +319,9 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // A failure has been logged where it was found; there is nobody to tell here.
-        let _ = if std::thread::panicking() { self.inner.abort() } else { self.inner.destroy() };
+        // Nobody will use what is still being made, so its peers need not wait either.
+        let unfinished = matches!(self.poll(), Ok(false));
+        let _ = if unfinished || std::thread::panicking() { self.inner.abort() } else { self.inner.destroy() };
     }
 }
 
@@ -326,10 +356,10 @@ fn join(ranks: usize, ids: &[UniqueId], rank: usize, device: usize, config: &Con
         )));
     }
     let (ranks, rank) = (number(ranks, "the number of ranks")?, number(rank, "the rank")?);
-    let config = CommConfig { name: config.name.clone(), ..CommConfig::default() };
+    let (nonblocking, config) = (config.nonblocking, config.to_runtime()?);
     let ids = ids.iter().map(|id| id.to_runtime()).collect::<Result<Vec<_>>>()?;
     let inner = Inner::init_scalable(ranks, &ids, rank, device, config, "Communicator::init")?;
-    if inner_group::depth() == 0 {
+    if inner_group::depth() == 0 && !nonblocking {
         // The environment may make any communicator nonblocking.
         inner.complete()?;
     }

@@ -1,15 +1,16 @@
 //! Communicators out of communicators: split, shrink, grow; revocation and suspension.
 //!
-//! The calls here wait until the new communicator is there. Nonblocking forms are for the C interface.
+//! The calls wait until the new communicator is there; those that begin with `start` do not wait on a nonblocking
+//! communicator.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oxccl_runtime::{Communicator as Inner, Done, MemStat};
-use oxccl_types::{Error, Result};
+use oxccl_runtime::{CommConfig, Communicator as Inner, Done, MemStat};
+use oxccl_types::{Error, Result, ResultCode};
 
 use crate::communicator::wrap;
 use crate::stream::no_group;
-use crate::{Communicator, UniqueId};
+use crate::{Communicator, Config, UniqueId};
 
 /// What a suspension of a communicator is about, in bytes; of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +23,66 @@ pub struct MemoryUse {
     pub suspended: bool,
 }
 
-/// Runs a call that makes a communicator and takes what it made.
-fn made(parent: &Inner, call: impl FnOnce(Done) -> Result<()>) -> Result<Option<Communicator>> {
-    let place: Arc<Mutex<Option<Arc<Inner>>>> = Arc::default();
-    let put = place.clone();
-    call(Box::new(move |child| *put.lock().unwrap_or_else(PoisonError::into_inner) = child))?;
-    // The environment may make any communicator nonblocking.
-    parent.complete()?;
-    let child = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-    child.map(wrap).transpose()
+type Made = Arc<Mutex<Option<Arc<Inner>>>>;
+
+/// A communicator that is being made. On a blocking parent it is complete from the start.
+///
+/// While it is in progress its parent is, too, and refuses other calls ([`Communicator::poll`]). Dropping it takes no
+/// influence on the parent; a communicator that nobody took leaves in good order.
+pub struct Pending<T> {
+    parent: Arc<Inner>,
+    made: Made,
+    take: fn(Option<Communicator>) -> Result<T>,
+}
+
+impl<T> std::fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pending(of rank {} of {})", self.parent.rank(), self.parent.ranks())
+    }
+}
+
+impl<T> Pending<T> {
+    /// Starts a call that makes a communicator.
+    fn start(
+        parent: &Arc<Inner>,
+        take: fn(Option<Communicator>) -> Result<T>,
+        call: impl FnOnce(Done) -> Result<()>,
+    ) -> Result<Pending<T>> {
+        let made: Made = Arc::default();
+        let put = made.clone();
+        call(Box::new(move |child| *put.lock().unwrap_or_else(PoisonError::into_inner) = child))?;
+        Ok(Pending { parent: parent.clone(), made, take })
+    }
+
+    fn finish(&self) -> Result<T> {
+        let child = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
+        (self.take)(child.map(wrap).transpose()?)
+    }
+
+    /// What was made, or the pending call again while it is in progress. Never blocks.
+    ///
+    /// Errors: those of the call.
+    pub fn poll(self) -> Result<std::result::Result<T, Pending<T>>> {
+        match self.parent.async_error() {
+            Err(e) if e.code == ResultCode::InProgress => Ok(Err(self)),
+            // What ended the parent's operations says nothing about what was made.
+            _ => self.parent.complete().and_then(|()| self.finish()).map(Ok),
+        }
+    }
+
+    /// Waits for it; errors as [`Pending::poll`].
+    pub fn wait(self) -> Result<T> {
+        self.parent.complete()?;
+        self.finish()
+    }
 }
 
 fn some(made: Option<Communicator>) -> Result<Communicator> {
     made.ok_or_else(|| Error::internal("a call that makes a communicator made none"))
+}
+
+fn settings(config: Option<&Config>) -> Result<Option<CommConfig>> {
+    config.map(Config::to_runtime).transpose()
 }
 
 impl Communicator {
@@ -58,23 +106,57 @@ impl Communicator {
     /// # Ok::<(), oxccl::Error>(())
     /// ```
     pub fn split(&self, color: Option<i32>, key: i32) -> Result<Option<Communicator>> {
+        self.start_split(color, key, None)?.wait()
+    }
+
+    /// As [`Communicator::split`], with choices for the new communicator instead of those of this one.
+    pub fn split_with(&self, color: Option<i32>, key: i32, config: &Config) -> Result<Option<Communicator>> {
+        self.start_split(color, key, Some(config))?.wait()
+    }
+
+    /// As [`Communicator::split`], not waiting if this communicator is nonblocking. `config`: choices for the new one
+    /// instead of those of this one.
+    pub fn start_split(
+        &self,
+        color: Option<i32>,
+        key: i32,
+        config: Option<&Config>,
+    ) -> Result<Pending<Option<Communicator>>> {
         no_group("Communicator::split")?;
-        made(&self.inner, |done| self.inner.split(color, key, None, done))
+        let config = settings(config)?;
+        Pending::start(&self.inner, Ok, |done| self.inner.split(color, key, config, done))
     }
 
     /// A communicator of all ranks but `exclude`, in the same order; only those that remain call it, with the same
     /// list. They need no help of the others, which may be dead. After an operation has failed, use
     /// [`Communicator::shrink_abort`] (`ncclCommShrink`).
     pub fn shrink(&self, exclude: &[usize]) -> Result<Communicator> {
-        no_group("Communicator::shrink")?;
-        some(made(&self.inner, |done| self.inner.shrink(exclude, false, None, done))?)
+        self.start_shrink(exclude, false, None)?.wait()
     }
 
     /// As [`Communicator::shrink`], and operations under way end first, as by [`Communicator::revoke`]
     /// (`ncclCommShrink` with `NCCL_SHRINK_ABORT`).
     pub fn shrink_abort(&self, exclude: &[usize]) -> Result<Communicator> {
-        no_group("Communicator::shrink_abort")?;
-        some(made(&self.inner, |done| self.inner.shrink(exclude, true, None, done))?)
+        self.start_shrink(exclude, true, None)?.wait()
+    }
+
+    /// As [`Communicator::shrink`] or, where `abort`, [`Communicator::shrink_abort`], with choices for the new
+    /// communicator instead of those of this one.
+    pub fn shrink_with(&self, exclude: &[usize], abort: bool, config: &Config) -> Result<Communicator> {
+        self.start_shrink(exclude, abort, Some(config))?.wait()
+    }
+
+    /// As [`Communicator::shrink_with`], not waiting if this communicator is nonblocking. `config`: `None` for the
+    /// choices of this one.
+    pub fn start_shrink(
+        &self,
+        exclude: &[usize],
+        abort: bool,
+        config: Option<&Config>,
+    ) -> Result<Pending<Communicator>> {
+        no_group("Communicator::shrink")?;
+        let config = settings(config)?;
+        Pending::start(&self.inner, some, |done| self.inner.shrink(exclude, abort, config, done))
     }
 
     /// An id for ranks that shall join this communicator. One rank makes it, hands it to the new ranks, and gives it
@@ -88,9 +170,26 @@ impl Communicator {
     /// the one that made the id with it; the new ranks join by [`Communicator::init`] with the id, the same `ranks`
     /// and a rank not below [`Communicator::ranks`] of this one (`ncclCommGrow`).
     pub fn grow(&self, ranks: usize, id: Option<UniqueId>) -> Result<Communicator> {
+        self.start_grow(ranks, id, None)?.wait()
+    }
+
+    /// As [`Communicator::grow`], with choices for the new communicator instead of those of this one.
+    pub fn grow_with(&self, ranks: usize, id: Option<UniqueId>, config: &Config) -> Result<Communicator> {
+        self.start_grow(ranks, id, Some(config))?.wait()
+    }
+
+    /// As [`Communicator::grow`], not waiting if this communicator is nonblocking. `config`: choices for the new one
+    /// instead of those of this one.
+    pub fn start_grow(
+        &self,
+        ranks: usize,
+        id: Option<UniqueId>,
+        config: Option<&Config>,
+    ) -> Result<Pending<Communicator>> {
         no_group("Communicator::grow")?;
         let id = id.map(UniqueId::to_runtime).transpose()?;
-        some(made(&self.inner, |done| self.inner.grow(ranks, id, None, done))?)
+        let config = settings(config)?;
+        Pending::start(&self.inner, some, |done| self.inner.grow(ranks, id, config, done))
     }
 
     /// Ends the operations under way and refuses later ones; the communicator can still be split, shrunk and grown.

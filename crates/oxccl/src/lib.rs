@@ -25,7 +25,8 @@
 //! * Memory that peers map, so that nothing is copied on the way: [`DeviceBuffer`].
 //! * Calls that are enqueued now and waited for together: [`Stream::scope`]. Several ranks in one thread: [`group`].
 //! * Communicators out of communicators: [`Communicator::split`], [`Communicator::shrink_abort`] after a rank died,
-//!   [`Communicator::grow`] by new ranks.
+//!   [`Communicator::grow`] by new ranks; each with a [`Config`] of its own, and as [`Pending`] while the ranks meet.
+//! * What a group of calls would take, without making them: [`simulate`].
 //!
 //! It does not launch processes or carry the [`UniqueId`] between them; `oxccl perf --procs` and the examples show
 //! how that is done.
@@ -33,6 +34,7 @@
 mod buffer;
 mod call;
 mod communicator;
+mod config;
 mod elastic;
 mod element;
 mod id;
@@ -40,13 +42,14 @@ mod stream;
 
 pub use buffer::DeviceBuffer;
 pub use call::{Lent, Shared};
-pub use communicator::{AbortHandle, Communicator, Config};
-pub use elastic::{MemoryUse, RevokeHandle};
+pub use communicator::{AbortHandle, Communicator};
+pub use config::Config;
+pub use elastic::{MemoryUse, Pending, RevokeHandle};
 pub use element::{Element, F8E4M3, F8E5M2, pre_mul_sum};
 pub use half::{bf16, f16};
 pub use id::UniqueId;
 pub use oxccl_types::{DataType, Error, ReduceOp, Result, ResultCode, Scalar};
-pub use stream::{Scope, Stream, group};
+pub use stream::{Scope, Stream, group, simulate};
 
 /// Number of host devices of this machine (`cudaGetDeviceCount`): at least 8, more on machines with more cores, or
 /// what `OXCCL_HOST_DEVICES` says.

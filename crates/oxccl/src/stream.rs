@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oxccl_runtime::{Communicator as Inner, Request, device, group as inner_group};
 use oxccl_types::{Error, ReduceOp, Result};
@@ -72,7 +73,7 @@ impl Stream {
     ///
     /// Errors: the error of `f`; else the first failure of a call. Not allowed inside [`group`].
     pub fn scope<'env, R>(&self, f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>) -> Result<R> {
-        Scope::run(Target::Stream(self.0.clone()), f)
+        Scope::run(Target::Stream(self.0.clone()), f).map(|(r, _)| r)
     }
 }
 
@@ -98,7 +99,34 @@ impl Stream {
 /// The calls run side by side, so none may write what another one uses; this is checked. When `f` fails nothing is
 /// started. Groups do not nest. In the C interface: `ncclGroupStart`, `ncclGroupEnd`.
 pub fn group<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>) -> Result<R> {
-    Scope::run(Target::Group, f)
+    Scope::run(Target::Group, f).map(|(r, _)| r)
+}
+
+/// What [`group`] would take for the calls that `f` issues, by the cost model of this machine: the time from the start
+/// of the group until its last call is done on the ranks of this thread. Nothing is started and nothing is written; the
+/// calls are forgotten, so a rank may ask alone. `None` when the calls move nothing (`ncclGroupSimulateEnd`, in which
+/// the original tells the time of the last collective only).
+///
+/// Calls of one communicator count one after the other, those of different ones side by side; the plan that counts is
+/// the one that would be used for these sizes and this kind of memory. A prediction, to compare ways of doing
+/// something with: it knows nothing of what else the machine does.
+///
+/// ```
+/// use oxccl::{Communicator, ReduceOp, simulate};
+/// let comm = Communicator::init_all(2)?.remove(0);
+/// let (mut small, mut large) = (vec![0_f32; 10], vec![0_f32; 1 << 20]);
+/// let short = simulate(|g| g.all_reduce_in_place(&comm, &mut small[..], ReduceOp::Sum))?.unwrap();
+/// let long = simulate(|g| g.all_reduce_in_place(&comm, &mut large[..], ReduceOp::Sum))?.unwrap();
+/// assert!(long > short);
+/// # Ok::<(), oxccl::Error>(())
+/// ```
+///
+/// Errors: as [`group`], for what can be found before anything starts.
+pub fn simulate<'env>(
+    f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<()>,
+) -> Result<Option<Duration>> {
+    let (_, us) = Scope::run(Target::Simulation, f)?;
+    Ok(us.map(|us| Duration::from_nanos((us * 1e3) as u64)))
 }
 
 /// An error unless no group is open on this thread: inside a group a call would return before its data has moved.
@@ -114,9 +142,10 @@ pub(crate) fn no_group(what: &str) -> Result<()> {
 enum Target {
     Stream(device::Stream),
     Group,
+    Simulation,
 }
 
-/// Where the calls of [`Stream::scope`] and [`group`] are issued. Shapes are those of the methods of the same name of
+/// Where the calls of [`Stream::scope`], [`group`] and [`simulate`] are issued. Shapes are those of the methods of the same name of
 /// [`Communicator`]; buffers stay borrowed until the scope ends.
 pub struct Scope<'scope, 'env: 'scope> {
     target: Target,
@@ -126,6 +155,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     spans: RefCell<Vec<(Span, bool)>>,
     /// Who issued calls, each once, with the stream to wait for.
     used: RefCell<Vec<(Arc<Inner>, device::Stream)>>,
+    /// What a simulation came to, us.
+    time: Cell<Option<f64>>,
     // Invariant, so that a buffer lent to one scope cannot be used in another; raw, so that it stays on its thread,
     // as groups do.
     brand: PhantomData<(&'scope mut &'scope (), &'env mut &'env (), *const ())>,
@@ -151,23 +182,26 @@ impl Drop for EndGroup<'_, '_, '_> {
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    fn run<R>(target: Target, f: impl for<'s> FnOnce(&'s Scope<'s, 'env>) -> Result<R>) -> Result<R> {
+    /// Also the time of a simulation, us.
+    fn run<R>(target: Target, f: impl for<'s> FnOnce(&'s Scope<'s, 'env>) -> Result<R>) -> Result<(R, Option<f64>)> {
         no_group("a scope or group")?;
         let scope = Scope {
             target,
             depth: Cell::new(0),
             spans: RefCell::default(),
             used: RefCell::default(),
+            time: Cell::new(None),
             brand: PhantomData,
         };
-        if matches!(scope.target, Target::Group) {
+        if !matches!(scope.target, Target::Stream(_)) {
             scope.start_group();
         }
         let finish = Finish(&scope);
         let result = f(&scope);
         std::mem::forget(finish);
         let finished = scope.finish(result.as_ref().err());
-        result.and_then(|r| finished.map(|()| r))
+        let time = scope.time.get();
+        result.and_then(|r| finished.map(|()| (r, time)))
     }
 
     fn finish(&self, failure: Option<&Error>) -> Result<()> {
@@ -194,6 +228,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.depth.set(self.depth.get() - 1);
         if self.depth.get() == 0 {
             self.spans.borrow_mut().clear();
+            if matches!(self.target, Target::Simulation) {
+                return inner_group::simulate_end().map(|time| self.time.set(time));
+            }
         }
         inner_group::end()
     }
@@ -221,7 +258,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         let stream = match &self.target {
             Target::Stream(s) => s,
-            Target::Group => &comm.stream,
+            Target::Group | Target::Simulation => &comm.stream,
         };
         if stream.device() != comm.device() {
             return Err(Error::usage(format!(

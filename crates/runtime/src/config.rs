@@ -1,8 +1,13 @@
 //! Every variable the runtime reads, as a documented object, and the values one communicator runs with.
 //!
-//! The environment is read here and nowhere else, once per communicator ([`Config::from_env`]).
+//! The environment, and the configuration files behind it (`file`), are read here and nowhere else, once per communicator
+//! ([`Config::from_env`]).
+
+mod file;
 
 use std::time::Duration;
+
+use crate::log;
 
 /// A documented environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,8 @@ variables! {
         "Ranks that are about to sleep fence the others by the system call membarrier, where the kernel has it, so that no call pays for a fence. 0: every call fences.";
     INIT_TIMEOUT: "OXCCL_INIT_TIMEOUT", "seconds", "120", "1..=86400",
         "How long an init waits for the other ranks.";
+    COMM_SECRET: "OXCCL_COMM_SECRET", "text", "", "any text, the same on all ranks",
+        "With NCCL_COMM_ID: who does not have the same text cannot join. Without it that address is the only secret, and whoever can reach it may join: such a job must trust its network. Ids of ncclGetUniqueId carry a random secret anyway.";
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
         "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",
@@ -57,6 +64,10 @@ variables! {
         "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
         "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time.";
+    LAUNCH_ORDER: "NCCL_LAUNCH_ORDER_IMPLICIT", "0/1", "0", "0, 1",
+        "1: what one device is given runs in the order in which the host gives it, also on several communicators and streams; the ranks must then launch in the same order. The calls of a group count as one launch. In librccl RCCL_ENABLE_CONTEXT_TRACKING is an older name.";
+    LAUNCH_RACE: "NCCL_LAUNCH_RACE_FATAL", "0/1", "1", "0, 1",
+        "1: with NCCL_LAUNCH_ORDER_IMPLICIT it is an error when two threads launch on one device at the same time.";
 }
 
 /// The values one communicator runs with.
@@ -84,12 +95,24 @@ pub struct Config {
     pub op_timeout: Option<Duration>,
     /// `OXCCL_DEATH_GRACE_MS`.
     pub death_grace: Duration,
+    /// `NCCL_LAUNCH_ORDER_IMPLICIT`.
+    pub launch_order: bool,
+    /// `NCCL_LAUNCH_RACE_FATAL`.
+    pub launch_race_fatal: bool,
 }
 
-/// The value of `name`, `None` when unset or empty.
+/// The value of `name` in the environment, else in the configuration files; `None` when unset or empty.
 pub fn text(name: &str) -> Option<String> {
+    let value = match environment(name) {
+        Some(value) => Some(value),
+        None => file::value(name, || environment("NCCL_CONF_FILE").filter(|path| !path.is_empty())),
+    };
+    value.filter(|v| !v.is_empty())
+}
+
+fn environment(name: &str) -> Option<String> {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
-    std::env::var(name).ok().filter(|v| !v.is_empty())
+    std::env::var(name).ok()
 }
 
 /// A size like `8`, `64K`, `1M`, `2G` in bytes.
@@ -117,6 +140,38 @@ fn number(v: &Variable, default: u64, min: u64, max: u64) -> u64 {
             default
         }
     }
+}
+
+/// RCCL's older name of the launch order.
+fn old_launch_order() -> Option<i64> {
+    integer("RCCL_ENABLE_CONTEXT_TRACKING").filter(|_| log::flavour() == log::Flavour::Rccl)
+}
+
+/// The integer that `name` is set to, as `strtoll` with base 0 reads it: decimal, `0x` hexadecimal, `0` octal; what
+/// follows the digits is ignored. `None` when unset, empty, or beyond 64 bits; 0 without a digit.
+pub fn integer(name: &str) -> Option<i64> {
+    parse_integer(&text(name)?)
+}
+
+/// As [`integer`], of a text.
+pub fn parse_integer(text: &str) -> Option<i64> {
+    let text = text.trim_start();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (radix, digits) = match hex.filter(|h| h.starts_with(|c: char| c.is_ascii_hexdigit())) {
+        Some(hex) => (16, hex),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    if end == 0 {
+        return Some(0);
+    }
+    let value = i128::from_str_radix(&digits[..end], radix).ok()?;
+    i64::try_from(if negative { -value } else { value }).ok()
 }
 
 /// Number of host devices of this process.
@@ -151,6 +206,8 @@ impl Config {
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),
+            launch_order: integer(LAUNCH_ORDER.name).or_else(old_launch_order).unwrap_or(0) != 0,
+            launch_race_fatal: integer(LAUNCH_RACE.name).unwrap_or(1) != 0,
         }
     }
 }
@@ -158,6 +215,25 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_are_read_as_c_reads_them() {
+        let cases = [
+            ("7", 7),
+            ("-2", -2),
+            ("0x10", 16),
+            ("010", 8),
+            ("0", 0),
+            ("3 apples", 3),
+            ("x", 0),
+            ("0x", 0),
+            (" +4", 4),
+        ];
+        for (text, value) in cases {
+            assert_eq!(parse_integer(text), Some(value), "{text:?}");
+        }
+        assert_eq!(parse_integer("99999999999999999999"), None);
+    }
 
     #[test]
     fn sizes() {

@@ -3,6 +3,11 @@
 //! Collectives of a group keep their order; the sends and receives of a communicator in a group become one exchange
 //! whose parts progress together. An argument error inside a group discards all of it.
 
+mod order;
+mod simulate;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,10 +24,13 @@ use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
 use crate::request::Request;
 
+/// Recorded operations, in their order.
+type Requests = Vec<(Arc<Communicator>, Request)>;
+
 #[derive(Default)]
 struct Group {
     error: Option<Error>,
-    requests: Vec<(Arc<Communicator>, Request)>,
+    requests: Requests,
     jobs: Vec<Job>,
 }
 
@@ -58,16 +66,51 @@ pub fn fail(error: &Error) {
 /// # Errors
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
+    let Some(mut requests) = close("ncclGroupEnd")? else { return Ok(()) };
+    if !exchange_at_once(&requests)? {
+        return launch_or_capture(requests);
+    }
+    // The list serves the next group too.
+    requests.clear();
+    GROUP.with_borrow_mut(|g| g.requests = requests);
+    Ok(())
+}
+
+/// Closes a group without starting its operations: what they would take, in microseconds by the cost model, from the
+/// start of the group to the end of its last operation on this thread's ranks. Operations of one communicator follow
+/// one another, and so do those on one stream; all else runs side by side. `None` at the end of an inner group and for
+/// a group that moves nothing. The operations are gone as if they had never been made: the next ones of their
+/// communicators meet those of the peers. Management calls of the group are carried out, as by [`end`].
+///
+/// # Errors
+/// As [`end`], for what can be found before anything starts.
+pub fn simulate_end() -> Result<Option<f64>> {
+    match close("ncclGroupSimulateEnd")? {
+        Some(requests) => simulate::time(&requests),
+        None => Ok(None),
+    }
+}
+
+/// Whether the calls of the open group are of nonblocking communicators.
+pub fn is_nonblocking() -> bool {
+    GROUP.with_borrow(|g| {
+        let calls = g.requests.iter().map(|(comm, _)| comm.is_blocking());
+        calls.chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
+    })
+}
+
+/// Closes a group of this thread and carries out its management calls; the operations of the outermost one.
+fn close(name: &str) -> Result<Option<Requests>> {
     let Some(rest) = depth().checked_sub(1) else {
-        let error = Error::usage("ncclGroupEnd: not in a group call.");
+        let error = Error::usage(format!("{name}: not in a group call."));
         log::warn(&error.text);
         return Err(error);
     };
     DEPTH.set(rest);
     if rest > 0 {
-        return Ok(());
+        return Ok(None);
     }
-    let mut group = GROUP.take();
+    let group = GROUP.take();
     if let Some(error) = group.error {
         return Err(error);
     }
@@ -79,13 +122,7 @@ pub fn end() -> Result<()> {
         return Err(error);
     }
     run_jobs(group.jobs)?;
-    if exchange_at_once(&group.requests)? {
-        // The list serves the next group too.
-        group.requests.clear();
-        GROUP.with_borrow_mut(|g| g.requests = group.requests);
-        return Ok(());
-    }
-    launch_or_capture(group.requests)
+    Ok(Some(group.requests))
 }
 
 /// Carries out a group of sends and receives of one communicator on one stream, if it can be done at once.
@@ -93,10 +130,11 @@ fn exchange_at_once(requests: &[(Arc<Communicator>, Request)]) -> Result<bool> {
     let Some((comm, first)) = requests.first() else { return Ok(false) };
     let alike =
         |(c, r): &(Arc<Communicator>, Request)| is_p2p(r) && Arc::ptr_eq(c, comm) && r.stream.same(&first.stream);
-    if !requests.iter().all(alike) || device::is_capturing(&first.stream) {
+    let core = comm.core()?;
+    if !requests.iter().all(alike) || device::is_capturing(&first.stream) || core.config.launch_order {
         return Ok(false);
     }
-    at_once::exchange(comm.core()?, requests.iter().map(|(_, r)| r), &first.stream).inspect_err(|e| log::warn(&e.text))
+    at_once::exchange(core, requests.iter().map(|(_, r)| r), &first.stream).inspect_err(|e| log::warn(&e.text))
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
@@ -155,15 +193,18 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
     if device::is_capturing(request.stream) {
         return device::capture_requests(vec![(comm.clone(), request.into_owned())]);
     }
+    let core = comm.core()?;
+    if core.config.launch_order {
+        return launch(vec![(comm.clone(), request.into_owned())]);
+    }
     if is_p2p(&request) {
-        if at_once::exchange(comm.core()?, std::iter::once(&request), request.stream)
-            .inspect_err(|e| log::warn(&e.text))?
-        {
+        let at_once = at_once::exchange(core, std::iter::once(&request), request.stream);
+        if at_once.inspect_err(|e| log::warn(&e.text))? {
             return Ok(());
         }
         return launch(vec![(comm.clone(), request.into_owned())]);
     }
-    launch_collective(comm.core()?, request, 0);
+    launch_collective(core, request, 0);
     Ok(())
 }
 
@@ -204,6 +245,7 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
     // Calls of one communicator run in their order anyway; those of several may need each other, whatever the streams.
     let one = requests.windows(2).all(|w| Arc::ptr_eq(&w[0].0, &w[1].0));
     let batch = if one { 0 } else { BATCHES.fetch_add(1, Ordering::Relaxed) };
+    let order = order::begin(&requests)?;
     let mut collectives = Vec::new();
     let mut messages: Vec<(Arc<Communicator>, Vec<Request>)> = Vec::new();
     for (comm, request) in requests {
@@ -228,37 +270,64 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
         let (stream, rest) = request.split();
         launch_collective(&core, rest.on(&stream), batch);
     }
-    for (core, list, exchange) in exchanges {
-        launch_exchange(&core, &list, exchange, batch)?;
-    }
-    Ok(())
+    launch_exchanges(exchanges, batch)?;
+    order.finish()
 }
 
-/// The exchange runs on the stream of its first request, after what the other streams hold; they go on after it.
-fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Box<Exchange>, batch: u64) -> Result<()> {
-    let main = &list[0].stream;
-    let mut others: Vec<&Stream> = Vec::new();
-    for r in list {
-        if !r.stream.same(main) && !others.iter().any(|s| s.same(&r.stream)) {
-            others.push(&r.stream);
+/// An exchange, and the streams that its requests name: it runs on the first, after what the others hold, and these
+/// go on after it.
+struct Launched {
+    main: Stream,
+    others: Vec<Stream>,
+    task: P2pTask,
+}
+
+impl Launched {
+    fn new(core: &Arc<Core>, list: &[Request], exchange: Box<Exchange>, batch: u64) -> Launched {
+        let main = list[0].stream.clone();
+        let mut others: Vec<Stream> = Vec::new();
+        for r in list {
+            if !r.stream.same(&main) && !others.iter().any(|s| s.same(&r.stream)) {
+                others.push(r.stream.clone());
+            }
+        }
+        Launched { main, others, task: P2pTask::new(core.clone(), exchange, batch) }
+    }
+}
+
+/// None of the exchanges waits for another, though they may share streams: peers may have them in another order. So
+/// what comes before is marked before any of them is enqueued, and all are enqueued before anything waits for them.
+fn launch_exchanges(exchanges: Vec<(Arc<Core>, Vec<Request>, Box<Exchange>)>, batch: u64) -> Result<()> {
+    let launched = exchanges.into_iter().map(|(core, list, exchange)| Launched::new(&core, &list, exchange, batch));
+    let launched: Vec<Launched> = launched.collect();
+    let mut before = Vec::new();
+    for l in &launched {
+        for s in &l.others {
+            let event = Event::new();
+            s.record(&event)?;
+            before.push((&l.main, event));
         }
     }
-    for s in &others {
-        let before = Event::new();
-        s.record(&before)?;
-        main.wait(&before)?;
+    for (main, event) in before {
+        main.wait(&event)?;
     }
-    let task = P2pTask::new(core.clone(), exchange, if others.is_empty() { batch } else { 0 });
-    if task.is_quick() {
-        main.run_or_push(task, |t| Box::new(t));
-    } else {
-        main.push(Box::new(task));
+    let mut ends = Vec::new();
+    for Launched { main, others, task } in launched {
+        if task.is_quick() {
+            main.run_or_push(task, |t| Box::new(t));
+        } else {
+            main.push(Box::new(task));
+        }
+        if !others.is_empty() {
+            ends.push((main, others, Event::new()));
+        }
     }
-    if !others.is_empty() {
-        let after = Event::new();
-        main.record(&after)?;
-        for s in &others {
-            s.wait(&after)?;
+    for (main, _, event) in &ends {
+        main.record(event)?;
+    }
+    for (_, others, event) in &ends {
+        for s in others {
+            s.wait(event)?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ mod request;
 pub mod service;
 pub mod transport;
 
-pub use communicator::{CommConfig, Communicator, Done, MemStat};
+pub use communicator::{CommConfig, Communicator, Done, MemStat, most_channels};
 pub use id::UniqueId;
 pub use request::{OpScalar, Operator, Request, VCounts};
 

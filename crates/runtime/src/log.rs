@@ -6,21 +6,39 @@
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use oxccl_sys::sync::{AtomicBool, Ordering};
+
 use crate::config;
 
-/// Levels of NCCL, in its order.
+/// Levels of both libraries, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// Nothing.
+    None = 0,
+    /// A device failed; only RCCL has it, NCCL warns.
+    Error = 1,
     /// The banner.
-    Version = 1,
+    Version = 2,
     /// Something is wrong.
-    Warn = 2,
+    Warn = 3,
     /// What happened.
-    Info = 3,
+    Info = 4,
     /// Aborts.
-    Abort = 4,
+    Abort = 5,
     /// Everything.
-    Trace = 5,
+    Trace = 6,
+}
+
+impl Level {
+    /// The number by which plug-ins know the level: RCCL has one level more. NCCL knows no errors and calls them warnings.
+    pub fn number(self, flavour: Flavour) -> i32 {
+        match (flavour, self) {
+            (Flavour::Rccl, level) => level as i32,
+            (Flavour::Nccl, Level::None) => 0,
+            (Flavour::Nccl, Level::Error) => Level::Warn as i32 - 1,
+            (Flavour::Nccl, level) => level as i32 - 1,
+        }
+    }
 }
 
 /// Subsystem bits of NCCL.
@@ -55,9 +73,11 @@ pub enum Flavour {
     Rccl,
 }
 
+/// Beside the state, which asks for variables, which ask for the flavour.
+static IS_RCCL: AtomicBool = AtomicBool::new(false);
+
 struct State {
     ready: bool,
-    flavour: Flavour,
     level: u8,
     mask: u64,
     file: Option<std::fs::File>,
@@ -65,22 +85,15 @@ struct State {
     last: String,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
-    ready: false,
-    flavour: Flavour::Nccl,
-    level: 0,
-    mask: 0,
-    file: None,
-    banner_shown: false,
-    last: String::new(),
-});
+static STATE: Mutex<State> =
+    Mutex::new(State { ready: false, level: 0, mask: 0, file: None, banner_shown: false, last: String::new() });
 
 fn state() -> MutexGuard<'static, State> {
     // A panic between two field writes leaves text that is merely old.
     let mut s = STATE.lock().unwrap_or_else(PoisonError::into_inner);
     if !s.ready {
         s.ready = true;
-        s.level = parse_level(config::text("NCCL_DEBUG").as_deref());
+        s.level = parse_level(config::text("NCCL_DEBUG").as_deref(), flavour()) as u8;
         s.mask = parse_subsys(config::text("NCCL_DEBUG_SUBSYS").as_deref());
         s.file = None;
         if s.level > Level::Version as u8 {
@@ -90,14 +103,18 @@ fn state() -> MutexGuard<'static, State> {
     s
 }
 
-fn parse_level(text: Option<&str>) -> u8 {
+/// What nobody has chosen, or chosen by a name that the library does not know: silence, but RCCL tells of errors.
+fn parse_level(text: Option<&str>, flavour: Flavour) -> Level {
+    let rccl = flavour == Flavour::Rccl;
     match text.map(str::to_ascii_uppercase).as_deref() {
-        Some("VERSION") => 1,
-        Some("WARN") => 2,
-        Some("INFO") => 3,
-        Some("ABORT") => 4,
-        Some("TRACE") => 5,
-        _ => 0,
+        Some("VERSION") => Level::Version,
+        Some("WARN") => Level::Warn,
+        Some("INFO") => Level::Info,
+        Some("ABORT") => Level::Abort,
+        Some("TRACE") => Level::Trace,
+        Some("NONE") => Level::None,
+        _ if rccl => Level::Error,
+        _ => Level::None,
     }
 }
 
@@ -161,6 +178,7 @@ fn emit(s: &mut State, level: Level, text: &str) {
     let device = crate::device::current();
     let line = match level {
         Level::Version => format!("{text}\n"),
+        Level::Error => format!("{prefix}[{device}] [FATAL ERROR]: {text}\n"),
         Level::Warn => format!("\n{prefix}[{device}] oxccl NCCL WARN {text}\n"),
         _ => format!("{prefix}[{device}] NCCL INFO {text}\n"),
     };
@@ -181,6 +199,20 @@ pub fn warn(text: &str) {
     }
 }
 
+/// Logs that a device failed, and keeps the text like [`warn`]: at RCCL's level ERROR, a warning of NCCL.
+pub fn error(text: &str) {
+    let mut s = state();
+    if flavour() == Flavour::Nccl {
+        drop(s);
+        return warn(text);
+    }
+    s.last.clear();
+    s.last.push_str(text);
+    if s.level >= Level::Error as u8 && s.mask != 0 {
+        emit(&mut s, Level::Error, text);
+    }
+}
+
 /// Logs at INFO for the subsystem.
 pub fn info(subsys: Subsys, text: &str) {
     let mut s = state();
@@ -195,16 +227,38 @@ pub fn info_enabled(subsys: Subsys) -> bool {
     s.level >= Level::Info as u8 && s.mask & subsys.0 != 0
 }
 
+/// The banner of `release` (`2.29.7`), in the words of either library.
+fn banner_text(release: &str, flavour: Flavour) -> String {
+    match flavour {
+        Flavour::Nccl => format!("NCCL version {release}+oxccl"),
+        Flavour::Rccl => format!(
+            "RCCL version : {release}-oxccl:{}\nHIP version  : host devices\nROCm version : none\nHostname     : {}\n\
+             Librccl path : {}",
+            env!("CARGO_PKG_VERSION"),
+            oxccl_sys::host::host_name(),
+            library_path()
+        ),
+    }
+}
+
+/// The file that this code was loaded from.
+fn library_path() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let own = maps.lines().find_map(|l| Some(&l[l.find('/')?..]).filter(|path| path.contains("librccl")));
+    own.map_or_else(|| std::env::current_exe().map_or_else(|_| "?".into(), |p| p.display().to_string()), str::to_string)
+}
+
 /// Shows the version banner once per process, where the level asks for it.
-pub fn banner(text: &str, rank: usize) {
+pub fn banner(release: &str, rank: usize) {
     let mut s = state();
-    let wanted = s.level > Level::Warn as u8 || (s.level > 0 && rank == 0);
+    let wanted = s.level > Level::Warn as u8 || (s.level >= Level::Version as u8 && rank == 0);
     if s.banner_shown || !wanted {
         return;
     }
     s.banner_shown = true;
     let level = if s.level <= Level::Warn as u8 { Level::Version } else { Level::Info };
-    emit(&mut s, level, text);
+    let text = banner_text(release, flavour());
+    emit(&mut s, level, &text);
 }
 
 /// The text of the last warning of the process; empty when there was none.
@@ -217,14 +271,15 @@ pub fn reset() {
     state().ready = false;
 }
 
-/// Chooses whose defaults apply; called once by the shared library.
+/// Chooses whose defaults apply; called once by the shared library. The next message reads the environment again.
 pub fn set_flavour(flavour: Flavour) {
-    state().flavour = flavour;
+    IS_RCCL.store(flavour == Flavour::Rccl, Ordering::Relaxed);
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
 }
 
 /// Whose defaults apply.
 pub fn flavour() -> Flavour {
-    state().flavour
+    if IS_RCCL.load(Ordering::Relaxed) { Flavour::Rccl } else { Flavour::Nccl }
 }
 
 #[cfg(test)]
@@ -233,13 +288,35 @@ mod tests {
 
     #[test]
     fn levels_and_masks() {
-        assert_eq!(parse_level(Some("info")), 3);
-        assert_eq!(parse_level(Some("nonsense")), 0);
+        for (text, nccl, rccl) in [
+            (None, 0, 1),
+            (Some("nonsense"), 0, 1),
+            (Some("NONE"), 0, 0),
+            (Some("error"), 0, 1),
+            (Some("version"), 1, 2),
+            (Some("WARN"), 2, 3),
+            (Some("info"), 3, 4),
+            (Some("Abort"), 4, 5),
+            (Some("TRACE"), 5, 6),
+        ] {
+            for (flavour, number) in [(Flavour::Nccl, nccl), (Flavour::Rccl, rccl)] {
+                assert_eq!(parse_level(text, flavour).number(flavour), number, "{text:?} {flavour:?}");
+            }
+        }
         assert_eq!(parse_subsys(None), 0x1081);
         assert_eq!(parse_subsys(Some("INIT,net")), 0x11);
         assert_eq!(parse_subsys(Some("^COLL")), !0x2);
         assert_eq!(parse_subsys(Some("")), 0);
         assert_eq!(expand("a%%b%q"), "a%b%q");
+    }
+
+    #[test]
+    fn each_library_has_its_own_banner() {
+        assert_eq!(banner_text("2.29.7", Flavour::Nccl), "NCCL version 2.29.7+oxccl");
+        let text = banner_text("2.29.7", Flavour::Rccl);
+        let labels: Vec<&str> = text.lines().map(|l| l.split(" : ").next().unwrap().trim_end()).collect();
+        assert_eq!(labels, ["RCCL version", "HIP version", "ROCm version", "Hostname", "Librccl path"]);
+        assert!(text.starts_with("RCCL version : 2.29.7-"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod algorithms;
 pub mod cost;
 mod defect;
 mod engine;
+pub mod exchange;
 pub mod explain;
 pub mod ir;
 mod memory;

@@ -8,6 +8,8 @@ mod calls;
 #[allow(dead_code, reason = "shared with the failure tests")]
 mod harness;
 mod jobs;
+mod pending;
+mod share;
 mod stress;
 mod threads;
 
@@ -20,6 +22,8 @@ fn worker() {
         "grow" => jobs::grow(order),
         "join" => jobs::join(order),
         "divide" => jobs::divide(order),
+        "costs" => share::costs(order),
+        "lives" => share::lives(order),
         "stress" => stress::rank(order),
         other => panic!("no job {other}"),
     });

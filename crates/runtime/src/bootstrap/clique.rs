@@ -8,13 +8,16 @@ use oxccl_sys::{SharedMemory, host, process};
 use oxccl_types::{Error, Result};
 
 use super::wire::{Info, Reader};
-use super::{ProcessHandle, SegmentBytes, say};
+use super::{ProcessHandle, say};
 use crate::service::io::Limits;
 use crate::service::{CommKey, Level, LogFn, ProcessAddress, SELF_SEGMENT, Service, auth, fetch, locked};
 
 const NONCE: usize = 32;
 const YES: u8 = 1;
 const NO: u8 = 0;
+
+/// Bytes of the segment of a clique with that many ranks.
+type Bytes<'a> = dyn Fn(usize) -> usize + 'a;
 
 type Slot = Arc<Mutex<Weak<SharedMemory>>>;
 
@@ -79,7 +82,7 @@ impl<'a> Maker<'a> {
     }
 
     /// The leader (lowest rank of the group) makes the memory and publishes it; its contribution to round 1.
-    pub(super) fn make(&mut self, rank: usize, bytes: &SegmentBytes) -> Vec<u8> {
+    pub(super) fn make(&mut self, rank: usize, bytes: &Bytes<'_>) -> Vec<u8> {
         if self.group[0] != rank {
             return Vec::new();
         }
@@ -142,7 +145,7 @@ impl<'a> Maker<'a> {
         infos: &[Info],
         made: &[Vec<u8>],
         proofs: &[Vec<u8>],
-        bytes: &SegmentBytes,
+        bytes: &Bytes<'_>,
         log: LogFn,
     ) -> Result<Sharing> {
         let mut leaders: HashMap<&[u8], usize> = HashMap::new();
@@ -255,7 +258,7 @@ mod tests {
             Info { peer, hint: hint(true, 0) }
         };
         let infos: Vec<Info> = (0..4).map(info).collect();
-        let bytes: SegmentBytes = Box::new(|n| 100 * n);
+        let bytes = |n: usize| 100 * n;
         let maker = |rank| Maker::new(&service, 0xd4, &key, limits, group(&infos, rank));
         let mut makers: Vec<_> = (0..4).map(maker).collect();
         let made: Vec<_> = (0..4).map(|r| makers[r].make(r, &bytes)).collect();
@@ -285,7 +288,7 @@ mod tests {
         let (key, abort) = (CommKey::new([4; 32]), AtomicBool::new(false));
         let limits = Limits { deadline: Deadline::NEVER, abort: &abort };
         let mut maker = Maker::new(&service, 0xd5, &key, limits, vec![0, 1]);
-        let bytes: SegmentBytes = Box::new(|n| if n > 1 { usize::MAX } else { 10 });
+        let bytes = |n: usize| if n > 1 { usize::MAX } else { 10 };
         let made = maker.make(0, &bytes);
         assert_eq!(made[0], NO);
         let peer = PeerInfo {

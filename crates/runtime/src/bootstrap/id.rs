@@ -59,7 +59,7 @@ impl UniqueId {
     /// `InvalidUsage` without a network interface, `InvalidArgument` for a malformed `NCCL_COMM_ID`, `SystemError`.
     pub fn create(config: &BootstrapConfig) -> Result<UniqueId> {
         if let Some(text) = &config.comm_id {
-            return UniqueId::derived(text);
+            return UniqueId::derived(text, config.comm_secret.as_ref());
         }
         let chosen = interfaces::choose(config.ifname.as_deref(), config.family)?;
         let mut wanted: Vec<Interface> = chosen.into_iter().take(MOST_ADDRESSES - 1).collect();
@@ -89,7 +89,8 @@ impl UniqueId {
         Ok(id)
     }
 
-    fn derived(text: &str) -> Result<UniqueId> {
+    /// The id that all who have `text`, and `secret` if there is one, derive.
+    fn derived(text: &str, secret: Option<&CommKey>) -> Result<UniqueId> {
         let bad = |why: &str| {
             Error::argument(format!(
                 "NCCL_COMM_ID is {text:?}: {why}. It must be <ipv4 or host>:<port> or [<ipv6>]:<port>"
@@ -103,8 +104,10 @@ impl UniqueId {
         if address.port() == 0 {
             return Err(bad("the port is 0"));
         }
-        // The address is all that the ranks share, so it is the secret as well: such jobs trust their network.
-        let secret = CommKey::new([0; 32]).derive("NCCL_COMM_ID", &[text.as_bytes()]);
+        // NCCL_COMM_ID is all that such jobs share, and a random number has no way from rank to rank before they meet.
+        // So whoever knows the address may join, unless the job shares a secret besides: then its holders only.
+        let nobodys = CommKey::new([0; 32]);
+        let secret = secret.unwrap_or(&nobodys).derive("NCCL_COMM_ID", &[text.as_bytes()]);
         Ok(UniqueId { flags: DERIVED, secret, host: 0, addresses: vec![address] })
     }
 
@@ -127,7 +130,7 @@ impl UniqueId {
     }
 
     /// Whether rank 0 starts the root.
-    pub(super) fn is_derived(&self) -> bool {
+    pub(crate) fn is_derived(&self) -> bool {
         self.flags & DERIVED != 0
     }
 
@@ -287,10 +290,21 @@ mod tests {
 
     #[test]
     fn comm_id_is_an_address() {
-        let a = UniqueId::derived("127.0.0.1:4000").unwrap();
-        assert!(a.is_derived() && a == UniqueId::derived("127.0.0.1:4000").unwrap());
+        let derived = |text| UniqueId::derived(text, None);
+        let a = derived("127.0.0.1:4000").unwrap();
+        assert!(a.is_derived() && a == derived("127.0.0.1:4000").unwrap());
         for bad in ["", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x"] {
-            assert_eq!(UniqueId::derived(bad).unwrap_err().code, oxccl_types::ResultCode::InvalidArgument, "{bad}");
+            assert_eq!(derived(bad).unwrap_err().code, oxccl_types::ResultCode::InvalidArgument, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_secret_makes_another_id_of_the_same_address() {
+        let with = |secret: Option<u8>| {
+            let key = secret.map(|byte| CommKey::new([byte; 32]));
+            UniqueId::derived("127.0.0.1:4000", key.as_ref()).unwrap()
+        };
+        assert!(with(Some(1)) == with(Some(1)) && with(Some(1)) != with(Some(2)) && with(Some(1)) != with(None));
+        assert_ne!(with(Some(1)).hash(), with(None).hash());
     }
 }

@@ -1,11 +1,12 @@
 //! How the ranks of a communicator find each other: once per communicator, over TCP, authenticated.
 //!
-//! A star: every rank sends to the root (`root.rs`) and gets what all sent, in four rounds: who and where everybody
-//! is; which memory the leaders of would-be cliques made; whether it could be mapped; ready. It hands out addresses
+//! A star: every rank sends to the root (`root.rs`; `parts.rs` where there are several) and gets what all sent, in four
+//! rounds: who and where everybody is; which memory the leaders of would-be cliques made; whether it could be mapped; ready. It hands out addresses
 //! and shared memory, and opens no data connection. After it, [`ControlRing`] carries news of deaths and errors.
 
 mod clique;
 mod id;
+mod parts;
 mod ring;
 mod root;
 mod wire;
@@ -27,10 +28,13 @@ use crate::service::auth::{self, Hello, Kind};
 use crate::service::interfaces::Family;
 use crate::service::io::{Limits, connect_any, write_full};
 use crate::service::{ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig};
-use wire::{FAILED, Info, LEAVE, RESULT, ROUND, Reader};
+use parts::Parts;
+use wire::{FAILED, Info, LEAVE, RELAY, RESULT, ROUND, Reader};
 
 /// Rounds of an initialisation.
 const ROUNDS: u8 = 4;
+/// Purpose of a connection to a root: the rank comes for its whole part.
+const DELEGATE: u8 = 1;
 /// How long a rank whose peer failed waits for the root to say why.
 const VERDICT: Duration = Duration::from_millis(300);
 /// A rank waits this much longer than the root, whose text says more.
@@ -49,6 +53,8 @@ pub struct BootstrapConfig {
     pub family: Option<Family>,
     /// `NCCL_COMM_ID`
     pub comm_id: Option<String>,
+    /// `OXCCL_COMM_SECRET`, as a key.
+    pub comm_secret: Option<CommKey>,
     /// Receives lines for the log.
     pub log: LogFn,
 }
@@ -61,18 +67,21 @@ impl Default for BootstrapConfig {
             ifname: None,
             family: None,
             comm_id: None,
+            comm_secret: None,
             log: |_, _| {},
         }
     }
 }
 
-/// Bytes of the shared segment of a clique with that many ranks.
-pub type SegmentBytes = Box<dyn Fn(usize) -> usize + Send>;
+/// Bytes of the shared segment of a clique with that many ranks, when all ranks brought these payloads.
+pub type SegmentBytes = Box<dyn Fn(usize, &[&[u8]]) -> usize + Send>;
 
 /// What one rank brings.
 pub struct Params {
     /// The same on all ranks.
     pub id: UniqueId,
+    /// More ids, the same list on all ranks and fewer than ranks: their roots share the work with that of `id`.
+    pub more: Vec<UniqueId>,
     /// This rank.
     pub rank: usize,
     /// Their number.
@@ -171,7 +180,7 @@ pub struct Part {
 /// # Errors
 /// Those of [`connect`]; the failure of one rank is that of all who meet.
 pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstrapped>> {
-    let Params { id, rank, ranks, payload, segment_bytes, abort, config } = params;
+    let Params { id, more, rank, ranks, payload, segment_bytes, abort, config } = params;
     if rank >= ranks || u32::try_from(ranks).is_err() {
         return Err(Error::argument(format!("rank {rank} is not below the number of ranks, {ranks}")));
     }
@@ -184,7 +193,11 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
     if id.is_derived() && rank == 0 {
         id.start_derived_root(&config, &limits)?;
     }
-    let mut link = Link::join(&id, rank, ranks, &config, limits)?;
+    let parts = Parts { ranks, roots: 1 + more.len() };
+    if parts.roots > ranks {
+        return Err(Error::argument(format!("{} ids for {ranks} ranks", parts.roots)));
+    }
+    let mut link = Link::meet(&id, &more, rank, parts, &config, limits)?;
     let info = Info { peer: describe(&service, payload), hint: clique::hint(config.shared_memory, rank) };
     gather(&mut link, &id, service, info, part, segment_bytes, &config).map_err(|e| {
         // Who could not reach a peer asks whether the root knows more: the peer may have been told of a death.
@@ -200,7 +213,7 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
 /// As [`connect`].
 pub fn dismiss(id: &UniqueId, config: &BootstrapConfig, abort: &AtomicBool) -> Result<()> {
     let limits = Limits { deadline: Deadline::after(config.timeout), abort };
-    let mut link = Link::join(id, 0, 1, config, limits)?;
+    let mut link = Link::join(id, 0, Parts { ranks: 1, roots: 1 }, 0, config, limits)?;
     (0..ROUNDS).try_for_each(|round| link.exchange(round, &[]).map(|_| ()))
 }
 
@@ -209,7 +222,7 @@ pub fn decline(id: &UniqueId, rank: usize, ranks: usize, config: &BootstrapConfi
     let abort = AtomicBool::new(false);
     let limits = Limits { deadline: Deadline::after(DECLINE), abort: &abort };
     // Without the root nobody waits.
-    if let Ok(link) = Link::join(id, rank, ranks, config, limits) {
+    if let Ok(link) = Link::join(id, rank, Parts { ranks, roots: 1 }, 0, config, limits) {
         link.leave(text);
     }
 }
@@ -265,6 +278,8 @@ fn gather(
     let inbox = service.expect(comm_hash, &key, rank as u32);
     let control = service.expect_class(comm_hash, rank as u32, true);
 
+    let payloads: Vec<&[u8]> = infos.iter().map(|i| &i.peer.payload[..]).collect();
+    let segment_bytes = |ranks| segment_bytes(ranks, &payloads);
     let group = clique::group(&infos, rank);
     let mut maker = clique::Maker::new(&service, comm_hash, &key, limits, group);
     let made = select(&mut link.exchange(1, &maker.make(rank, &segment_bytes))?);
@@ -323,28 +338,55 @@ fn members(said: &[Vec<u8>], color: i32) -> Vec<usize> {
     of_color.into_iter().map(|(_, rank)| rank).collect()
 }
 
-/// A rank's connection to the root.
+/// A rank's connection to its root.
 struct Link<'a> {
     stream: TcpStream,
     rank: usize,
-    ranks: usize,
+    parts: Parts,
+    /// Whose root it is.
+    part: usize,
+    /// A delegate's connection to the first root.
+    up: Option<Box<Link<'a>>>,
     at: String,
     nonce: [u8; 16],
     limits: Limits<'a>,
 }
 
 impl<'a> Link<'a> {
-    fn join(
+    /// Joins the root of the rank's part, and as its delegate the first one.
+    fn meet(
         id: &UniqueId,
+        more: &[UniqueId],
         rank: usize,
-        ranks: usize,
+        parts: Parts,
         config: &BootstrapConfig,
         limits: Limits<'a>,
     ) -> Result<Link<'a>> {
+        let part = parts.of(rank);
+        let own = part.checked_sub(1).and_then(|p| more.get(p)).unwrap_or(id);
+        let mut link = Link::join(own, rank, parts, part, config, limits)?;
+        if part > 0 && parts.range(part).start == rank {
+            let up = Link::join(id, rank, parts, 0, config, limits).inspect_err(|e| link.relay(e))?;
+            link.up = Some(Box::new(up));
+        }
+        Ok(link)
+    }
+
+    fn join(
+        id: &UniqueId,
+        rank: usize,
+        parts: Parts,
+        part: usize,
+        config: &BootstrapConfig,
+        limits: Limits<'a>,
+    ) -> Result<Link<'a>> {
+        let ranks = parts.ranks;
         let candidates = id.candidates();
         let limit_ms = u64::try_from(config.timeout.as_millis()).unwrap_or(u64::MAX).min(u64::from(u32::MAX));
         let argument = ranks as u64 | limit_ms << 32;
-        let hello = Hello { kind: Kind::Root, purpose: 0, comm_hash: id.hash(), from: rank as u32, to: 0, argument };
+        let purpose = u8::from(parts.of(rank) != part) * DELEGATE;
+        let (from, to) = (rank as u32, parts.roots as u32);
+        let hello = Hello { kind: Kind::Root, purpose, comm_hash: id.hash(), from, to, argument };
         let key = id.root_key();
         let mut pause = Duration::from_millis(2);
         loop {
@@ -353,7 +395,7 @@ impl<'a> Link<'a> {
             let error = match attempt {
                 Ok(stream) => {
                     let at = stream.peer_addr().map_or_else(|e| e.to_string(), |a| a.to_string());
-                    return Ok(Link { stream, rank, ranks, at, nonce: [0; 16], limits });
+                    return Ok(Link { stream, rank, parts, part, up: None, at, nonce: [0; 16], limits });
                 }
                 Err(e) => e,
             };
@@ -372,8 +414,8 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// One round: what all ranks sent, by rank.
-    fn exchange(&mut self, round: u8, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// One round at this root: what all who come to it sent, by rank.
+    fn round_trip(&mut self, round: u8, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let sent = write_full(&self.stream, &wire::frame(ROUND, &[&[round], bytes]), &self.limits);
         // A root that failed tells why before it closes: read even when the write failed.
         let (kind, body) = wire::read_frame(&self.stream, &self.limits)
@@ -383,7 +425,8 @@ impl<'a> Link<'a> {
             RESULT if body.first() == Some(&round) => {
                 let mut reader = Reader(&body[1..]);
                 let nonce = reader.array();
-                let all = (0..self.ranks).map(|_| reader.bytes().map(<[u8]>::to_vec)).collect::<Option<Vec<_>>>();
+                let guests = self.parts.guests(self.part).len();
+                let all = (0..guests).map(|_| reader.bytes().map(<[u8]>::to_vec)).collect::<Option<Vec<_>>>();
                 self.nonce = nonce.ok_or_else(|| self.protocol("a short message of the root"))?;
                 all.ok_or_else(|| self.protocol("a short message of the root"))
             }
@@ -431,8 +474,19 @@ impl<'a> Link<'a> {
         Error::internal(format!("rank {}: bootstrap got {what} from the root at {}", self.rank, self.at))
     }
 
+    /// Tells a root what another one said.
+    fn relay(&self, error: &Error) {
+        let abort = AtomicBool::new(false);
+        let limits = Limits { deadline: Deadline::after(VERDICT), abort: &abort };
+        // It may have gone already.
+        let _ = write_full(&self.stream, &wire::frame(RELAY, &[&[error.code as u8], error.text.as_bytes()]), &limits);
+    }
+
     /// Tells the root why this rank gives up; it may have gone already.
     fn leave(&self, text: &str) {
+        if let Some(up) = &self.up {
+            up.leave(text);
+        }
         let abort = AtomicBool::new(false);
         let limits = Limits { deadline: Deadline::after(Duration::from_millis(200)), abort: &abort };
         let why = if self.limits.abort.load(Ordering::Relaxed) { "aborted by the application" } else { text };

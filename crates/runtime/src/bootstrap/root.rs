@@ -16,9 +16,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::id::UniqueId;
-use super::wire::{self, FAILED, HEAD, Info, LEAVE, MOST_FROM_RANK, RESULT, ROUND};
-use super::{BootstrapConfig, ROUNDS, rank_list};
-use crate::service::auth::{self, CommKey, Greeter, Greeting, Kind};
+use super::parts::Parts;
+use super::wire::{self, FAILED, HEAD, Info, LEAVE, MOST_FROM_RANK, MOST_FROM_ROOT, RELAY, RESULT, ROUND};
+use super::{BootstrapConfig, DELEGATE, rank_list};
+use crate::service::auth::{self, CommKey, Greeter, Greeting, Hello, Kind};
 use crate::service::{Level, LogFn};
 
 /// A caller's time for its handshake.
@@ -48,9 +49,12 @@ pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &Bootstr
         callers: BTreeMap::new(),
         members: HashMap::new(),
         by_rank: HashMap::new(),
-        ranks: 0,
+        parts: Parts { ranks: 0, roots: 1 },
+        part: 0,
+        guests: Vec::new(),
         round: 0,
         arrived: 0,
+        joined: 0,
         served: 0,
         failure: None,
         limit: Duration::ZERO,
@@ -87,11 +91,17 @@ struct Root {
     callers: BTreeMap<u64, Greeter>,
     members: HashMap<u64, Member>,
     by_rank: HashMap<u32, u64>,
-    /// 0 until the first rank came.
-    ranks: u32,
+    /// No ranks until the first one came.
+    parts: Parts,
+    /// The part of the ranks that this root serves.
+    part: usize,
+    /// Who comes to this root.
+    guests: Vec<u32>,
     round: u8,
     /// Contributions to the present round.
     arrived: u32,
+    /// Members that ever came.
+    joined: u32,
     /// Members that have everything.
     served: u32,
     failure: Option<Arc<[u8]>>,
@@ -123,10 +133,12 @@ impl Root {
             }
             self.expire();
         }
+        let text = format!("Bootstrap: root {:016x} served {} rank(s) of {}", self.hash, self.joined, self.parts.ranks);
+        (self.log)(Level::Info, &text);
     }
 
     fn finished(&self) -> bool {
-        let all_told = self.ranks > 0 && self.served >= self.ranks;
+        let all_told = !self.guests.is_empty() && self.served as usize >= self.guests.len();
         all_told || (self.failure.is_some() && self.deadline.passed())
     }
 
@@ -171,13 +183,15 @@ impl Root {
             Greeting::Refused(why) => self.refused(&greeter, &why),
             Greeting::Welcome(hello) => {
                 let (fd, from) = greeter.into_fd();
-                let limit = Duration::from_millis(hello.argument >> 32);
-                self.join(token, fd.into(), &from, hello.from, hello.argument as u32, limit);
+                self.join(token, fd.into(), &from, &hello);
             }
         }
     }
 
-    fn join(&mut self, token: u64, stream: TcpStream, from: &str, rank: u32, ranks: u32, limit: Duration) {
+    fn join(&mut self, token: u64, stream: TcpStream, from: &str, hello: &Hello) {
+        let (rank, ranks) = (hello.from, hello.argument as u32);
+        let parts = Parts { ranks: ranks as usize, roots: hello.to.clamp(1, ranks.max(1)) as usize };
+        self.joined += 1;
         let mut member = Member {
             stream,
             rank,
@@ -187,10 +201,12 @@ impl Root {
             output: Vec::new(),
             waits_for_room: false,
         };
-        if self.ranks == 0 {
-            self.ranks = ranks;
-            self.limit = limit;
-            self.deadline = Deadline::after(limit);
+        if self.guests.is_empty() {
+            self.parts = parts;
+            self.part = if hello.purpose == DELEGATE { 0 } else { parts.of(rank as usize) };
+            self.guests = parts.guests(self.part).into_iter().map(|r| r as u32).collect();
+            self.limit = Duration::from_millis(hello.argument >> 32);
+            self.deadline = Deadline::after(self.limit);
         }
         if let Some(text) = &self.failure {
             member.output.push((text.clone(), 0));
@@ -201,12 +217,15 @@ impl Root {
         if self.failure.is_some() {
             return self.flush(token);
         }
-        if ranks != self.ranks {
+        if parts != self.parts {
             let text = format!(
-                "the ranks of a communicator disagree on their number: {name} was initialised with {ranks} ranks, \
-                 others with {}. Give every rank the same number and its own unique id per communicator",
-                self.ranks
+                "the ranks of a communicator disagree on their number: {name} was initialised with {ranks} ranks and \
+                 {} id(s), others with {} and {}. Give every rank the same number and its own unique id per communicator",
+                parts.roots, self.parts.ranks, self.parts.roots
             );
+            self.fail(ResultCode::InvalidUsage, &text);
+        } else if !self.guests.contains(&rank) {
+            let text = format!("{name} came to the root of other ranks: the ranks have different lists of ids");
             self.fail(ResultCode::InvalidUsage, &text);
         } else if let Some(other) = earlier.and_then(|t| self.members.get(&t)) {
             let text = format!("two processes or threads were initialised as the same rank: {} and {name}", other.name);
@@ -245,7 +264,8 @@ impl Root {
             let Some(member) = self.members.get_mut(&token) else { return Ok(()) };
             let Some(first) = member.input.first_chunk::<HEAD>() else { return Ok(()) };
             let (len, kind) = wire::head(first);
-            if len == 0 || len > MOST_FROM_RANK {
+            let most = if self.parts.roots > 1 { MOST_FROM_ROOT } else { MOST_FROM_RANK };
+            if len == 0 || len > most {
                 return Err(format!("sent a message of {len} bytes"));
             }
             if member.input.len() < HEAD + len {
@@ -255,6 +275,11 @@ impl Root {
             let body = std::mem::replace(&mut member.input, rest).split_off(HEAD);
             match kind {
                 LEAVE => return Err(format!("gave up: {}", String::from_utf8_lossy(&body))),
+                RELAY => {
+                    let code = ResultCode::from_c(i32::from(body[0])).unwrap_or(ResultCode::RemoteError);
+                    self.fail(code, &String::from_utf8_lossy(&body[1..]));
+                    return Ok(());
+                }
                 ROUND if body[0] == self.round && member.given.is_none() => {
                     if self.round == 0
                         && let Some(info) = Info::decode(&body[1..])
@@ -264,7 +289,7 @@ impl Root {
                     }
                     member.given = Some(body);
                     self.arrived += 1;
-                    if self.arrived == self.ranks {
+                    if self.arrived as usize == self.guests.len() {
                         self.answer();
                     }
                 }
@@ -318,7 +343,7 @@ impl Root {
             let flags = if full { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
             let _ = epoll::modify(&self.epoll, &member.stream, epoll::EventData::new_u64(token), flags);
         }
-        if !full && (self.round == ROUNDS || self.failure.is_some()) {
+        if !full && (self.round == self.parts.rounds(self.part) || self.failure.is_some()) {
             self.done(token);
         }
     }
@@ -375,7 +400,7 @@ impl Root {
         if self.failure.is_some() || !self.deadline.passed() {
             return;
         }
-        if self.ranks == 0 {
+        if self.guests.is_empty() {
             let text = "no rank connected before the time limit (OXCCL_INIT_TIMEOUT)";
             (self.log)(Level::Warn, &format!("bootstrap root: {text}"));
             return self.fail(ResultCode::RemoteError, text);
@@ -384,13 +409,13 @@ impl Root {
             let member = self.by_rank.get(rank).and_then(|t| self.members.get(t));
             member.is_none_or(|m| m.given.is_none())
         };
-        let missing: Vec<u32> = (0..self.ranks).filter(silent).collect();
+        let missing: Vec<u32> = self.guests.iter().copied().filter(|r| silent(r)).collect();
         let did = if self.round == 0 { "did not connect" } else { "did not answer" };
         let text = format!(
             "timeout: {} of {} ranks {did} within {:.1} s (OXCCL_INIT_TIMEOUT): rank {}. They may not have been \
              started, have another unique id, or cannot reach the root (firewall, NCCL_SOCKET_IFNAME)",
             missing.len(),
-            self.ranks,
+            self.guests.len(),
             self.limit.as_secs_f64(),
             rank_list(&missing),
         );

@@ -23,10 +23,11 @@ fn config(timeout: Duration) -> BootstrapConfig {
 fn params(id: &UniqueId, rank: usize, ranks: usize, config: &BootstrapConfig) -> Params {
     Params {
         id: id.clone(),
+        more: Vec::new(),
         rank,
         ranks,
         payload: format!("payload {rank}").into_bytes(),
-        segment_bytes: Box::new(|n| 4096 * n),
+        segment_bytes: Box::new(|n, _| 4096 * n),
         abort: Arc::default(),
         config: config.clone(),
     }
@@ -263,6 +264,29 @@ fn comm_id_names_the_root() {
     }
 }
 
+/// With a secret the address alone does not let anybody in.
+#[test]
+fn a_stranger_to_the_secret_cannot_join() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let with = |secret: Option<u8>| BootstrapConfig {
+        comm_id: Some(format!("127.0.0.1:{port}")),
+        comm_secret: secret.map(|b| CommKey::new([b; 32])),
+        ..config(2 * SECOND)
+    };
+    let (ours, strangers) = (with(Some(1)), [with(None), with(Some(2))]);
+    std::thread::scope(|s| {
+        let join = |rank, ranks, config: BootstrapConfig| {
+            let id = UniqueId::create(&config).unwrap();
+            connect(params(&id, rank, ranks, &config))
+        };
+        let root = s.spawn(move || join(0, 2, ours));
+        for config in strangers {
+            s.spawn(move || assert_eq!(join(1, 2, config).unwrap_err().code, ResultCode::RemoteError));
+        }
+        assert_eq!(root.join().unwrap().unwrap_err().code, ResultCode::RemoteError);
+    });
+}
+
 /// Ends its processes with it.
 struct Children(Vec<Child>);
 
@@ -327,7 +351,7 @@ fn child() {
     if words[3] == "half" {
         // Joins, then never contributes.
         let abort = AtomicBool::new(false);
-        let _link = Link::join(&id, rank, ranks, &config, bounded(&abort)).unwrap();
+        let _link = Link::join(&id, rank, Parts { ranks, roots: 1 }, 0, &config, bounded(&abort)).unwrap();
         println!("joined");
         let _ = std::io::stdin().read(&mut [0]);
         return;
@@ -412,7 +436,7 @@ fn the_death_of_the_root_is_told() {
     let id = UniqueId::from_bytes(unhex(&expect_line(&mut children.0[0], "id"))).unwrap();
     // Rank 1 contributes nothing: rank 0 waits in the first round when the root dies.
     let abort = AtomicBool::new(false);
-    let _half = Link::join(&id, 1, 2, &config, bounded(&abort)).unwrap();
+    let _half = Link::join(&id, 1, Parts { ranks: 2, roots: 1 }, 0, &config, bounded(&abort)).unwrap();
     let (p, (begun, has_begun)) = (params(&id, 0, 2, &config), mpsc::channel());
     let waiting = std::thread::spawn(move || {
         begun.send(()).unwrap();
@@ -433,4 +457,77 @@ fn rank_lists_are_short() {
     assert_eq!(rank_list(&[1, 2, 3, 7]), "1..=3, 7");
     let odd: Vec<u32> = (0..40).map(|i| 2 * i).collect();
     assert!(rank_list(&odd).ends_with("30 and 24 more"));
+}
+
+static SERVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What the roots of `ids` said at their end, in the order of the ids.
+fn served(ids: &[UniqueId]) -> Vec<usize> {
+    let said = |id: &UniqueId| {
+        let begin = format!("Bootstrap: root {:016x} served ", id.hash());
+        let deadline = Instant::now() + 20 * SECOND;
+        loop {
+            let lines = SERVED.lock().unwrap().clone();
+            if let Some(rest) = lines.iter().find_map(|l| l.strip_prefix(&begin)) {
+                return rest.split(' ').next().unwrap().parse().unwrap();
+            }
+            assert!(Instant::now() < deadline, "{begin} was not said");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    ids.iter().map(said).collect()
+}
+
+fn scalable(ids: &[UniqueId], ranks: usize, config: &BootstrapConfig) -> Vec<Result<Bootstrapped>> {
+    let more = ids[1..].to_vec();
+    connect_many((0..ranks).map(|r| Params { more: more.clone(), ..params(&ids[0], r, ranks, config) }).collect())
+}
+
+/// Every root serves its part of the ranks, the first one the delegates of the others beside it.
+#[test]
+fn several_roots_share_the_load() {
+    let log: LogFn = |_, text| SERVED.lock().unwrap().push(text.into());
+    for (ranks, roots, wanted) in
+        [(16, 4, vec![7, 4, 4, 4]), (7, 3, vec![5, 2, 2]), (3, 3, vec![3, 1, 1]), (2, 1, vec![2])]
+    {
+        for shared_memory in [true, false] {
+            let config = BootstrapConfig { log, shared_memory, ..config(60 * SECOND) };
+            let ids: Vec<UniqueId> = (0..roots).map(|_| UniqueId::create(&config).unwrap()).collect();
+            let all: Vec<Bootstrapped> = scalable(&ids, ranks, &config).into_iter().map(Result::unwrap).collect();
+            for b in &all {
+                check(b, ranks);
+                assert!(b.comm_hash == all[0].comm_hash && b.key == all[0].key);
+                assert_eq!(b.clique.len(), if shared_memory { ranks } else { 1 });
+            }
+            assert_eq!(served(&ids), wanted);
+        }
+    }
+}
+
+#[test]
+fn a_failure_at_one_root_is_told_at_all() {
+    let config = config(60 * SECOND);
+    let ids: Vec<UniqueId> = (0..3).map(|_| UniqueId::create(&config).unwrap()).collect();
+    let more = ids[1..].to_vec();
+    // Rank 8, of the last part, is initialised twice; rank 7, of the same part, is missing.
+    let who = [0, 1, 2, 3, 4, 5, 6, 8, 8];
+    let all =
+        connect_many(who.iter().map(|r| Params { more: more.clone(), ..params(&ids[0], *r, 9, &config) }).collect());
+    for (rank, result) in who.iter().zip(all) {
+        let error = result.unwrap_err();
+        assert!(error.text.contains("same rank") && error.text.contains("rank 8"), "rank {rank}: {error:?}");
+    }
+}
+
+#[test]
+fn who_is_missing_at_another_root_is_named() {
+    let config = config(2 * SECOND);
+    let ids: Vec<UniqueId> = (0..2).map(|_| UniqueId::create(&config).unwrap()).collect();
+    let more = ids[1..].to_vec();
+    let all = connect_many((0..5).map(|r| Params { more: more.clone(), ..params(&ids[0], r, 6, &config) }).collect());
+    for result in all {
+        let error = result.unwrap_err();
+        assert_eq!(error.code, ResultCode::RemoteError);
+        assert!(error.text.contains("timeout"), "{error:?}");
+    }
 }

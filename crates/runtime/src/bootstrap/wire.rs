@@ -14,7 +14,7 @@ use crate::service::io::{Limits, read_full};
 pub(super) const HEAD: usize = 5;
 /// A rank's contribution to a round is at most this.
 pub(super) const MOST_FROM_RANK: usize = 1 << 20;
-/// What the root sends is at most this.
+/// What the root sends, or a delegate in the name of its part, is at most this.
 pub(super) const MOST_FROM_ROOT: usize = 1 << 30;
 
 /// A rank's contribution: `[round u8][bytes]`.
@@ -25,6 +25,8 @@ pub(super) const LEAVE: u8 = 2;
 pub(super) const RESULT: u8 = 3;
 /// The initialisation failed: `[result code u8][text]`.
 pub(super) const FAILED: u8 = 4;
+/// The initialisation failed at another root: `[result code u8][text]`, of a delegate.
+pub(super) const RELAY: u8 = 5;
 
 /// The frame of `kind` with the concatenation of `parts`.
 pub(super) fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {

@@ -222,6 +222,17 @@ impl Child {
         result.map_err(|e| self.core.missing(&self.participants).err().unwrap_or(e))
     }
 
+    /// Whether this rank would share: the parent's settings say so, and it was not revoked.
+    fn shares(&self) -> bool {
+        let settings = &self.parent.settings;
+        let wanted = match self.how {
+            How::Split(_) => settings.split_share,
+            How::Shrink => settings.shrink_share,
+            How::Grow(..) => None,
+        };
+        wanted == Some(true) && !self.core.is_aborted()
+    }
+
     fn meet(&self, start: u64) -> Result<Option<Arc<Communicator>>> {
         let config = init::effective(&self.settings);
         let meeting = Meeting::new(&self.core, &self.participants, &config, &self.halt);
@@ -235,14 +246,15 @@ impl Child {
                 (id, self.core.rank, *ranks, whole)
             }
         };
-        let params = init::params(id.clone(), rank, ranks, &config, meeting.config.clone(), self.halt.clone());
+        let share = self.shares();
+        let params = init::params(id.clone(), rank, ranks, &config, meeting.config.clone(), share, self.halt.clone());
         let met = connect_part(params, part).inspect_err(|e| {
             // Who did not even get to the root says so there, that it does not wait.
             bootstrap::decline(&id, rank, ranks, &meeting.config, &e.text);
         });
         let Some(boot) = met? else { return Ok(None) };
         let (rank, ranks) = (boot.rank, boot.ranks);
-        let core = init::build(&self.halt, config, boot)?;
+        let core = init::build(&self.halt, config, boot, share.then(|| self.core.family.clone()))?;
         let parent = &self.parent;
         let child = Communicator::new(rank, ranks, parent.device, self.settings.clone(), self.halt.clone());
         init::publish(&child, core, self.api, start)?;
@@ -388,7 +400,7 @@ impl Communicator {
         let config = Config::from_env();
         let meeting = Meeting::new(core, &all, &config, &halt);
         let met = meeting.call_together(Kind::Barrier).and_then(|id| {
-            let params = init::params(id, self.rank, self.ranks, &config, meeting.config.clone(), halt.clone());
+            let params = init::params(id, self.rank, self.ranks, &config, meeting.config.clone(), false, halt.clone());
             connect_part(params, None)
         });
         met.map(drop).map_err(|e| core.missing(&all).err().unwrap_or(e))
@@ -422,7 +434,7 @@ impl Communicator {
         api: &'static str,
         done: Done,
     ) -> Result<()> {
-        let settings = config.map_or_else(|| self.settings.clone(), CommConfig::resolved);
+        let settings = config.unwrap_or_else(|| self.settings.clone()).resolved(self.ranks);
         init::check_network(settings.net_name.as_deref())?;
         let halt = Arc::new(AtomicBool::new(false));
         let child = Child {

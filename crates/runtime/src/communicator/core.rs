@@ -14,6 +14,7 @@ use oxccl_types::{Error, Result, ResultCode};
 use rustix::event::{Timespec, epoll};
 
 use super::child::Children;
+use super::family::{Family, Watch};
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
@@ -23,7 +24,7 @@ use crate::exec::links::{DeviceMapper, Links, SharedMapper};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
-use crate::service::{CommKey, Inbox, WatchGuard};
+use crate::service::{CommKey, Inbox};
 pub(crate) use endings::Blocked;
 use endings::Departure;
 
@@ -91,7 +92,10 @@ pub(crate) struct Core {
     pub(super) inbox: Inbox,
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
     pub(super) control: Mutex<Option<ControlRing>>,
-    pub(super) watches: Mutex<Vec<WatchGuard>>,
+    pub(super) watches: Mutex<Vec<Arc<Watch>>>,
+    /// Communicators that share resources with this one.
+    pub family: Arc<Family>,
+    left: AtomicBool,
     /// Communicators that are being made out of this one.
     pub(super) children: Children,
     turns: [Turns; 2],
@@ -119,6 +123,7 @@ pub(super) struct Parts {
     pub hub: Arc<Hub>,
     pub cma: Vec<bool>,
     pub inbox: Inbox,
+    pub family: Arc<Family>,
 }
 
 /// How long a failing operation waits for peers in other processes to let go of its memory: far longer than a step.
@@ -199,6 +204,7 @@ impl Core {
             strays: Mutex::default(),
             control: Mutex::default(),
             watches: Mutex::default(),
+            left: AtomicBool::new(false),
             children: Children::default(),
             turns: Default::default(),
             status: AtomicU32::new(0),
@@ -222,7 +228,9 @@ impl Core {
             cma: parts.cma,
             abort: Arc::default(),
             inbox: parts.inbox,
+            family: parts.family,
         });
+        core.family.join();
         let mapper = Arc::new(DeviceMapper::new(Arc::downgrade(&core), core.ranks));
         // Set once, here.
         let _ = core.mapper.set(mapper);
@@ -542,6 +550,11 @@ impl Core {
         if let Some(ring) = lock(&self.control).take() {
             ring.leave();
         }
-        lock(&self.watches).clear();
+        for watch in std::mem::take(&mut *lock(&self.watches)) {
+            watch.forget(self);
+        }
+        if !self.left.swap(true, Ordering::AcqRel) {
+            self.family.leave();
+        }
     }
 }

@@ -7,13 +7,15 @@ use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Collective, Error, Result};
 
 use super::core::{Core, Parts};
+use super::family::{self, Family};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY};
-use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect, dismiss};
+use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
 use crate::config::{self, Config};
 use crate::exec::links::lane_bytes;
 use crate::log::{self, Subsys};
 use crate::request::Request;
+use crate::service::CommKey;
 use crate::transport::local::probe_cma;
 use crate::{UniqueId, service};
 
@@ -36,6 +38,8 @@ pub(crate) fn bootstrap_config(config: &Config) -> BootstrapConfig {
             _ => None,
         },
         comm_id: config::text("NCCL_COMM_ID"),
+        comm_secret: config::text(config::COMM_SECRET.name)
+            .map(|secret| CommKey::new(CommKey::new([0; 32]).derive("OXCCL_COMM_SECRET", &[secret.as_bytes()]))),
         log: |level, text| match level {
             service::Level::Warn => log::warn(text),
             service::Level::Info => log::info(Subsys::BOOTSTRAP, text),
@@ -52,12 +56,17 @@ pub(crate) fn service() -> Result<Arc<service::Service>> {
 /// Refuses a network that does not exist. `NCCL_NET` overrides the program's choice.
 pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
     let environment = config::text("NCCL_NET");
-    match environment.as_deref().or(chosen) {
-        Some(name) if !name.eq_ignore_ascii_case("Socket") => Err(Error::usage(format!(
-            "Error: network {name} not found. netName and NCCL_NET may be Socket, the only network there is, or unset"
-        ))),
-        _ => Ok(()),
+    let (who, name) = match (environment.as_deref(), chosen) {
+        (Some(name), _) => ("NCCL_NET", name),
+        (None, Some(name)) => ("config netName", name),
+        (None, None) => return Ok(()),
+    };
+    if name.eq_ignore_ascii_case("Socket") {
+        return Ok(());
     }
+    Err(Error::usage(format!(
+        "Error: network {name} not found, which {who} asks for. The networks are: Socket. Leave {who} unset for the best one"
+    )))
 }
 
 /// What the environment says, and the program where the environment says nothing.
@@ -68,28 +77,41 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
         let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
         config.max_channels = config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most);
     }
+    if let (None, Some(order)) = (config::integer(config::LAUNCH_ORDER.name), settings.launch_order) {
+        config.launch_order = order;
+    }
     config
 }
 
-/// What this rank brings to a meeting of `ranks` ranks.
+/// Where a payload's wish to share lies: last.
+const WISH: usize = LIGHT_AT + 1;
+
+fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
+    family::agreed(payloads.map(|p| p.get(WISH..).unwrap_or_default()))
+}
+
+/// What this rank brings to a meeting of `ranks` ranks; `share`: whether it would share with its parent.
 pub(super) fn params(
     id: bootstrap::UniqueId,
     rank: usize,
     ranks: usize,
     config: &Config,
     bootstrap: BootstrapConfig,
+    share: bool,
     abort: Arc<AtomicBool>,
 ) -> Params {
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
-    let payload = [&address.to_le_bytes()[..], &value.to_le_bytes(), &[u8::from(light)]].concat();
+    let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
+    let payload = [&probe[..], &[u8::from(light)], &family::wish(share, config)].concat();
     let for_segment = config.clone();
-    let segment_bytes = Box::new(move |ranks| geometry_of(&for_segment, ranks).total());
-    Params { id, rank, ranks, payload, segment_bytes, abort, config: bootstrap }
+    let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
+        geometry_of(&for_segment, ranks, shared_channels(payloads.iter().copied())).total()
+    });
+    Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
 }
 
-/// Runs the initialisation of `comm` on the calling thread. The first of `ids` is used; the roots of the others, which
-/// only the original needs, are sent home by the ranks of their number.
+/// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
 pub(super) fn initialise(comm: &Arc<Communicator>, ids: &[UniqueId], api: &'static str) -> Result<()> {
     let result = join(comm, ids, effective(&comm.settings), api);
     if let Err(e) = &result {
@@ -104,15 +126,21 @@ pub(super) fn join(comm: &Arc<Communicator>, ids: &[UniqueId], config: Config, a
     let start = clock::now_ns();
     let bootstrap = bootstrap_config(&config);
     let Some(first) = ids.first() else { return Err(Error::argument("an initialisation without an id")) };
-    if comm.rank > 0
-        && let Some(surplus) = ids.get(comm.rank).filter(|id| id.0 != first.0)
-        && let Err(e) = dismiss(&surplus.0, &bootstrap, &comm.abort)
-    {
-        log::info(Subsys::BOOTSTRAP, &format!("the root of id {} is gone already: {}", comm.rank, e.text));
+    let mut more: Vec<bootstrap::UniqueId> = Vec::new();
+    for id in &ids[1..] {
+        // An id that is given twice has one root all the same.
+        if id.0 != first.0 && !more.contains(&id.0) {
+            more.push(id.0.clone());
+        }
     }
-    let params = params(first.0.clone(), comm.rank, comm.ranks, &config, bootstrap, comm.abort.clone());
+    if first.0.is_derived() && !more.is_empty() {
+        log::info(Subsys::INIT, "NCCL_COMM_ID is set: of several ids only the first one is used");
+        more.clear();
+    }
+    let params = params(first.0.clone(), comm.rank, comm.ranks, &config, bootstrap, false, comm.abort.clone());
+    let params = Params { more, ..params };
     let boot = connect(params)?;
-    let core = build(&comm.abort, config, boot)?;
+    let core = build(&comm.abort, config, boot, None)?;
     publish(comm, core, api, start)
 }
 
@@ -126,7 +154,7 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
         core.leave();
         return Err(Error::usage("the communicator was aborted during its initialisation"));
     }
-    log::banner("NCCL version 2.29.7+oxccl", comm.rank);
+    log::banner("2.29.7", comm.rank);
     if log::info_enabled(Subsys::INIT) {
         log::info(
             Subsys::INIT,
@@ -150,12 +178,20 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
     Ok(())
 }
 
-fn geometry_of(c: &Config, ranks: usize) -> Geometry {
+/// The smallest staging memory that there can be, both halves.
+const LEAST_SCRATCH: usize = 64 << 10;
+
+/// `shared`: the channels of a child that shares, which does with less.
+fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
+    let scratch = match shared {
+        Some(_) => (c.scratch / 4).max(LEAST_SCRATCH) & !8191,
+        None => c.scratch,
+    };
     Geometry {
         ranks,
         eager_bytes: c.eager_limit.max(64).next_multiple_of(64),
-        scratch_half: c.scratch / 2,
-        lanes: 1 + MAX_CHANNELS,
+        scratch_half: scratch / 2,
+        lanes: 1 + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_bytes: lane_bytes(c.slot_bytes),
     }
 }
@@ -189,9 +225,16 @@ impl Desk {
 /// Where a rank's payload says whether its process is registered for light fences; the probe's words come before.
 const LIGHT_AT: usize = 16;
 
-/// The core of a communicator whose ranks have met.
-pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
-    let geometry = geometry_of(&config, boot.clique.len());
+/// The core of a communicator whose ranks have met. `family`: that of the parent, if this rank would share with it.
+pub(super) fn build(
+    abort: &Arc<AtomicBool>,
+    config: Config,
+    mut boot: Bootstrapped,
+    family: Option<Arc<Family>>,
+) -> Result<Arc<Core>> {
+    let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
+    let family = family.filter(|_| shared.is_some()).unwrap_or_default();
+    let geometry = geometry_of(&config, boot.clique.len(), shared);
     let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;
@@ -215,26 +258,16 @@ pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrap
         hub,
         cma,
         inbox: boot.inbox,
+        family,
     });
     desk.open(&core);
     *core.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
     for (i, process) in processes.iter().enumerate() {
-        let Some(pidfd) = &process.pidfd else { continue };
-        let ranks: Vec<usize> =
-            process_of.iter().enumerate().filter(|(_, p)| **p == i).map(|(m, _)| core.members[m]).collect();
-        let weak = Arc::downgrade(&core);
-        let fd = pidfd
-            .try_clone()
-            .map_err(|e| Error::system(format!("cannot watch the processes of ranks {ranks:?}: {e}")))?;
-        let guard = service.watch(
-            fd,
-            Box::new(move || {
-                if let Some(core) = weak.upgrade() {
-                    core.on_death(&ranks, "its process ended");
-                }
-            }),
-        )?;
-        core.watches.lock().unwrap_or_else(PoisonError::into_inner).push(guard);
+        let of_process = process_of.iter().enumerate().filter(|(_, p)| **p == i);
+        let ranks: Vec<usize> = of_process.map(|(m, _)| core.members[m]).collect();
+        if let Some(watch) = core.family.watch(&service, process, &core, ranks)? {
+            core.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
+        }
     }
     Ok(core)
 }

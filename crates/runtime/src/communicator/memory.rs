@@ -1,7 +1,8 @@
 //! Memory of a communicator: how much it is, giving it back for a while, and getting it again.
 //!
 //! Counted are the bytes that this rank has mapped for the communicator: its part of the hub, mapped memory of peers,
-//! and memory for scaled inputs. Bytes of the heap (queues, tables, connections) are not counted.
+//! and memory for scaled inputs. Memory of peers that another communicator of the family mapped first counts there.
+//! Communicators that share cannot be suspended: what they share is in use. Bytes of the heap (queues, tables, connections) are not counted.
 
 use std::sync::Arc;
 
@@ -56,9 +57,10 @@ impl Communicator {
     /// refused. Addresses stay valid.
     ///
     /// # Errors
-    /// `InvalidUsage` when it is suspended already; those of [`Communicator::split`].
+    /// `InvalidUsage` when it is suspended already, or shares resources with another communicator; those of [`Communicator::split`].
     pub fn suspend(self: &Arc<Self>) -> Result<()> {
         self.ensure_ready()?;
+        self.check_alone("suspended")?;
         if self.memory.is_suspended() {
             return Err(Error::usage("MemManager: Already suspended"));
         }
@@ -85,6 +87,7 @@ impl Communicator {
     /// `InvalidUsage` when it is not suspended; those of [`Communicator::split`].
     pub fn resume(self: &Arc<Self>) -> Result<()> {
         self.ensure_ready()?;
+        self.check_alone("resumed")?;
         if !self.memory.is_suspended() {
             return Err(Error::usage("MemManager: Not in suspended state"));
         }
@@ -95,6 +98,16 @@ impl Communicator {
             Ok(())
         };
         group::manage(Job { comm: self.clone(), halt: self.abort.clone(), run: Box::new(run) })
+    }
+
+    fn check_alone(&self, what: &str) -> Result<()> {
+        if !self.core()?.family.is_shared() {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "MemManager: a communicator that shares resources with its parent or a child (splitShare, shrinkShare) cannot \
+             be {what}; destroy the other first"
+        )))
     }
 
     /// One number about the memory of this rank of the communicator.

@@ -4,11 +4,13 @@
 
 mod child;
 pub(crate) mod core;
+mod family;
 pub(crate) mod hub;
 mod init;
 mod jobs;
 mod memory;
 mod ops;
+mod settings;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -17,42 +19,16 @@ use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 
+use crate::UniqueId;
 use crate::device::Stream;
-use crate::group;
 use crate::request::{OpScalar, Operator, Request};
-use crate::{UniqueId, config};
+use crate::{group, log};
 pub use child::Done;
 use core::Core;
 pub(crate) use init::{bootstrap_config, service};
 pub(crate) use jobs::Job;
 pub use memory::MemStat;
-
-/// Settings of one communicator; `None` leaves the choice to the library.
-#[derive(Clone, Debug, Default)]
-pub struct CommConfig {
-    /// `false`: management calls return before they are complete; see [`Communicator::async_error`].
-    pub blocking: Option<bool>,
-    /// Name for logs.
-    pub name: Option<String>,
-    /// Fewest channels.
-    pub min_ctas: Option<i32>,
-    /// Most channels.
-    pub max_ctas: Option<i32>,
-    /// Network to use: `Socket`, in any case of letters.
-    pub net_name: Option<String>,
-}
-
-impl CommConfig {
-    /// The environment overrides the program.
-    fn resolved(self) -> CommConfig {
-        let blocking = match config::text("NCCL_COMM_BLOCKING").as_deref() {
-            Some("0") => Some(false),
-            Some("1") => Some(true),
-            _ => self.blocking,
-        };
-        CommConfig { blocking, ..self }
-    }
-}
+pub use settings::{CommConfig, most_channels};
 
 const PENDING: u32 = 0;
 const READY: u32 = 1;
@@ -118,7 +94,8 @@ impl Communicator {
                 crate::device::count()
             )));
         }
-        let comm = Communicator::new(rank as usize, ranks as usize, device, config.resolved(), Arc::default());
+        let comm =
+            Communicator::new(rank as usize, ranks as usize, device, config.resolved(ranks as usize), Arc::default());
         let (joining, ids) = (comm.clone(), ids.to_vec());
         let run = Box::new(move || init::initialise(&joining, &ids, api));
         group::manage(Job { comm: comm.clone(), halt: comm.abort.clone(), run })?;
@@ -260,12 +237,16 @@ impl Communicator {
     }
 
     /// Waits for outstanding work. Further operations are refused. `InvalidArgument` the second time and for a revoked
-    /// communicator.
+    /// communicator (`InvalidUsage` there in `librccl.so.1`).
     pub fn finalize(self: &Arc<Self>) -> Result<()> {
         if self.jobs.running() {
             return Err(not_ready());
         }
         let core = self.core()?.clone();
+        // NCCL takes a revoked communicator for a finalized one, RCCL documents another code.
+        if core.is_revoked() && log::flavour() == log::Flavour::Rccl {
+            return Err(Error::usage("a revoked communicator cannot be finalized; destroy or abort it"));
+        }
         // The larger state stays: a destroyed communicator does not come back to life.
         if core.is_revoked() || self.state.fetch_max(FINALIZED, Ordering::AcqRel) >= FINALIZED {
             return Err(Error::argument("the communicator was finalized or revoked before"));

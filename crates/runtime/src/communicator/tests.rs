@@ -9,6 +9,7 @@ use oxccl_types::{Collective, DataType, ReduceOp, Result};
 
 use super::core::Lane;
 use super::*;
+use crate::config;
 use crate::device::Stream;
 use crate::request::{Operator, VCounts};
 

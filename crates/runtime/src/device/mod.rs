@@ -13,6 +13,8 @@ mod memory;
 mod moves;
 mod order;
 mod stream;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::cell::Cell;
 use std::sync::OnceLock;

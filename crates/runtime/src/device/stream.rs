@@ -173,8 +173,11 @@ impl Inner {
     }
 
     fn advance_locked(&self, running: &mut Running) -> Waited {
-        if running.tasks.is_empty() && !self.pull(running) {
-            return Waited::Idle;
+        match running.tasks.front().map(|t| t.batch()) {
+            None if !self.pull(running) => return Waited::Idle,
+            // The rest of a batch may have been enqueued after its first task was taken.
+            Some(batch) if batch != 0 => self.pull_batch(running, batch),
+            _ => {}
         }
         let mut progress = false;
         let mut i = 0;
@@ -236,11 +239,20 @@ impl Inner {
         let mut queue = lock(&self.queue);
         let Some(first) = queue.pop_front() else { return false };
         let batch = first.batch();
+        drop(queue);
         running.tasks.push_back(first);
-        while batch != 0 && queue.front().is_some_and(|t| t.batch() == batch) {
-            running.tasks.extend(queue.pop_front());
+        if batch != 0 {
+            self.pull_batch(running, batch);
         }
         true
+    }
+
+    /// Takes what follows of a batch from the queue.
+    fn pull_batch(&self, running: &mut Running, batch: u64) {
+        let mut queue = lock(&self.queue);
+        while queue.front().is_some_and(|t| t.batch() == batch) {
+            running.tasks.extend(queue.pop_front());
+        }
     }
 
     /// Blocks for at most `timeout` until the tasks at the head may be able to go on.

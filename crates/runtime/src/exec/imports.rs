@@ -1,6 +1,7 @@
 //! Memory of peers that this rank has mapped.
 //!
-//! Entries are made on first use, by asking the owner's service for the segment, and dropped when the owner says that
+//! Entries are made on first use, by asking the owner's service for the segment unless a communicator of the family has
+//! it already, and dropped when the owner says that
 //! it has given segments back. Between threads of one process nothing is mapped: the address itself is used.
 
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use crate::communicator::core::Core;
 struct Import {
     segment: u32,
     memory: Arc<SharedMemory>,
+    /// Mapped by this communicator, not by another of its family.
+    own: bool,
 }
 
 /// The mapped segments of each rank of the communicator.
@@ -36,7 +39,7 @@ impl Imports {
 
     /// Bytes mapped.
     pub(crate) fn bytes(&self) -> usize {
-        self.by_rank.iter().flat_map(|(_, list)| list).map(|i| i.memory.len()).sum()
+        self.by_rank.iter().flat_map(|(_, list)| list).filter(|i| i.own).map(|i| i.memory.len()).sum()
     }
 
     /// Unmaps all; what is needed again is mapped again.
@@ -52,8 +55,9 @@ impl Imports {
         let memory = match list.iter().find(|i| i.segment == segment) {
             Some(import) => &import.memory,
             None => {
-                let memory = Arc::new(fetch(core, rank, segment)?);
-                list.push(Import { segment, memory });
+                let process = core.peers[rank].process.uuid;
+                let (memory, own) = core.family.mapped(process, segment, || fetch(core, rank, segment))?;
+                list.push(Import { segment, memory, own });
                 // Just pushed.
                 &list[list.len() - 1].memory
             }

@@ -1,8 +1,9 @@
 //! Execution: tasks that carry out calls, one step at a time.
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
-//! travels in the line that announces the call (`at_once`: carried out without a task). `direct`: a direct program over mapped memory. `messages`: a message
-//! program over connections. `p2p` is the task of a group of sends and receives. An executor knows no algorithm.
+//! travels in the line that announces the call (`at_once`: carried out without a task). `direct`: a direct program over
+//! mapped memory. `messages`: a message program over connections. `p2p` is the task of a group of sends and receives.
+//! `estimate` says what a call would take. An executor knows no algorithm.
 
 pub(crate) mod at_once;
 pub(crate) mod call;
@@ -11,6 +12,7 @@ mod direct;
 mod eager;
 mod eager_v;
 pub(crate) mod entry;
+pub(crate) mod estimate;
 pub(crate) mod imports;
 pub(crate) mod links;
 mod messages;

@@ -103,7 +103,7 @@ pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
 }
 
 fn make(core: &Core, call: &Call) -> Result<Plan> {
-    let choice = choose(core, call, bucket(core, call))?;
+    let choice = choose(core, call)?;
     let shape = Shape {
         collective: call.collective,
         ranks: core.ranks as u32,
@@ -126,15 +126,15 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
 }
 
 /// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
-struct Choice {
-    algorithm: &'static Algorithm,
-    staged: Option<&'static Algorithm>,
-    channels: u32,
+pub(super) struct Choice {
+    pub(super) algorithm: &'static Algorithm,
+    pub(super) staged: Option<&'static Algorithm>,
+    pub(super) channels: u32,
 }
 
 /// Which algorithm serves `call`. The same answer on every rank: it rests on the signature and on agreed settings.
-fn choose(core: &Core, call: &Call, bucket: u32) -> Result<Choice> {
-    let bytes = bucket.checked_sub(1).map_or(0, |b| 1u64 << b);
+pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
+    let bytes = bucket(core, call).checked_sub(1).map_or(0, |b| 1u64 << b);
     let query = |allow: &AllowList, reach: Reach| Query {
         root: call.root,
         allow: allow.clone(),
