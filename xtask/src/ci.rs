@@ -40,6 +40,7 @@ const STEPS: &[Step] = &[
     Step { name: "loom", about: "every interleaving of the shared-memory ring", run: loom },
     Step { name: "install", about: "the layout of an installed prefix", run: |_| install::run(&prefix()) },
     Step { name: "c", about: "C programs against the prefix", run: |_| crate::install::check(&prefix()) },
+    Step { name: "without-gpu", about: "the guide's three ways: plain, MPI, CMake", run: without_gpu },
     Step { name: "perf", about: "four ranks, every result checked, with the installed tool", run: perf },
     Step {
         name: "counts",
@@ -85,7 +86,7 @@ pub fn run(part: Part<'_>) -> Result<()> {
 fn recap(times: &[(&str, Duration, bool)], results: &[String]) {
     println!("\n==== summary");
     for (name, time, good) in times {
-        println!("{name:>8} {:7.1} s  {}", time.as_secs_f64(), if *good { "ok" } else { "FAILED" });
+        println!("{name:>11} {:7.1} s  {}", time.as_secs_f64(), if *good { "ok" } else { "FAILED" });
     }
     for line in results {
         println!("{line}");
@@ -146,6 +147,10 @@ fn count_passed(line: &str) -> usize {
 
 fn prefix() -> PathBuf {
     root().join("target/prefix")
+}
+
+fn without_gpu(results: &mut Vec<String>) -> Result<()> {
+    crate::without_gpu::check(&prefix(), &root().join("target"), results)
 }
 
 fn perf(_: &mut Vec<String>) -> Result<()> {

@@ -112,7 +112,24 @@ fn host_runtimes(prefix: &Path, built: &Path) -> Result<()> {
         }
         say(&folder.join(name))?;
     }
+    toolkit(&folder.join("cuda"))?;
     headers(&crate::root().join("crates/hostrt/include"), &prefix.join("include/oxccl-host"))
+}
+
+/// The CUDA version whose headers and functions the host implementation has.
+const CUDA: &str = "12.9.79";
+
+/// A folder in the shape of NVIDIA's toolkit, as CMake's FindCUDAToolkit expects it: the version, headers and libraries.
+fn toolkit(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let write = |name: &str, text: String| {
+        let file = folder.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    };
+    write("version.txt", format!("CUDA Version {CUDA}\n"))?;
+    write("version.json", format!("{{\"cuda\": {{\"name\": \"oxccl host runtime\", \"version\": \"{CUDA}\"}}}}\n"))?;
+    link("../../../include/oxccl-host", &folder.join("include"))?;
+    link("..", &folder.join("lib64"))
 }
 
 fn build() -> Result<()> {

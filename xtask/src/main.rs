@@ -9,6 +9,7 @@ mod install;
 mod peers;
 mod program;
 mod tidy;
+mod without_gpu;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

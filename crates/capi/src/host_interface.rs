@@ -3,25 +3,28 @@
 //! Thin: each function translates handles and results. What went wrong is kept per thread as a text; it is not logged,
 //! since programs ask the runtimes for errors as a matter of course.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::*;
+use crate::host_graphs::*;
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{HostInterface, Status, kind, status};
-use oxccl_runtime::device::{self, Area, EndError, Event, Executable, Fill, Graph, MemoryKind, Stream, StreamOptions};
+use oxccl_runtime::device::{
+    self, Area, CaptureMode, Event, EventOptions, Fill, GraphMemory, MemoryKind, Stream, StreamOptions,
+};
 use oxccl_types::Error;
 
 /// A failure: its number and its words.
-struct Failed(Status, String);
+pub(crate) struct Failed(pub Status, pub String);
 
-type Done = Result<(), Failed>;
+pub(crate) type Done = Result<(), Failed>;
 
 /// Gives an error of the runtime its number.
-fn failed(status: Status) -> impl Fn(Error) -> Failed {
+pub(crate) fn failed(status: Status) -> impl Fn(Error) -> Failed {
     move |e| Failed(status, e.text)
 }
 
@@ -30,7 +33,7 @@ thread_local! {
 }
 
 /// Runs the body of one function of the table: nothing unwinds, the text of a failure is kept.
-fn run(body: impl FnOnce() -> Done) -> Status {
+pub(crate) fn run(body: impl FnOnce() -> Done) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(Failed(status::UNKNOWN, "internal error of the host device; please report it".into())));
     match outcome {
@@ -49,7 +52,7 @@ fn run(body: impl FnOnce() -> Done) -> Status {
 ///
 /// # Safety
 /// `to` is null or valid for writing.
-unsafe fn put<T>(to: *mut T, value: T) -> Done {
+pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Done {
     if to.is_null() {
         return Err(Failed(status::INVALID_VALUE, "a result pointer is NULL".into()));
     }
@@ -58,12 +61,57 @@ unsafe fn put<T>(to: *mut T, value: T) -> Done {
     Ok(())
 }
 
-fn stream(handle: hi::Stream) -> Result<Stream, Failed> {
+pub(crate) fn stream(handle: hi::Stream) -> Result<Stream, Failed> {
     Stream::from_raw(handle).map_err(failed(status::INVALID_HANDLE))
 }
 
-fn event(handle: hi::Event) -> Result<Event, Failed> {
+pub(crate) fn event(handle: hi::Event) -> Result<Event, Failed> {
     Event::from_raw(handle).map_err(failed(status::INVALID_HANDLE))
+}
+
+/// A stream for work: not the default stream when it would have to wait for one that captures.
+fn work_stream(handle: hi::Stream) -> Result<Stream, Failed> {
+    if handle.addr() <= 1 && device::implicates_capture(device::current()) {
+        let text = "work on the default stream would wait for a stream that captures; its capture is broken";
+        return Err(Failed(status::CAPTURE_IMPLICIT, text.into()));
+    }
+    stream(handle)
+}
+
+thread_local! {
+    static MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
+}
+
+pub(crate) fn capture_mode(number: c_int) -> Result<CaptureMode, Failed> {
+    match number {
+        0 => Ok(CaptureMode::Global),
+        1 => Ok(CaptureMode::ThreadLocal),
+        2 => Ok(CaptureMode::Relaxed),
+        _ => Err(Failed(status::INVALID_VALUE, format!("{number} is no mode of capture (valid: 0, 1, 2)"))),
+    }
+}
+
+unsafe extern "C" fn capture_thread_mode(mode: *mut c_int) -> Status {
+    run(|| {
+        if mode.is_null() {
+            return Err(Failed(status::INVALID_VALUE, "the mode pointer is NULL".into()));
+        }
+        // SAFETY: not null, hence valid by the caller's promise.
+        let before = MODE.replace(capture_mode(unsafe { mode.read() })?);
+        // SAFETY: as above.
+        unsafe { mode.write(before as c_int) };
+        Ok(())
+    })
+}
+
+/// Refuses a call that could disturb a capture, as the originals do; the thread's mode says which captures it minds.
+fn not_unsafe(what: &str) -> Done {
+    if device::permits_unsafe_call(MODE.get()) {
+        return Ok(());
+    }
+    let text =
+        format!("{what} is not allowed while a stream captures (the capture is broken); capture in the relaxed mode");
+    Err(Failed(status::CAPTURE_UNSUPPORTED, text))
 }
 
 fn device_of(device: c_int) -> Result<usize, Failed> {
@@ -109,6 +157,7 @@ unsafe extern "C" fn device_drain(device: c_int) -> Status {
 
 unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_void) -> Status {
     run(|| {
+        not_unsafe("an allocation")?;
         let what = match what {
             kind::HOST => MemoryKind::Host,
             kind::MANAGED => MemoryKind::Managed,
@@ -121,8 +170,58 @@ unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_vo
 }
 
 unsafe extern "C" fn memory_free(ptr: *mut c_void) -> Status {
+    run(|| {
+        not_unsafe("freeing memory")?;
+        free(ptr)
+    })
+}
+
+/// Frees memory; memory of a graph stays the graph's, for its next launch.
+fn free(ptr: *mut c_void) -> Done {
+    if let Ok(memory) = GraphMemory::find(ptr.cast()) {
+        memory.set_live(false);
+        return Ok(());
+    }
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
-    run(|| unsafe { device::free(ptr.cast()) }.map_err(failed(status::INVALID_VALUE)))
+    unsafe { device::free(ptr.cast()) }.map_err(failed(status::INVALID_VALUE))
+}
+
+unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *mut c_void) -> Status {
+    run(|| {
+        let s = stream(handle)?;
+        let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
+            Some(memory) => memory,
+            None => device::alloc_as(bytes, MemoryKind::Device).map_err(failed(status::OUT_OF_MEMORY))?,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(ptr, memory.cast()) }
+    })
+}
+
+unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status {
+    run(|| {
+        let s = stream(handle)?;
+        if s.capture_free(ptr.cast()).map_err(failed(status::INVALID_VALUE))? {
+            return Ok(());
+        }
+        let known = device::allocation(ptr.addr()).is_some_and(|a| a.base == ptr.addr());
+        if !known {
+            return Err(Failed(status::INVALID_VALUE, format!("{ptr:p} is not the start of an allocation")));
+        }
+        let data = UserData(ptr);
+        let free = move || {
+            let data = &data;
+            // The address was looked up when the call was made; freeing it twice is the caller's error, and changes nothing.
+            let _ = free(data.0);
+        };
+        s.launch_host(Box::new(free)).map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn graph_memory(held: *mut usize, used: *mut usize) -> Status {
+    let (all, live) = GraphMemory::totals();
+    // SAFETY: the caller's promise.
+    run(|| unsafe { put(held, all).and(put(used, live)) })
 }
 
 unsafe extern "C" fn memory_find(ptr: *const c_void, found: *mut hi::Found) -> Status {
@@ -165,36 +264,71 @@ fn opened() -> MutexGuard<'static, BTreeMap<usize, Opened>> {
 
 const IPC_MAGIC: u64 = u64::from_le_bytes(*b"oxcclmem");
 
+const IPC_EVENT: u64 = u64::from_le_bytes(*b"oxcclevt");
+
+fn handle_of(magic: u64, s: &device::Shared) -> hi::IpcHandle {
+    let words = [magic, u64::from(s.pid), s.fd as u64, s.inode, s.offset, s.bytes, 0, 0];
+    let mut bytes = [0; 64];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// # Safety
+/// `handle` is null or readable.
+unsafe fn behind(magic: u64, handle: *const hi::IpcHandle) -> Result<device::Shared, Failed> {
+    if handle.is_null() {
+        return Err(Failed(status::INVALID_VALUE, "the handle is NULL".into()));
+    }
+    // SAFETY: not null, hence 64 readable bytes by the caller's promise.
+    let bytes = unsafe { handle.read_unaligned() };
+    let mut words = [0; 8];
+    for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        // Chunks of exactly eight bytes fit.
+        *word = u64::from_le_bytes(from.try_into().unwrap_or_default());
+    }
+    let [found, pid, fd, inode, offset, bytes, ..] = words;
+    if found != magic {
+        return Err(Failed(status::INVALID_HANDLE, "this is no such handle of the host device".into()));
+    }
+    Ok(device::Shared { pid: pid as u32, fd: fd as i32, inode, offset, bytes })
+}
+
 unsafe extern "C" fn ipc_export(ptr: *const c_void, handle: *mut hi::IpcHandle) -> Status {
     run(|| {
         let s = device::share(ptr.addr()).map_err(failed(status::INVALID_VALUE))?;
-        let words = [IPC_MAGIC, u64::from(s.pid), s.fd as u64, s.inode, s.offset, s.bytes, 0, 0];
-        let mut bytes = [0; 64];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_le_bytes());
+        // SAFETY: the caller's promise.
+        unsafe { put(handle, handle_of(IPC_MAGIC, &s)) }
+    })
+}
+
+unsafe extern "C" fn event_export(e: hi::Event, handle: *mut hi::IpcHandle) -> Status {
+    run(|| {
+        let s = event(e)?.share().map_err(failed(status::INVALID_HANDLE))?;
+        // SAFETY: the caller's promise.
+        unsafe { put(handle, handle_of(IPC_EVENT, &s)) }
+    })
+}
+
+unsafe extern "C" fn event_open(handle: *const hi::IpcHandle, out: *mut hi::Event) -> Status {
+    run(|| {
+        if out.is_null() {
+            return Err(Failed(status::INVALID_VALUE, "the event pointer is NULL".into()));
         }
         // SAFETY: the caller's promise.
-        unsafe { put(handle, bytes) }
+        let shared = unsafe { behind(IPC_EVENT, handle) }?;
+        let event = Event::open(&shared).map_err(failed(status::MAP_FAILED))?;
+        // SAFETY: the caller's promise.
+        unsafe { put(out, event.into_raw()) }
     })
 }
 
 unsafe extern "C" fn ipc_open(handle: *const hi::IpcHandle, ptr: *mut *mut c_void) -> Status {
     run(|| {
-        if handle.is_null() {
-            return Err(Failed(status::INVALID_VALUE, "the handle is NULL".into()));
-        }
-        // SAFETY: not null, hence 64 readable bytes by the caller's promise.
-        let bytes = unsafe { handle.read_unaligned() };
-        let mut words = [0; 8];
-        for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            // Chunks of exactly eight bytes fit.
-            *word = u64::from_le_bytes(from.try_into().unwrap_or_default());
-        }
-        let [magic, pid, fd, inode, offset, bytes, ..] = words;
-        if magic != IPC_MAGIC {
-            return Err(Failed(status::INVALID_HANDLE, "this is no memory handle of the host device".into()));
-        }
-        let shared = device::Shared { pid: pid as u32, fd: fd as i32, inode, offset, bytes };
+        // SAFETY: the caller's promise.
+        let shared = unsafe { behind(IPC_MAGIC, handle) }?;
+        let device::Shared { offset, bytes, .. } = shared;
         let mut opened = opened();
         if let Some((at, o)) = opened.iter_mut().find(|(_, o)| o.shared == shared) {
             o.users += 1;
@@ -279,24 +413,46 @@ unsafe extern "C" fn stream_info(handle: hi::Stream, info: *mut hi::StreamInfo) 
     })
 }
 
-unsafe extern "C" fn stream_wait_event(handle: hi::Stream, e: hi::Event) -> Status {
-    run(|| stream(handle)?.wait(&event(e)?).map_err(failed(status::CAPTURE_ISOLATION)))
+unsafe extern "C" fn stream_wait_event(handle: hi::Stream, e: hi::Event, external: c_int) -> Status {
+    run(|| {
+        let (s, e) = (work_stream(handle)?, event(e)?);
+        let waits = if external != 0 { s.wait_external(&e) } else { s.wait(&e) };
+        waits.map_err(failed(status::CAPTURE_ISOLATION))
+    })
+}
+
+pub(crate) fn area_of(a: &hi::CopyArea) -> Area {
+    Area {
+        dst: a.dst.0.cast(),
+        dst_pitch: a.dst_pitch,
+        src: a.src.0.cast(),
+        src_pitch: a.src_pitch,
+        width: a.width,
+        height: a.height,
+        dst_slice: a.dst_slice,
+        src_slice: a.src_slice,
+        depth: a.depth,
+    }
+}
+
+pub(crate) fn fill_of(a: &hi::FillArea) -> Fill {
+    Fill {
+        dst: a.dst.0.cast(),
+        pitch: a.pitch,
+        value: a.value,
+        element: a.element.clamp(1, 4),
+        width: a.width,
+        height: a.height,
+    }
 }
 
 unsafe extern "C" fn stream_copy(handle: hi::Stream, area: *const hi::CopyArea) -> Status {
     run(|| {
         // SAFETY: the caller promises a readable struct.
         let a = unsafe { area.read_unaligned() };
-        let area = Area {
-            dst: a.dst.cast(),
-            dst_pitch: a.dst_pitch,
-            src: a.src.cast(),
-            src_pitch: a.src_pitch,
-            width: a.width,
-            height: a.height,
-        };
+        let area = area_of(&a);
         // SAFETY: the caller promises the area until the stream has done the copy.
-        unsafe { stream(handle)?.copy_area(area) }.map_err(failed(status::INVALID_VALUE))
+        unsafe { work_stream(handle)?.copy_area(area) }.map_err(failed(status::INVALID_VALUE))
     })
 }
 
@@ -304,16 +460,9 @@ unsafe extern "C" fn stream_fill(handle: hi::Stream, area: *const hi::FillArea) 
     run(|| {
         // SAFETY: the caller promises a readable struct.
         let a = unsafe { area.read_unaligned() };
-        let fill = Fill {
-            dst: a.dst.cast(),
-            pitch: a.pitch,
-            value: a.value,
-            element: a.element.clamp(1, 4),
-            width: a.width,
-            height: a.height,
-        };
+        let fill = fill_of(&a);
         // SAFETY: the caller promises the area until the stream has filled it.
-        unsafe { stream(handle)?.fill_area(fill) }.map_err(failed(status::INVALID_VALUE))
+        unsafe { work_stream(handle)?.fill_area(fill) }.map_err(failed(status::INVALID_VALUE))
     })
 }
 
@@ -325,26 +474,33 @@ unsafe impl Send for UserData {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for UserData {}
 
-unsafe extern "C" fn stream_call(handle: hi::Stream, function: hi::HostFn, data: *mut c_void) -> Status {
-    run(|| {
-        let data = UserData(data);
-        let call = move || {
-            // The whole struct is taken, not only the pointer in it, which is not `Send`.
-            let data = &data;
-            // SAFETY: the caller promises that the function may be called with this argument on any thread.
-            unsafe { function(data.0) }
-        };
-        stream(handle)?.call_host(Arc::new(call)).map_err(failed(status::INVALID_VALUE))
+/// A function of C as the runtime takes it.
+pub(crate) fn host_function(function: hi::HostFn, data: *mut c_void) -> device::HostFunction {
+    let data = UserData(data);
+    Arc::new(move || {
+        // The whole struct is taken, not only the pointer in it, which is not `Send`.
+        let data = &data;
+        // SAFETY: the caller promises that the function may be called with this argument on any thread.
+        unsafe { function(data.0) }
     })
 }
 
-unsafe extern "C" fn event_create(out: *mut hi::Event) -> Status {
+unsafe extern "C" fn stream_call(handle: hi::Stream, function: hi::HostFn, data: *mut c_void) -> Status {
+    run(|| {
+        let tag = [function as usize, data.expose_provenance()];
+        work_stream(handle)?.call_host(host_function(function, data), tag).map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn event_create(timing: c_int, interprocess: c_int, out: *mut hi::Event) -> Status {
     run(|| {
         if out.is_null() {
             return Err(Failed(status::INVALID_VALUE, "the event pointer is NULL".into()));
         }
+        let options = EventOptions { timing: timing != 0, interprocess: interprocess != 0 };
+        let event = Event::with(options).map_err(failed(status::OUT_OF_MEMORY))?;
         // SAFETY: the caller's promise.
-        unsafe { put(out, Event::new().into_raw()) }
+        unsafe { put(out, event.into_raw()) }
     })
 }
 
@@ -352,16 +508,29 @@ unsafe extern "C" fn event_destroy(e: hi::Event) -> Status {
     run(|| Event::destroy_raw(e).map_err(failed(status::INVALID_HANDLE)))
 }
 
-unsafe extern "C" fn event_record(e: hi::Event, handle: hi::Stream) -> Status {
-    run(|| stream(handle)?.record(&event(e)?).map_err(failed(status::INVALID_HANDLE)))
+unsafe extern "C" fn event_record(e: hi::Event, handle: hi::Stream, external: c_int) -> Status {
+    run(|| {
+        let (s, e) = (work_stream(handle)?, event(e)?);
+        let recorded = if external != 0 { s.record_external(&e) } else { s.record(&e) };
+        recorded.map_err(failed(status::INVALID_HANDLE))
+    })
+}
+
+/// The event, unless it names a point of a capture, which has no time.
+fn real_event(handle: hi::Event) -> Result<Event, Failed> {
+    let e = event(handle)?;
+    if e.is_captured() {
+        return Err(Failed(status::CAPTURED_EVENT, "the event was last recorded in a capture".into()));
+    }
+    Ok(e)
 }
 
 unsafe extern "C" fn event_synchronize(e: hi::Event) -> Status {
-    run(|| event(e)?.synchronize().map_err(failed(status::LAUNCH_FAILURE)))
+    run(|| real_event(e)?.synchronize().map_err(failed(status::LAUNCH_FAILURE)))
 }
 
 unsafe extern "C" fn event_query(e: hi::Event) -> Status {
-    run(|| match event(e)?.query() {
+    run(|| match real_event(e)?.poll().map_err(failed(status::LAUNCH_FAILURE))? {
         true => Ok(()),
         false => Err(Failed(status::NOT_READY, String::new())),
     })
@@ -369,7 +538,7 @@ unsafe extern "C" fn event_query(e: hi::Event) -> Status {
 
 unsafe extern "C" fn event_elapsed(start: hi::Event, end: hi::Event, ms: *mut f32) -> Status {
     run(|| {
-        let (start, end) = (event(start)?, event(end)?);
+        let (start, end) = (real_event(start)?, real_event(end)?);
         if !start.query() || !end.query() {
             return Err(Failed(status::NOT_READY, String::new()));
         }
@@ -377,120 +546,6 @@ unsafe extern "C" fn event_elapsed(start: hi::Event, end: hi::Event, ms: *mut f3
         // SAFETY: the caller's promise.
         unsafe { put(ms, elapsed) }
     })
-}
-
-unsafe extern "C" fn capture_begin(handle: hi::Stream) -> Status {
-    run(|| stream(handle)?.begin_capture().map_err(failed(status::CAPTURE_UNSUPPORTED)))
-}
-
-unsafe extern "C" fn capture_end(handle: hi::Stream, graph: *mut *mut c_void) -> Status {
-    run(|| {
-        let ended = stream(handle)?.end_capture().map_err(|e| {
-            let code = match e {
-                EndError::NotCapturing => status::INVALID_VALUE,
-                EndError::NotOrigin => status::CAPTURE_UNMATCHED,
-                EndError::Invalidated => status::CAPTURE_INVALIDATED,
-                EndError::Unjoined => status::CAPTURE_UNJOINED,
-            };
-            Failed(code, e.to_string())
-        })?;
-        // SAFETY: the caller's promise.
-        unsafe { put(graph, GRAPHS.add(ended)) }
-    })
-}
-
-unsafe extern "C" fn capture_state(handle: hi::Stream, state: *mut c_int, id: *mut u64) -> Status {
-    run(|| {
-        let found = stream(handle)?.capture_state();
-        // SAFETY: the caller's promise.
-        unsafe {
-            put(id, found.map_or(0, |(id, _)| id))?;
-            put(state, found.map_or(0, |(_, invalid)| 1 + c_int::from(invalid)))
-        }
-    })
-}
-
-/// Values behind handles of C.
-struct Handles<T> {
-    what: &'static str,
-    values: Mutex<(usize, BTreeMap<usize, Arc<T>>)>,
-}
-
-impl<T> Handles<T> {
-    const fn new(what: &'static str) -> Handles<T> {
-        // Handles are multiples of 16 that no stream or event has: nobody reads through them.
-        Handles { what, values: Mutex::new((16, BTreeMap::new())) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (usize, BTreeMap<usize, Arc<T>>)> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, value: T) -> *mut c_void {
-        let mut values = self.lock();
-        let number = values.0;
-        values.0 += 16;
-        values.1.insert(number, Arc::new(value));
-        std::ptr::without_provenance_mut(number)
-    }
-
-    fn unknown(&self, handle: *mut c_void) -> Failed {
-        Failed(status::INVALID_VALUE, format!("{handle:p} is no {} of this library, or was destroyed", self.what))
-    }
-
-    fn get(&self, handle: *mut c_void) -> Result<Arc<T>, Failed> {
-        self.lock().1.get(&handle.addr()).cloned().ok_or_else(|| self.unknown(handle))
-    }
-
-    fn remove(&self, handle: *mut c_void) -> Done {
-        let removed = self.lock().1.remove(&handle.addr());
-        removed.map(drop).ok_or_else(|| self.unknown(handle))
-    }
-}
-
-static GRAPHS: Handles<Graph> = Handles::new("graph");
-static EXECUTABLES: Handles<Mutex<Executable>> = Handles::new("executable graph");
-
-unsafe extern "C" fn graph_nodes(graph: *mut c_void, nodes: *mut usize) -> Status {
-    // SAFETY: the caller's promise.
-    run(|| unsafe { put(nodes, GRAPHS.get(graph)?.nodes()) })
-}
-
-unsafe extern "C" fn graph_clone(graph: *mut c_void, copy: *mut *mut c_void) -> Status {
-    // SAFETY: the caller's promise.
-    run(|| unsafe { put(copy, GRAPHS.add(Graph::clone(&*GRAPHS.get(graph)?))) })
-}
-
-unsafe extern "C" fn graph_destroy(graph: *mut c_void) -> Status {
-    run(|| GRAPHS.remove(graph))
-}
-
-unsafe extern "C" fn graph_instantiate(graph: *mut c_void, exec: *mut *mut c_void) -> Status {
-    // SAFETY: the caller's promise.
-    run(|| unsafe { put(exec, EXECUTABLES.add(Mutex::new(GRAPHS.get(graph)?.instantiate()))) })
-}
-
-unsafe extern "C" fn exec_launch(exec: *mut c_void, handle: hi::Stream) -> Status {
-    run(|| {
-        let exec = EXECUTABLES.get(exec)?;
-        let stream = stream(handle)?;
-        if stream.capture_state().is_some() {
-            return Err(Failed(status::NOT_SUPPORTED, "a graph launch inside a capture is not supported".into()));
-        }
-        exec.lock().unwrap_or_else(PoisonError::into_inner).launch(&stream).map_err(failed(status::LAUNCH_FAILURE))
-    })
-}
-
-unsafe extern "C" fn exec_update(exec: *mut c_void, graph: *mut c_void) -> Status {
-    run(|| {
-        let (exec, graph) = (EXECUTABLES.get(exec)?, GRAPHS.get(graph)?);
-        let updated = exec.lock().unwrap_or_else(PoisonError::into_inner).update(&graph);
-        updated.map_err(|_| Failed(status::GRAPH_UPDATE_FAILURE, "the graphs differ in shape".into()))
-    })
-}
-
-unsafe extern "C" fn exec_destroy(exec: *mut c_void) -> Status {
-    run(|| EXECUTABLES.remove(exec))
 }
 
 unsafe extern "C" fn last_error() -> *const c_char {

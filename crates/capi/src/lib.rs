@@ -35,6 +35,7 @@ pub mod ext;
 #[doc(hidden)]
 pub mod group;
 mod handle;
+mod host_graphs;
 #[doc(hidden)]
 pub mod host_interface;
 #[doc(hidden)]

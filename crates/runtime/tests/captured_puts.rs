@@ -38,10 +38,10 @@ fn a_graph_puts_and_waits_at_every_launch() {
     let window = windows[0].clone();
     submit(0, OneSidedCall::Put { window, offset: 100, from: source, bytes: 8, peer: 1, signal: Some(signal) });
     submit(0, OneSidedCall::Signal { peer: 1, signal });
-    let mut puts = streams[0].end_capture().unwrap().instantiate();
+    let mut puts = streams[0].end_capture().unwrap().instantiate().unwrap();
     streams[1].begin_capture().unwrap();
     submit(1, OneSidedCall::Wait(vec![(0, signal, 2)]));
-    let mut waits = streams[1].end_capture().unwrap().instantiate();
+    let mut waits = streams[1].end_capture().unwrap().instantiate().unwrap();
     for round in 1..=3_u8 {
         // SAFETY: the graph that read it is done, and nobody else has it.
         unsafe { source.write_bytes(round, 8) };

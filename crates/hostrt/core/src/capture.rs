@@ -1,18 +1,30 @@
-//! Stream capture and graphs. Graphs come from captures only; nodes cannot be added or changed one by one.
+//! Stream capture, and graphs from there to their launch.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
-use oxccl_hostrt_interface::{Status, status};
+use oxccl_hostrt_interface::{CaptureInfo, Mismatch, Status, status};
 
 use crate::entry::{put, stream};
 use crate::host::host;
 use crate::{c_int, c_uint, c_ulonglong, c_void};
 
 pub unsafe fn begin(s: *mut c_void, mode: c_int) -> Status {
-    if !(0..=2).contains(&mode) {
+    host!(capture_begin(stream(s), mode, std::ptr::null_mut(), std::ptr::null(), 0))
+}
+
+/// Into a graph that is there, behind some of its nodes.
+pub unsafe fn begin_to(
+    s: *mut c_void,
+    graph: *mut c_void,
+    after: *const *mut c_void,
+    _edges: *const [u8; 8],
+    count: usize,
+    mode: c_int,
+) -> Status {
+    if graph.is_null() {
         return status::INVALID_VALUE;
     }
-    host!(capture_begin(stream(s)))
+    host!(capture_begin(stream(s), mode, graph, after, count))
 }
 
 pub unsafe fn end(s: *mut c_void, graph: *mut *mut c_void) -> Status {
@@ -25,47 +37,36 @@ pub unsafe fn end(s: *mut c_void, graph: *mut *mut c_void) -> Status {
 }
 
 pub unsafe fn is_capturing(s: *mut c_void, state: *mut c_int) -> Status {
-    let mut id = 0;
-    host!(capture_state(stream(s), state, &mut id))
+    let mut found = CaptureInfo::default();
+    match host!(capture_info(stream(s), &mut found, std::ptr::null_mut(), 0)) {
+        // SAFETY: the caller's promise.
+        status::SUCCESS => unsafe { put(state, found.state) },
+        failure => failure,
+    }
 }
 
 pub unsafe fn info(s: *mut c_void, state: *mut c_int, id: *mut c_ulonglong) -> Status {
-    let (mut found, mut number) = (0, 0);
-    match host!(capture_state(stream(s), &mut found, &mut number)) {
-        status::SUCCESS => {}
-        failure => return failure,
-    }
-    if !id.is_null() {
-        // SAFETY: not null, hence valid by the caller's promise.
-        unsafe { id.write(number) };
-    }
+    let null: *mut c_void = std::ptr::null_mut();
     // SAFETY: the caller's promise.
-    unsafe { put(state, found) }
+    unsafe { info_v2(s, state, id, null.cast(), null.cast(), null.cast()) }
 }
 
-/// The graph under construction and its ends cannot be had: they are reported as null and none.
+thread_local! {
+    /// What the last question of this thread answered: nodes and as many edges. Good until its next question.
+    static ENDS: RefCell<(Vec<*mut c_void>, Vec<[u8; 8]>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// The graph under construction and what the next node waits for.
 pub unsafe fn info_v2(
     s: *mut c_void,
     state: *mut c_int,
     id: *mut c_ulonglong,
     graph: *mut *mut c_void,
-    dependencies: *mut *const c_void,
+    dependencies: *mut *const *mut c_void,
     count: *mut usize,
 ) -> Status {
-    if !count.is_null() {
-        // SAFETY: not null, hence valid by the caller's promise.
-        unsafe { count.write(0) };
-    }
-    if !graph.is_null() {
-        // SAFETY: as above.
-        unsafe { graph.write(std::ptr::null_mut()) };
-    }
-    if !dependencies.is_null() {
-        // SAFETY: as above.
-        unsafe { dependencies.write(std::ptr::null()) };
-    }
     // SAFETY: the caller's promise.
-    unsafe { info(s, state, id) }
+    unsafe { info_v3(s, state, id, graph, dependencies, std::ptr::null_mut(), count) }
 }
 
 pub unsafe fn info_v3(
@@ -73,34 +74,68 @@ pub unsafe fn info_v3(
     state: *mut c_int,
     id: *mut c_ulonglong,
     graph: *mut *mut c_void,
-    dependencies: *mut *const c_void,
-    edges: *mut *const c_void,
+    dependencies: *mut *const *mut c_void,
+    edges: *mut *const [u8; 8],
     count: *mut usize,
 ) -> Status {
-    if !edges.is_null() {
-        // SAFETY: not null, hence valid by the caller's promise.
-        unsafe { edges.write(std::ptr::null()) };
+    let mut found = CaptureInfo::default();
+    let mut all: Vec<*mut c_void> = Vec::new();
+    loop {
+        match host!(capture_info(stream(s), &mut found, all.as_mut_ptr(), all.len())) {
+            status::SUCCESS if found.ends <= all.len() => break,
+            status::SUCCESS => all.resize(found.ends, std::ptr::null_mut()),
+            failure => return failure,
+        }
     }
-    // SAFETY: the caller's promise.
-    unsafe { info_v2(s, state, id, graph, dependencies, count) }
+    all.truncate(found.ends);
+    let (nodes, data) = ENDS.with_borrow_mut(|ends| {
+        *ends = (all, vec![[0; 8]; found.ends]);
+        (ends.0.as_ptr(), ends.1.as_ptr())
+    });
+    // SAFETY: null or valid by the caller's promise.
+    unsafe {
+        maybe(id, found.id);
+        maybe(graph, found.graph.0);
+        maybe(dependencies, nodes);
+        maybe(edges, data);
+        maybe(count, found.ends);
+        put(state, found.state)
+    }
 }
 
-/// The mode says which calls of a thread break captures of others; here none does, so it is only kept.
+/// Writes a result that the caller may not want.
+///
+/// # Safety
+/// `to` is null or valid for writing.
+unsafe fn maybe<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: not null, hence valid by the caller's promise.
+        unsafe { to.write(value) };
+    }
+}
+
+/// `flags`: 0 adds, 1 replaces.
+pub unsafe fn set_dependencies(s: *mut c_void, nodes: *mut *mut c_void, count: usize, flags: c_uint) -> Status {
+    if flags > 1 {
+        return status::INVALID_VALUE;
+    }
+    host!(capture_set_ends(stream(s), nodes, count, c_int::from(flags == 0)))
+}
+
+pub unsafe fn set_dependencies_v2(
+    s: *mut c_void,
+    nodes: *mut *mut c_void,
+    _edges: *const [u8; 8],
+    count: usize,
+    flags: c_uint,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { set_dependencies(s, nodes, count, flags) }
+}
+
+/// Which captures of others the calls of this thread mind.
 pub unsafe fn exchange_mode(mode: *mut c_int) -> Status {
-    thread_local! {
-        static MODE: Cell<c_int> = const { Cell::new(0) };
-    }
-    if mode.is_null() {
-        return status::INVALID_VALUE;
-    }
-    // SAFETY: not null, hence valid by the caller's promise.
-    let new = unsafe { mode.read() };
-    if !(0..=2).contains(&new) {
-        return status::INVALID_VALUE;
-    }
-    // SAFETY: as above.
-    unsafe { mode.write(MODE.replace(new)) };
-    status::SUCCESS
+    host!(capture_thread_mode(mode))
 }
 
 pub unsafe fn instantiate(exec: *mut *mut c_void, graph: *mut c_void, _flags: c_ulonglong) -> Status {
@@ -119,7 +154,11 @@ pub unsafe fn instantiate_with_log(
 }
 
 pub unsafe fn launch(exec: *mut c_void, s: *mut c_void) -> Status {
-    host!(exec_launch(exec, stream(s)))
+    let answer = host!(exec_launch(exec, stream(s)));
+    if crate::pools::graphs_have_memory() {
+        crate::pools::note_graphs();
+    }
+    answer
 }
 
 pub unsafe fn upload(_exec: *mut c_void, _s: *mut c_void) -> Status {
@@ -135,16 +174,16 @@ pub struct UpdateInfo {
 }
 
 pub unsafe fn update(exec: *mut c_void, graph: *mut c_void, info: *mut UpdateInfo) -> Status {
-    let answer = host!(exec_update(exec, graph));
+    let mut mismatch = Mismatch::default();
+    let answer = host!(exec_update(exec, graph, &mut mismatch));
     if !info.is_null() {
-        // 2: the shape has changed; 1: another error.
         let result = match answer {
             status::SUCCESS => 0,
-            status::GRAPH_UPDATE_FAILURE => 2,
+            status::GRAPH_UPDATE_FAILURE => mismatch.result,
             _ => 1,
         };
         // SAFETY: not null, hence valid by the caller's promise.
-        unsafe { info.write(UpdateInfo { result, node: std::ptr::null_mut(), from: std::ptr::null_mut() }) };
+        unsafe { info.write(UpdateInfo { result, node: mismatch.node.0, from: std::ptr::null_mut() }) };
     }
     answer
 }
@@ -156,43 +195,13 @@ pub unsafe fn update_hip(exec: *mut c_void, graph: *mut c_void, node: *mut *mut 
     let answer = unsafe { update(exec, graph, &mut info) };
     if !node.is_null() {
         // SAFETY: not null, hence valid by the caller's promise.
-        unsafe { node.write(std::ptr::null_mut()) };
+        unsafe { node.write(info.node) };
     }
     if !result.is_null() {
         // SAFETY: as above.
         unsafe { result.write(info.result) };
     }
     answer
-}
-
-/// Nodes can be counted, not looked at: their handles are numbers.
-pub unsafe fn nodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) -> Status {
-    let mut found = 0;
-    match host!(graph_nodes(graph, &mut found)) {
-        status::SUCCESS if !count.is_null() => {}
-        status::SUCCESS => return status::INVALID_VALUE,
-        failure => return failure,
-    }
-    if !nodes.is_null() {
-        // SAFETY: the caller promises room for as many as `count` says.
-        let room = unsafe { count.read() };
-        for i in 0..room {
-            let handle = if i < found { std::ptr::without_provenance_mut(i + 1) } else { std::ptr::null_mut() };
-            // SAFETY: below the promised room.
-            unsafe { nodes.add(i).write(handle) };
-        }
-    }
-    // SAFETY: not null, hence valid by the caller's promise.
-    unsafe { count.write(found) };
-    status::SUCCESS
-}
-
-pub unsafe fn clone(copy: *mut *mut c_void, graph: *mut c_void) -> Status {
-    host!(graph_clone(graph, copy))
-}
-
-pub unsafe fn destroy(graph: *mut c_void) -> Status {
-    host!(graph_destroy(graph))
 }
 
 pub unsafe fn exec_destroy(exec: *mut c_void) -> Status {

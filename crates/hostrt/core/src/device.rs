@@ -31,11 +31,6 @@ pub unsafe fn synchronize() -> Status {
     host!(device_synchronize(host!(device_current())))
 }
 
-/// Waits; memory and streams stay.
-pub unsafe fn reset() -> Status {
-    host!(device_synchronize(host!(device_current())))
-}
-
 /// A call that asks for what is so anyhow.
 pub unsafe fn nothing() -> Status {
     status::SUCCESS
@@ -43,11 +38,6 @@ pub unsafe fn nothing() -> Status {
 
 /// A flag or a limit that is not kept: reads as zero.
 pub unsafe fn zero_flags(to: *mut c_uint) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe { put(to, 0) }
-}
-
-pub unsafe fn get_limit(to: *mut usize, _limit: c_int) -> Status {
     // SAFETY: the caller's promise.
     unsafe { put(to, 0) }
 }
@@ -119,18 +109,6 @@ pub unsafe fn can_access_peer(to: *mut c_int, device: c_int, peer: c_int) -> Sta
     unsafe { put(to, c_int::from(device != peer)) }
 }
 
-pub unsafe fn enable_peer(peer: c_int, flags: c_uint) -> Status {
-    match () {
-        () if flags != 0 => status::INVALID_VALUE,
-        () if !exists(peer) || peer == host!(device_current()) => status::INVALID_DEVICE,
-        () => status::SUCCESS,
-    }
-}
-
-pub unsafe fn disable_peer(peer: c_int) -> Status {
-    if exists(peer) { status::SUCCESS } else { status::INVALID_DEVICE }
-}
-
 /// 1: performance rank (0, best), 2: access, 3: native atomics, 4: arrays.
 pub unsafe fn p2p_attribute(to: *mut c_int, attribute: c_int, device: c_int, peer: c_int) -> Status {
     if !exists(device) || !exists(peer) || device == peer {
@@ -145,17 +123,31 @@ pub unsafe fn p2p_attribute(to: *mut c_int, attribute: c_int, device: c_int, pee
     unsafe { put(to, value) }
 }
 
+/// HIP counts from zero.
+pub unsafe fn p2p_attribute_hip(to: *mut c_int, attribute: c_int, device: c_int, peer: c_int) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { p2p_attribute(to, attribute.saturating_add(1), device, peer) }
+}
+
 fn cores() -> c_int {
     // SAFETY: takes a number, gives a number.
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.clamp(1, 4096) as c_int
 }
 
-/// Free and all memory of the machine, in bytes.
+/// Free and all memory that this process may have, in bytes: the machine's, or its control group's when that has less.
 pub(crate) fn memory() -> (usize, usize) {
-    // SAFETY: takes a number, gives a number.
-    let of = |name| usize::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0);
-    let page = of(libc::_SC_PAGESIZE);
-    (of(libc::_SC_AVPHYS_PAGES) * page, of(libc::_SC_PHYS_PAGES) * page)
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(name));
+        line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<usize>().ok()).map_or(0, |kb| kb << 10)
+    };
+    let (free, all) = (of("MemAvailable:"), of("MemTotal:"));
+    let group =
+        |file: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{file}")).ok()?.trim().parse::<usize>().ok();
+    match (group("memory.max"), group("memory.current")) {
+        (Some(most), Some(used)) if most < all => (free.min(most.saturating_sub(used)), most),
+        _ => (free, all),
+    }
 }
 
 /// The numbers of `cudaDeviceAttr` that have an answer; all others are zero.
@@ -173,8 +165,8 @@ fn attribute_value(attribute: c_int, device: c_int) -> c_int {
         14 => 512,
         16 => cores(),
         // Device overlap, mapping, concurrency, one address space, priorities, managed memory, atomics, pageable
-        // access, concurrent managed access, host registration, memory pools.
-        15 | 19 | 31 | 40 | 41 | 78 | 83 | 86 | 88 | 89 | 91 | 99 | 115 => 1,
+        // access, concurrent managed access, host registration, memory pools, shared events.
+        15 | 19 | 31 | 40 | 41 | 78 | 83 | 86 | 88 | 89 | 91 | 99 | 100 | 115 | 125 => 1,
         33 => bus,
         39 => 2048,
         50 => domain,
@@ -213,6 +205,21 @@ pub unsafe fn get_uuid(to: *mut [u8; 16], device: c_int) -> Status {
     unsafe { put(to, uuid(device)) }
 }
 
+/// What differs from device to device or from machine to machine.
+pub(crate) struct Facts {
+    pub(crate) name: String,
+    pub(crate) memory: usize,
+    pub(crate) processors: c_int,
+    pub(crate) domain: c_int,
+    pub(crate) bus: c_int,
+}
+
+pub(crate) fn facts(device: c_int) -> Option<Facts> {
+    let (domain, bus) = pci(device);
+    let name = format!("oxccl host device {device}");
+    exists(device).then(|| Facts { name, memory: memory().1, processors: cores(), domain, bus })
+}
+
 /// Where the fields of `cudaDeviceProp` lie. The first 388 bytes are alike in all versions.
 struct Layout {
     bytes: usize,
@@ -233,6 +240,7 @@ struct Layout {
     concurrent_managed: usize,
     host_register: usize,
     pools: usize,
+    shared_events: usize,
 }
 
 /// CUDA 12 and HIP 6 and 7, which appends fields.
@@ -255,6 +263,7 @@ const LAYOUT12: Layout = Layout {
     concurrent_managed: 676,
     host_register: 728,
     pools: 744,
+    shared_events: 768,
 };
 
 /// CUDA 11: the layout of 12 cut short.
@@ -279,6 +288,7 @@ const LAYOUT13: Layout = Layout {
     concurrent_managed: 656,
     host_register: 704,
     pools: 720,
+    shared_events: 744,
 };
 
 /// The properties of a device, as the bytes of the struct.
@@ -319,6 +329,7 @@ fn properties(device: c_int, l: &Layout) -> Vec<u8> {
         l.concurrent_managed,
         l.host_register,
         l.pools,
+        l.shared_events,
     ] {
         at(offset, &int(1));
     }
@@ -428,8 +439,11 @@ pub unsafe fn attribute_hip(to: *mut c_int, attribute: c_int, device: c_int) -> 
     unsafe { put(to, value) }
 }
 
-/// A memory pool: there is one, and it is not looked at.
-pub unsafe fn pool(to: *mut *mut c_void, _device: c_int) -> Status {
+/// HIP's handle of a device is its number.
+pub unsafe fn by_number(to: *mut c_int, number: c_int) -> Status {
+    if !exists(number) {
+        return status::INVALID_DEVICE;
+    }
     // SAFETY: the caller's promise.
-    unsafe { put(to, std::ptr::without_provenance_mut(1)) }
+    unsafe { put(to, number) }
 }

@@ -40,12 +40,17 @@ const HIP: &[(Status, &str)] = &[
     (4, "ErrorDeinitialized"),
     (200, "ErrorInvalidImage"),
     (201, "ErrorInvalidContext"),
+    (214, "ErrorECCNotCorrectable"),
+    (216, "ErrorContextAlreadyInUse"),
+    (218, "ErrorInvalidKernelFile"),
+    (702, "ErrorLaunchTimeOut"),
+    (912, "ErrorInvalidTexture"),
     (205, "ErrorMapFailed"),
     (206, "ErrorUnmapFailed"),
     (209, "ErrorNoBinaryForGpu"),
     (400, "ErrorInvalidHandle"),
     (500, "ErrorNotFound"),
-    (911, "ErrorUnknown"),
+    (911, "ErrorInvalidChannelDescriptor"),
 ];
 
 /// Where the words are not simply those of the name.
@@ -125,6 +130,18 @@ pub unsafe fn hip_name(error: c_int) -> *const c_char {
 /// `hipGetErrorString`.
 pub unsafe fn hip_words(error: c_int) -> *const c_char {
     hip().get(&error).map_or(c"unrecognized error code".as_ptr(), |t| t.1.as_ptr())
+}
+
+/// `hipDrvGetErrorName`.
+pub unsafe fn hip_name_at(error: c_int, to: *mut *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { crate::entry::put(to, hip_name(error)) }
+}
+
+/// `hipDrvGetErrorString`.
+pub unsafe fn hip_words_at(error: c_int, to: *mut *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { crate::entry::put(to, hip_words(error)) }
 }
 
 #[cfg(test)]

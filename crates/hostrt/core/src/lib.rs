@@ -15,13 +15,25 @@ pub mod entry;
 pub mod error;
 #[doc(hidden)]
 pub mod events;
+#[doc(hidden)]
+pub mod graphs;
+#[doc(hidden)]
+pub mod hip_old;
 mod host;
 #[doc(hidden)]
 pub mod kernel;
 #[doc(hidden)]
 pub mod memory;
 #[doc(hidden)]
+pub mod nodes;
+#[doc(hidden)]
+pub mod pools;
+#[doc(hidden)]
+pub mod settings;
+#[doc(hidden)]
 pub mod streams;
 pub mod table;
+#[doc(hidden)]
+pub mod volumes;
 
 pub use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use oxccl_hostrt_interface::{CopyArea, FillArea, Found, IpcHandle, Status, kind, status};
+use oxccl_hostrt_interface::{Address, CaptureInfo, CopyArea, FillArea, Found, IpcHandle, Status, kind, status};
 
 use crate::entry::{put, stream};
 use crate::host::host;
+use crate::volumes::{Extent, Pitched};
 use crate::{c_char, c_int, c_uint, c_void};
 
 const INVALID_PITCH: Status = 12;
@@ -53,9 +54,20 @@ pub unsafe fn malloc_host(ptr: *mut *mut c_void, bytes: usize) -> Status {
     unsafe { allocate(ptr, bytes, kind::HOST) }
 }
 
-pub unsafe fn host_alloc(ptr: *mut *mut c_void, bytes: usize, _flags: c_uint) -> Status {
+/// What host memory was asked for with, by address.
+fn host_flags_of() -> MutexGuard<'static, BTreeMap<usize, c_uint>> {
+    static FLAGS: Mutex<BTreeMap<usize, c_uint>> = Mutex::new(BTreeMap::new());
+    FLAGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub unsafe fn host_alloc(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { allocate(ptr, bytes, kind::HOST) }
+    let answer = unsafe { allocate(ptr, bytes, kind::HOST) };
+    if answer == status::SUCCESS {
+        // SAFETY: it was written just now.
+        host_flags_of().insert(unsafe { ptr.read() }.addr(), flags);
+    }
+    answer
 }
 
 /// Rows start at multiples of 512 bytes.
@@ -71,17 +83,20 @@ pub unsafe fn malloc_pitch(ptr: *mut *mut c_void, pitch: *mut usize, width: usiz
     }
 }
 
-pub unsafe fn malloc_async(ptr: *mut *mut c_void, bytes: usize, s: *mut c_void) -> Status {
-    if capturing(s) {
-        return status::NOT_SUPPORTED;
+/// Rows start at multiples of 512 bytes; slices follow each other.
+pub unsafe fn malloc_3d(to: *mut Pitched, extent: Extent) -> Status {
+    if to.is_null() {
+        return status::INVALID_VALUE;
     }
-    // SAFETY: the caller's promise.
-    unsafe { allocate(ptr, bytes, kind::DEVICE) }
-}
-
-pub unsafe fn malloc_from_pool(ptr: *mut *mut c_void, bytes: usize, _pool: *mut c_void, s: *mut c_void) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe { malloc_async(ptr, bytes, s) }
+    let Extent { width, height, depth } = extent;
+    let Some(rows) = height.checked_mul(depth) else { return status::OUT_OF_MEMORY };
+    let (mut ptr, mut pitch) = (std::ptr::null_mut(), 0);
+    // SAFETY: our own places.
+    match unsafe { malloc_pitch(&mut ptr, &mut pitch, width, rows) } {
+        // SAFETY: the caller's promise.
+        status::SUCCESS => unsafe { put(to, Pitched { ptr, pitch, width, height }) },
+        failure => failure,
+    }
 }
 
 /// Waits for the work of the memory's device first, as the originals do.
@@ -95,26 +110,9 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
     }
     // What went wrong there is not the fault of this call; the streams' next wait tells.
     let _ = host!(device_drain(found.device));
+    crate::pools::forget(ptr);
+    host_flags_of().remove(&ptr.addr());
     host!(memory_free(ptr))
-}
-
-unsafe extern "C" fn free_now(ptr: *mut c_void) {
-    // The address was looked up when the call was made; freeing it twice is the caller's error and changes nothing.
-    let _ = host!(memory_free(ptr));
-}
-
-pub unsafe fn free_async(ptr: *mut c_void, s: *mut c_void) -> Status {
-    if ptr.is_null() {
-        return status::SUCCESS;
-    }
-    if capturing(s) {
-        return status::NOT_SUPPORTED;
-    }
-    let mut found = Found::default();
-    if host!(memory_find(ptr, &mut found)) != status::SUCCESS || found.base != ptr.addr() {
-        return status::INVALID_VALUE;
-    }
-    host!(stream_call(stream(s), free_now, ptr))
 }
 
 pub unsafe fn register(ptr: *mut c_void, bytes: usize, _flags: c_uint) -> Status {
@@ -135,7 +133,7 @@ pub unsafe fn unregister(ptr: *mut c_void) -> Status {
 }
 
 /// What is known of an address.
-fn look_up(ptr: *const c_void) -> Option<Found> {
+pub(crate) fn look_up(ptr: *const c_void) -> Option<Found> {
     let mut found = Found::default();
     if host!(memory_find(ptr, &mut found)) == status::SUCCESS {
         return Some(found);
@@ -157,9 +155,10 @@ pub unsafe fn host_flags(to: *mut c_uint, ptr: *mut c_void) -> Status {
     if look_up(ptr).is_none() {
         return status::INVALID_VALUE;
     }
-    // Mapped, which all memory is.
+    // Mapped, which all memory is, and what it was made with.
+    let made = host_flags_of().get(&ptr.addr()).copied().unwrap_or(0);
     // SAFETY: the caller's promise.
-    unsafe { put(to, 2) }
+    unsafe { put(to, made | 2) }
 }
 
 /// `cudaPointerAttributes` of CUDA 12 and 13; the latter has room after it that stays untouched.
@@ -215,32 +214,48 @@ pub unsafe fn info(free: *mut usize, total: *mut usize) -> Status {
     }
 }
 
-fn capturing(s: *mut c_void) -> bool {
-    let (mut state, mut id) = (0, 0);
-    host!(capture_state(stream(s), &mut state, &mut id)) == status::SUCCESS && state != 0
+pub(crate) fn capturing(s: *mut c_void) -> bool {
+    let mut info = CaptureInfo::default();
+    host!(capture_info(stream(s), &mut info, std::ptr::null_mut(), 0)) == status::SUCCESS && info.state != 0
 }
 
 fn flat(dst: *mut c_void, src: *const c_void, bytes: usize) -> CopyArea {
-    CopyArea { dst, dst_pitch: 0, src, src_pitch: 0, width: bytes, height: 1 }
+    rows(dst, 0, src, 0, bytes, 1)
+}
+
+fn rows(
+    dst: *mut c_void,
+    dst_pitch: usize,
+    src: *const c_void,
+    src_pitch: usize,
+    width: usize,
+    height: usize,
+) -> CopyArea {
+    let (dst, src) = (Address(dst), Address(src.cast_mut()));
+    CopyArea { dst, dst_pitch, src, src_pitch, width, height, dst_slice: 0, src_slice: 0, depth: 1 }
+}
+
+fn is_empty(area: &CopyArea) -> bool {
+    area.width == 0 || area.height == 0 || area.depth == 0
 }
 
 /// Why an area cannot be copied; success when it can.
-fn check(area: &CopyArea, direction: c_int) -> Status {
-    if area.width == 0 || area.height == 0 {
+pub(crate) fn check(area: &CopyArea, direction: c_int) -> Status {
+    if is_empty(area) {
         return status::SUCCESS;
     }
     if !(0..=4).contains(&direction) {
         return INVALID_DIRECTION;
     }
-    if area.height > 1 && (area.width > area.dst_pitch || area.width > area.src_pitch) {
+    if (area.height > 1 || area.depth > 1) && (area.width > area.dst_pitch || area.width > area.src_pitch) {
         return INVALID_PITCH;
     }
-    if area.dst.is_null() || area.src.is_null() { status::INVALID_VALUE } else { status::SUCCESS }
+    if area.dst.0.is_null() || area.src.0.is_null() { status::INVALID_VALUE } else { status::SUCCESS }
 }
 
-unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
+pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
     match check(&area, direction) {
-        status::SUCCESS if area.width == 0 || area.height == 0 || area.dst.cast_const() == area.src => {
+        status::SUCCESS if is_empty(&area) || area.dst == area.src => {
             return status::SUCCESS;
         }
         status::SUCCESS => {}
@@ -260,24 +275,24 @@ unsafe extern "C" fn drop_staged(data: *mut c_void) {
 
 /// Ordinary memory of the program may be used again as soon as the call returns: small sources are copied, and the call
 /// waits in all other cases.
-unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void) -> Status {
+pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void) -> Status {
     match check(&area, direction) {
-        status::SUCCESS if area.width == 0 || area.height == 0 || area.dst.cast_const() == area.src => {
+        status::SUCCESS if is_empty(&area) || area.dst == area.src => {
             return status::SUCCESS;
         }
         status::SUCCESS => {}
         failure => return failure,
     }
     let s = stream(s);
-    let (source_known, target_known) = (look_up(area.src).is_some(), look_up(area.dst).is_some());
+    let (source_known, target_known) = (look_up(area.src.0).is_some(), look_up(area.dst.0).is_some());
     if (source_known && target_known) || capturing(s) {
         return host!(stream_copy(s, &area));
     }
-    if target_known && area.height == 1 && area.width <= STAGED {
+    if target_known && area.height == 1 && area.depth == 1 && area.width <= STAGED {
         // SAFETY: the caller promises a source of `width` bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(area.src.cast::<u8>(), area.width) }.to_vec();
-        let bytes = Box::new(bytes);
-        let staged = CopyArea { src: bytes.as_ptr().cast(), ..area };
+        let bytes = unsafe { std::slice::from_raw_parts(area.src.0.cast::<u8>(), area.width) }.to_vec();
+        let bytes = Box::new(bytes); // A box: its address is what the stream's function gets.
+        let staged = CopyArea { src: Address(bytes.as_ptr().cast_mut().cast()), ..area };
         let answer = host!(stream_copy(s, &staged));
         if answer != status::SUCCESS {
             return answer;
@@ -361,7 +376,7 @@ pub unsafe fn copy_2d(
     direction: c_int,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_and_wait(CopyArea { dst, dst_pitch, src, src_pitch, width, height }, direction) }
+    unsafe { copy_and_wait(rows(dst, dst_pitch, src, src_pitch, width, height), direction) }
 }
 
 #[allow(clippy::too_many_arguments)] // as in C
@@ -376,14 +391,14 @@ pub unsafe fn copy_2d_on(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(CopyArea { dst, dst_pitch, src, src_pitch, width, height }, direction, s) }
+    unsafe { copy_async(rows(dst, dst_pitch, src, src_pitch, width, height), direction, s) }
 }
 
-unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> Status {
+pub(crate) unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> Status {
     if area.width == 0 || area.height == 0 {
         return status::SUCCESS;
     }
-    if area.dst.is_null() || (area.height > 1 && area.pitch < area.width * area.element) {
+    if area.dst.0.is_null() || (area.height > 1 && area.pitch < area.width * area.element) {
         return status::INVALID_VALUE;
     }
     let s = stream(s);
@@ -394,7 +409,7 @@ unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> Status {
 }
 
 fn row(dst: *mut c_void, value: c_uint, element: usize, width: usize) -> FillArea {
-    FillArea { dst, pitch: 0, value, element, width, height: 1 }
+    FillArea { dst: Address(dst), pitch: 0, value, element, width, height: 1 }
 }
 
 const DEFAULT: *mut c_void = std::ptr::null_mut();
@@ -421,7 +436,13 @@ pub unsafe fn fill_d32(dst: *mut c_void, value: c_int, count: usize) -> Status {
 
 pub unsafe fn fill_2d(dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { fill_area(FillArea { dst, pitch, value: value as c_uint, element: 1, width, height }, DEFAULT, true) }
+    unsafe {
+        fill_area(
+            FillArea { dst: Address(dst), pitch, value: value as c_uint, element: 1, width, height },
+            DEFAULT,
+            true,
+        )
+    }
 }
 
 pub unsafe fn fill_2d_on(
@@ -433,7 +454,9 @@ pub unsafe fn fill_2d_on(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { fill_area(FillArea { dst, pitch, value: value as c_uint, element: 1, width, height }, s, false) }
+    unsafe {
+        fill_area(FillArea { dst: Address(dst), pitch, value: value as c_uint, element: 1, width, height }, s, false)
+    }
 }
 
 pub unsafe fn ipc_get(handle: *mut IpcHandle, ptr: *mut c_void) -> Status {
@@ -469,4 +492,45 @@ pub unsafe fn address_range(base: *mut *mut c_void, bytes: *mut usize, ptr: *mut
         unsafe { base.write(std::ptr::with_exposed_provenance_mut(found.base)) };
     }
     status::SUCCESS
+}
+
+pub unsafe fn fill_d8(dst: *mut c_void, value: u8, count: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value.into(), 1, count), DEFAULT, true) }
+}
+
+pub unsafe fn fill_d8_on(dst: *mut c_void, value: u8, count: usize, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value.into(), 1, count), s, false) }
+}
+
+pub unsafe fn fill_d16(dst: *mut c_void, value: u16, count: usize) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value.into(), 2, count), DEFAULT, true) }
+}
+
+pub unsafe fn fill_d16_on(dst: *mut c_void, value: u16, count: usize, s: *mut c_void) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { fill_area(row(dst, value.into(), 2, count), s, false) }
+}
+
+/// HIP's, with the size of an element, which changes nothing here.
+pub unsafe fn alloc_pitch(
+    ptr: *mut *mut c_void,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    _element: c_uint,
+) -> Status {
+    // SAFETY: the caller's promise.
+    unsafe { malloc_pitch(ptr, pitch, width, height) }
+}
+
+/// Bytes of the allocation that begins at `ptr`.
+pub unsafe fn size_of_allocation(ptr: *mut c_void, bytes: *mut usize) -> Status {
+    match look_up(ptr) {
+        // SAFETY: the caller's promise.
+        Some(found) if found.base == ptr.addr() => unsafe { put(bytes, found.bytes) },
+        _ => status::INVALID_VALUE,
+    }
 }

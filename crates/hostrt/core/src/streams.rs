@@ -52,7 +52,7 @@ pub unsafe fn wait_event(s: *mut c_void, event: *mut c_void, flags: c_uint) -> S
     if flags > 1 {
         return status::INVALID_VALUE;
     }
-    host!(stream_wait_event(stream(s), event))
+    host!(stream_wait_event(stream(s), event, flags as c_int))
 }
 
 /// One figure of a stream.
@@ -88,6 +88,51 @@ pub unsafe fn get_id(s: *mut c_void, id: *mut c_ulonglong) -> Status {
     unsafe { figure(s, id, |i| i.number) }
 }
 
+/// The attributes of streams that mean something here, by the numbers of `cudaLaunchAttributeID`.
+const SYNCHRONIZATION: c_int = 3;
+const PRIORITY: c_int = 8;
+
+/// Attributes that streams have at all: access window, synchronisation, priority, synchronisation domains.
+fn is_attribute(id: c_int) -> bool {
+    matches!(id, 1 | SYNCHRONIZATION | PRIORITY | 9 | 10)
+}
+
+/// `cudaLaunchAttributeValue`: 64 bytes.
+pub unsafe fn get_attribute(s: *mut c_void, id: c_int, value: *mut [c_int; 16]) -> Status {
+    let mut info = StreamInfo::default();
+    match host!(stream_info(stream(s), &mut info)) {
+        status::SUCCESS if is_attribute(id) => {}
+        status::SUCCESS => return status::INVALID_VALUE,
+        failure => return failure,
+    }
+    let mut found = [0; 16];
+    found[0] = match id {
+        SYNCHRONIZATION => 1,
+        PRIORITY => info.priority,
+        _ => 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(value, found) }
+}
+
+/// Accepted and without effect: they are hints to a GPU.
+pub unsafe fn set_attribute(s: *mut c_void, id: c_int, value: *const [c_int; 16]) -> Status {
+    let mut info = StreamInfo::default();
+    match host!(stream_info(stream(s), &mut info)) {
+        status::SUCCESS if is_attribute(id) && !value.is_null() => status::SUCCESS,
+        status::SUCCESS => status::INVALID_VALUE,
+        failure => failure,
+    }
+}
+
+pub unsafe fn copy_attributes(to: *mut c_void, from: *mut c_void) -> Status {
+    let mut info = StreamInfo::default();
+    match host!(stream_info(stream(to), &mut info)) {
+        status::SUCCESS => host!(stream_info(stream(from), &mut info)),
+        failure => failure,
+    }
+}
+
 /// A function for a stream.
 pub type HostFn = Option<unsafe extern "C" fn(*mut c_void)>;
 
@@ -120,11 +165,8 @@ unsafe extern "C" fn run_callback(args: *mut c_void) {
 pub unsafe fn add_callback(s: *mut c_void, callback: Callback, data: *mut c_void, flags: c_uint) -> Status {
     let Some(callback) = callback.filter(|_| flags == 0) else { return status::INVALID_VALUE };
     let target = stream(s);
-    let (mut state, mut id) = (0, 0);
-    match host!(capture_state(target, &mut state, &mut id)) {
-        status::SUCCESS if state == 0 => {}
-        status::SUCCESS => return status::CAPTURE_UNSUPPORTED,
-        failure => return failure,
+    if crate::memory::capturing(s) {
+        return status::CAPTURE_UNSUPPORTED;
     }
     let args = Box::into_raw(Box::new(CallbackArgs { stream: s, callback, data }));
     let answer = host!(stream_call(target, run_callback, args.cast()));
@@ -133,4 +175,12 @@ pub unsafe fn add_callback(s: *mut c_void, callback: Callback, data: *mut c_void
         drop(unsafe { Box::from_raw(args) });
     }
     answer
+}
+
+/// The device itself, not an error; -1 for what is no stream.
+pub unsafe fn device_of(s: *mut c_void) -> c_int {
+    let mut device = -1;
+    // SAFETY: our own place.
+    let _ = unsafe { get_device(s, &mut device) };
+    device
 }

@@ -74,10 +74,20 @@ fn build() -> PathBuf {
 
 /// Compiles `programs/NAME.c` with these folders of headers and libraries.
 fn compile(source: &str, name: &str, include: &[PathBuf], libraries: &[&str]) -> PathBuf {
+    build_program("gcc -std=gnu11", &programs().join(source), name, include, libraries)
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// Compiles one source; `compiler` is a command and its first arguments.
+fn build_program(compiler: &str, source: &Path, name: &str, include: &[PathBuf], libraries: &[&str]) -> PathBuf {
     let program = prefix().join("bin").join(name);
-    let mut command = Command::new("gcc");
-    command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source));
+    let mut words = compiler.split(' ');
+    let mut command = Command::new(words.next().expect("a compiler"));
+    command.args(words).args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);
+    command.arg(source).args(["-x", "none", "-I"]).arg(programs());
     for folder in include {
         command.arg("-isystem").arg(folder);
     }
@@ -106,6 +116,97 @@ fn oxccl_run(program: &Path) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.trim(), "all fine");
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The chapters of the runtime that have a program each; they are C and C++ at once.
+const CHAPTERS: [&str; 4] = ["settings", "pools", "graphs", "ipc_events"];
+
+#[test]
+fn the_chapters_of_the_cuda_runtime_work_in_c_and_cpp() {
+    for chapter in CHAPTERS {
+        let source = programs().join(format!("{chapter}.c"));
+        for (compiler, ending) in [("gcc -std=gnu99", "c"), ("g++ -std=c++17 -x c++", "cc")] {
+            let name = format!("{chapter}-{ending}");
+            oxccl_run(&build_program(compiler, &source, &name, &ours(), &["-lnccl", "-lcudart"]));
+        }
+    }
+}
+
+/// Compiled for it, the null stream is the calling thread's, by functions of other names.
+fn for_threads_default_stream(include: &[PathBuf], library: &str, version: &str) {
+    let compiler = "gcc -std=gnu11 -DCUDA_API_PER_THREAD_DEFAULT_STREAM";
+    let name = format!("pools-per-thread-{version}");
+    oxccl_run(&build_program(compiler, &programs().join("pools.c"), &name, include, &["-lnccl", library]));
+}
+
+#[test]
+fn the_threads_default_stream_serves() {
+    for_threads_default_stream(&ours(), "-lcudart", "ours");
+}
+
+/// A program for CUDA as one for HIP: names are replaced, and parts that HIP does not have are left out.
+fn twin(chapter: &str) -> PathBuf {
+    let text = std::fs::read_to_string(programs().join(format!("{chapter}.c"))).expect("the program is there");
+    let text = text.replace("<cuda_runtime_api.h>", "<hip/hip_runtime_api.h>").replace("<nccl.h>", "<rccl/rccl.h>");
+    let text = text.replace("cudaStreamGetCaptureInfo(", "hipStreamGetCaptureInfo_v2(");
+    let text = text.replace("cudaGraphInstantiate(", "hipGraphInstantiateWithFlags(");
+    let text = text.replace("CUDART_CB", "").replace("CUDA(", "HIP(").replace("cuda", "hip");
+    let source = prefix().join(format!("{chapter}_hip.c"));
+    std::fs::write(&source, text).expect("the test folder takes files");
+    source
+}
+
+#[test]
+fn the_chapters_work_with_hip_too() {
+    for chapter in ["pools", "graphs", "ipc_events"] {
+        let name = format!("{chapter}-hip");
+        let compiler = "gcc -std=gnu11 -D__HIP_PLATFORM_AMD__ -DHIP_TWIN";
+        oxccl_run(&build_program(compiler, &twin(chapter), &name, &ours(), &["-lrccl", "-lamdhip64"]));
+    }
+    oxccl_run(&compile("hip_layouts.c", "hip-layouts", &ours(), &["-lrccl", "-lamdhip64"]));
+}
+
+#[test]
+fn the_headers_stand_alone_in_every_standard() {
+    let cuda = ["cuda_runtime.h", "cuda_runtime_api.h", "driver_types.h", "cuda_profiler_api.h", "cuda_fp16.h"];
+    for header in cuda.into_iter().chain(["cuda_bf16.h", "hip/hip_runtime.h", "hip/hip_runtime_api.h"]) {
+        for (compiler, language, standards) in [("gcc", "c", ["c99", "c11"]), ("g++", "c++", ["c++14", "c++20"])] {
+            for standard in standards {
+                let mut command = Command::new(compiler);
+                command.args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__"]);
+                command.arg(format!("-std={standard}")).arg("-I").arg(repository().join("crates/hostrt/include"));
+                run(command.args(["-include", header, "-x", language, "/dev/null"]));
+            }
+        }
+    }
+}
+
+/// What a library exports.
+fn exported(library: &str) -> Vec<String> {
+    let output = run(Command::new("nm").args(["-D", "--defined-only"]).arg(prefix().join(library)));
+    let text = String::from_utf8(output.stdout).expect("nm prints text");
+    text.lines().filter_map(|l| Some(l.split(' ').nth(2)?.split('@').next()?.to_owned())).collect()
+}
+
+#[test]
+fn every_symbol_of_hip_is_there() {
+    let found = exported("lib/oxccl-host/libamdhip64.so.7");
+    let names = std::fs::read_to_string(repository().join("crates/hostrt/names/amdhip64.txt")).expect("the list");
+    let missing: Vec<_> = names.lines().filter(|n| !n.starts_with('#') && !found.iter().any(|f| f == n)).collect();
+    assert!(missing.is_empty() && names.lines().count() > 350, "missing: {missing:?}");
+}
+
+/// The functions that the header of a toolkit declares.
+fn declared(include: &[PathBuf]) -> Vec<String> {
+    let mut command = Command::new("gcc");
+    for folder in include {
+        command.arg("-isystem").arg(folder);
+    }
+    let output = run(command.args(["-E", "-P", "-include", "cuda_runtime_api.h", "-x", "c", "/dev/null"]));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = text.split("cudaError_t").skip(1).filter_map(|rest| rest.trim_start().split_once('('));
+    let is_name = |n: &str| n.starts_with("cuda") && n.chars().all(|c| c.is_alphanumeric() || c == '_');
+    names.map(|(name, _)| name.trim().to_owned()).filter(|n| is_name(n)).collect()
 }
 
 #[test]
@@ -180,9 +281,25 @@ fn programs_built_with_nvidias_headers_and_library_run() {
         return;
     };
     let include = [to.join("cuda_runtime/include"), to.join("cuda_nvcc/include")];
-    let library = to.join("cuda_runtime/lib/libcudart.so.12").display().to_string();
-    oxccl_run(&compile("cuda_calls.c", "cuda-calls-12", &include, &["-lnccl", &library]));
+    with_headers_of(&include, &to.join("cuda_runtime/lib/libcudart.so.12"), "12");
+    // Ours lays everything out as theirs does.
+    let ours = run(&mut Command::new(compile("layouts.c", "layouts-ours", &ours(), &[])));
+    let theirs = run(&mut Command::new(compile("layouts.c", "layouts-theirs", &include, &[])));
+    assert_eq!(String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&theirs.stdout));
     let Some(to) = wheels(&["nvidia-cuda-runtime==13.5.37", "nvidia-cuda-crt==13.5.37"], "cuda13") else { return };
-    let library = to.join("cu13/lib/libcudart.so.13").display().to_string();
-    oxccl_run(&compile("cuda_calls.c", "cuda-calls-13", &[to.join("cu13/include")], &["-lnccl", &library]));
+    with_headers_of(&[to.join("cu13/include")], &to.join("cu13/lib/libcudart.so.13"), "13");
+}
+
+/// Every program built with the headers and the library of a toolkit runs on ours, which has every function of theirs.
+fn with_headers_of(include: &[PathBuf], library: &Path, version: &str) {
+    let found = exported(&format!("lib/oxccl-host/libcudart.so.{version}"));
+    let declared = declared(include);
+    let missing: Vec<_> = declared.iter().filter(|n| !found.contains(n)).collect();
+    assert!(missing.is_empty() && declared.len() > 250, "declared, but not exported: {missing:?}");
+    for_threads_default_stream(include, &library.display().to_string(), version);
+    for chapter in CHAPTERS.iter().chain(&["cuda_calls"]) {
+        let program = format!("{chapter}-{version}");
+        let libraries = ["-lnccl", &library.display().to_string()];
+        oxccl_run(&compile(&format!("{chapter}.c"), &program, include, &libraries));
+    }
 }

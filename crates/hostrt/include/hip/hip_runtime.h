@@ -28,7 +28,9 @@ extern "C" {
 /* ---- errors ---- */
 
 typedef enum hipError_t {
-  hipSuccess = 0, hipErrorInvalidValue = 1, hipErrorOutOfMemory = 2, hipErrorNotInitialized = 3,
+  hipSuccess = 0, hipErrorInvalidValue = 1, hipErrorOutOfMemory = 2, hipErrorMemoryAllocation = 2,
+  hipErrorNotInitialized = 3, hipErrorInitializationError = 3, hipErrorInvalidResourceHandle = 400,
+  hipErrorMapBufferObjectFailed = 205, hipErrorUnsupportedLimit = 215,
   hipErrorDeinitialized = 4, hipErrorInvalidConfiguration = 9, hipErrorInvalidPitchValue = 12,
   hipErrorInvalidSymbol = 13, hipErrorInvalidDevicePointer = 17, hipErrorInvalidMemcpyDirection = 21,
   hipErrorInsufficientDriver = 35, hipErrorInvalidDeviceFunction = 98, hipErrorNoDevice = 100,
@@ -37,14 +39,15 @@ typedef enum hipError_t {
   hipErrorPeerAccessUnsupported = 217, hipErrorSharedObjectSymbolNotFound = 302,
   hipErrorSharedObjectInitFailed = 303, hipErrorOperatingSystem = 304, hipErrorInvalidHandle = 400,
   hipErrorIllegalState = 401, hipErrorNotFound = 500, hipErrorNotReady = 600, hipErrorIllegalAddress = 700,
-  hipErrorLaunchOutOfResources = 701, hipErrorLaunchTimeout = 702, hipErrorPeerAccessAlreadyEnabled = 704,
+  hipErrorLaunchOutOfResources = 701, hipErrorLaunchTimeOut = 702, hipErrorPeerAccessAlreadyEnabled = 704,
   hipErrorPeerAccessNotEnabled = 705, hipErrorSetOnActiveProcess = 708, hipErrorContextIsDestroyed = 709,
   hipErrorAssert = 710, hipErrorHostMemoryAlreadyRegistered = 712, hipErrorHostMemoryNotRegistered = 713,
   hipErrorLaunchFailure = 719, hipErrorCooperativeLaunchTooLarge = 720, hipErrorNotSupported = 801,
   hipErrorStreamCaptureUnsupported = 900, hipErrorStreamCaptureInvalidated = 901, hipErrorStreamCaptureMerge = 902,
   hipErrorStreamCaptureUnmatched = 903, hipErrorStreamCaptureUnjoined = 904, hipErrorStreamCaptureIsolation = 905,
   hipErrorStreamCaptureImplicit = 906, hipErrorCapturedEvent = 907, hipErrorStreamCaptureWrongThread = 908,
-  hipErrorGraphExecUpdateFailure = 910, hipErrorUnknown = 999
+  hipErrorGraphExecUpdateFailure = 910, hipErrorInvalidChannelDescriptor = 911, hipErrorInvalidTexture = 912,
+  hipErrorUnknown = 999, hipErrorRuntimeMemory = 1052, hipErrorRuntimeOther = 1053
 } hipError_t;
 
 /* ---- handles ---- */
@@ -62,6 +65,7 @@ typedef void* hipDeviceptr_t;
 typedef void (*hipHostFn_t)(void* userData);
 typedef void (*hipStreamCallback_t)(hipStream_t stream, hipError_t status, void* userData);
 
+#define hipStreamLegacy ((hipStream_t)1)
 #define hipStreamPerThread ((hipStream_t)2)
 
 /* ---- constants ---- */
@@ -114,14 +118,16 @@ typedef enum hipStreamCaptureStatus {
   hipStreamCaptureStatusNone = 0, hipStreamCaptureStatusActive = 1, hipStreamCaptureStatusInvalidated = 2
 } hipStreamCaptureStatus;
 typedef enum hipDeviceP2PAttr {
-  hipDevP2PAttrPerformanceRank = 1, hipDevP2PAttrAccessSupported = 2, hipDevP2PAttrNativeAtomicSupported = 3,
-  hipDevP2PAttrHipArrayAccessSupported = 4
+  hipDevP2PAttrPerformanceRank = 0, hipDevP2PAttrAccessSupported = 1, hipDevP2PAttrNativeAtomicSupported = 2,
+  hipDevP2PAttrHipArrayAccessSupported = 3
 } hipDeviceP2PAttr;
-typedef enum hipLimit {
+enum hipLimit_t {
   hipLimitStackSize = 0, hipLimitPrintfFifoSize = 1, hipLimitMallocHeapSize = 2
-} hipLimit;
+};
 typedef enum hipGraphExecUpdateResult {
-  hipGraphExecUpdateSuccess = 0, hipGraphExecUpdateError = 1, hipGraphExecUpdateErrorTopologyChanged = 2
+  hipGraphExecUpdateSuccess = 0, hipGraphExecUpdateError = 1, hipGraphExecUpdateErrorTopologyChanged = 2,
+  hipGraphExecUpdateErrorNodeTypeChanged = 3, hipGraphExecUpdateErrorFunctionChanged = 4,
+  hipGraphExecUpdateErrorParametersChanged = 5, hipGraphExecUpdateErrorNotSupported = 6
 } hipGraphExecUpdateResult;
 /* Those that programs ask for; all others answer zero. */
 typedef enum hipDeviceAttribute_t {
@@ -132,7 +138,7 @@ typedef enum hipDeviceAttribute_t {
   hipDeviceAttributeMaxThreadsPerMultiProcessor = 57, hipDeviceAttributeMaxPitch = 58,
   hipDeviceAttributeComputeCapabilityMinor = 61, hipDeviceAttributeMultiGpuBoardGroupID = 62,
   hipDeviceAttributeMultiprocessorCount = 63, hipDeviceAttributePageableMemoryAccess = 65,
-  hipDeviceAttributePciBusId = 67, hipDeviceAttributePciDeviceId = 68, hipDeviceAttributePciDomainID = 69,
+  hipDeviceAttributePciBusId = 67, hipDeviceAttributePciDeviceId = 68, hipDeviceAttributePciDomainId = 69, hipDeviceAttributePciDomainID = 69,
   hipDeviceAttributeMaxRegistersPerBlock = 71, hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
   hipDeviceAttributeStreamPrioritiesSupported = 78, hipDeviceAttributeTextureAlignment = 81,
   hipDeviceAttributeTotalConstantMemory = 83, hipDeviceAttributeUnifiedAddressing = 85,
@@ -142,6 +148,7 @@ typedef enum hipDeviceAttribute_t {
 /* ---- structs ---- */
 
 typedef struct hipUUID_t { char bytes[16]; } hipUUID;
+typedef struct hipIpcEventHandle_st { char reserved[HIP_IPC_HANDLE_SIZE]; } hipIpcEventHandle_t;
 typedef struct hipIpcMemHandle_st { char reserved[HIP_IPC_HANDLE_SIZE]; } hipIpcMemHandle_t;
 
 typedef struct hipPointerAttribute_t {
@@ -152,6 +159,15 @@ typedef struct hipPointerAttribute_t {
   int isManaged;
   unsigned allocationFlags;
 } hipPointerAttribute_t;
+
+/* None of these is there: there are no kernels. */
+typedef struct hipDeviceArch_t {
+  unsigned hasGlobalInt32Atomics : 1, hasGlobalFloatAtomicExch : 1, hasSharedInt32Atomics : 1;
+  unsigned hasSharedFloatAtomicExch : 1, hasFloatAtomicAdd : 1, hasGlobalInt64Atomics : 1, hasSharedInt64Atomics : 1;
+  unsigned hasDoubles : 1, hasWarpVote : 1, hasWarpBallot : 1, hasWarpShuffle : 1, hasFunnelShift : 1;
+  unsigned hasThreadFenceSystem : 1, hasSyncThreadsExt : 1, hasSurfaceFuncs : 1, has3dGrid : 1;
+  unsigned hasDynamicParallelism : 1;
+} hipDeviceArch_t;
 
 typedef struct hipDeviceProp_tR0600 {
   char name[256];
@@ -185,20 +201,21 @@ typedef struct hipDeviceProp_tR0600 {
   int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost;
   int maxBlocksPerMultiProcessor, accessPolicyMaxWindowSize;
   size_t reservedSharedMemPerBlock;
-  int hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported;
+  int hostRegisterSupported, sparseHipArraySupported, hostRegisterReadOnlySupported;
   int timelineSemaphoreInteropSupported, memoryPoolsSupported, gpuDirectRDMASupported;
   unsigned int gpuDirectRDMAFlushWritesOptions;
   int gpuDirectRDMAWritesOrdering;
   unsigned int memoryPoolSupportedHandleTypes;
-  int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers;
+  int deferredMappingHipArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers;
   int reserved[63];
   int hipReserved[32];
   char gcnArchName[256];
   size_t maxSharedMemoryPerMultiProcessor;
   int clockInstructionRate;
-  unsigned int arch;
+  hipDeviceArch_t arch;
   unsigned int *hdpMemFlushCntl, *hdpRegFlushCntl;
-  int cooperativeMultiDeviceUnmatched[4];
+  int cooperativeMultiDeviceUnmatchedFunc, cooperativeMultiDeviceUnmatchedGridDim;
+  int cooperativeMultiDeviceUnmatchedBlockDim, cooperativeMultiDeviceUnmatchedSharedMem;
   int isLargeBar, asicRevision;
 } hipDeviceProp_tR0600;
 
@@ -208,6 +225,192 @@ typedef struct dim3 {
   dim3(unsigned int vx = 1, unsigned int vy = 1, unsigned int vz = 1) : x(vx), y(vy), z(vz) {}
 #endif
 } dim3;
+
+/* ---- shapes of memory ---- */
+
+typedef struct hipArray* hipArray_t;
+typedef const struct hipArray* hipArray_const_t;
+typedef struct hipExtent { size_t width, height, depth; } hipExtent;
+typedef struct hipPos { size_t x, y, z; } hipPos;
+typedef struct hipPitchedPtr { void* ptr; size_t pitch, xsize, ysize; } hipPitchedPtr;
+
+typedef struct hipMemcpy3DParms {
+  hipArray_t srcArray;
+  hipPos srcPos;
+  hipPitchedPtr srcPtr;
+  hipArray_t dstArray;
+  hipPos dstPos;
+  hipPitchedPtr dstPtr;
+  hipExtent extent;
+  hipMemcpyKind kind;
+} hipMemcpy3DParms;
+
+typedef struct hipMemcpy3DPeerParms {
+  hipArray_t srcArray;
+  hipPos srcPos;
+  hipPitchedPtr srcPtr;
+  int srcDevice;
+  hipArray_t dstArray;
+  hipPos dstPos;
+  hipPitchedPtr dstPtr;
+  int dstDevice;
+  hipExtent extent;
+} hipMemcpy3DPeerParms;
+
+static inline hipExtent make_hipExtent(size_t width, size_t height, size_t depth) {
+  hipExtent e;
+  e.width = width;
+  e.height = height;
+  e.depth = depth;
+  return e;
+}
+
+static inline hipPos make_hipPos(size_t x, size_t y, size_t z) {
+  hipPos p;
+  p.x = x;
+  p.y = y;
+  p.z = z;
+  return p;
+}
+
+static inline hipPitchedPtr make_hipPitchedPtr(void* ptr, size_t pitch, size_t xsize, size_t ysize) {
+  hipPitchedPtr p;
+  p.ptr = ptr;
+  p.pitch = pitch;
+  p.xsize = xsize;
+  p.ysize = ysize;
+  return p;
+}
+
+/* ---- memory pools and places ---- */
+
+typedef enum hipMemLocationType { hipMemLocationTypeInvalid = 0, hipMemLocationTypeDevice = 1 } hipMemLocationType;
+typedef struct hipMemLocation { hipMemLocationType type; int id; } hipMemLocation;
+typedef enum hipMemAccessFlags {
+  hipMemAccessFlagsProtNone = 0, hipMemAccessFlagsProtRead = 1, hipMemAccessFlagsProtReadWrite = 3
+} hipMemAccessFlags;
+typedef struct hipMemAccessDesc { hipMemLocation location; hipMemAccessFlags flags; } hipMemAccessDesc;
+typedef enum hipMemAllocationType { hipMemAllocationTypeInvalid = 0, hipMemAllocationTypePinned = 1 } hipMemAllocationType;
+typedef enum hipMemAllocationHandleType {
+  hipMemHandleTypeNone = 0, hipMemHandleTypePosixFileDescriptor = 1, hipMemHandleTypeWin32 = 2,
+  hipMemHandleTypeWin32Kmt = 4, hipMemHandleTypeFabric = 8
+} hipMemAllocationHandleType;
+typedef enum hipMemPoolAttr {
+  hipMemPoolReuseFollowEventDependencies = 1, hipMemPoolReuseAllowOpportunistic = 2,
+  hipMemPoolReuseAllowInternalDependencies = 3, hipMemPoolAttrReleaseThreshold = 4,
+  hipMemPoolAttrReservedMemCurrent = 5, hipMemPoolAttrReservedMemHigh = 6, hipMemPoolAttrUsedMemCurrent = 7,
+  hipMemPoolAttrUsedMemHigh = 8
+} hipMemPoolAttr;
+typedef struct hipMemPoolProps {
+  hipMemAllocationType allocType;
+  hipMemAllocationHandleType handleTypes;
+  hipMemLocation location;
+  void* win32SecurityAttributes;
+  size_t maxSize;
+  unsigned char reserved[56];
+} hipMemPoolProps;
+typedef enum hipMemRangeAttribute {
+  hipMemRangeAttributeReadMostly = 1, hipMemRangeAttributePreferredLocation = 2,
+  hipMemRangeAttributeAccessedBy = 3, hipMemRangeAttributeLastPrefetchLocation = 4,
+  hipMemRangeAttributePreferredLocationType = 5, hipMemRangeAttributePreferredLocationId = 6,
+  hipMemRangeAttributeLastPrefetchLocationType = 7, hipMemRangeAttributeLastPrefetchLocationId = 8
+} hipMemRangeAttribute;
+typedef enum hipMemoryAdvise {
+  hipMemAdviseSetReadMostly = 1, hipMemAdviseUnsetReadMostly = 2, hipMemAdviseSetPreferredLocation = 3,
+  hipMemAdviseUnsetPreferredLocation = 4, hipMemAdviseSetAccessedBy = 5, hipMemAdviseUnsetAccessedBy = 6
+} hipMemoryAdvise;
+
+/* ---- graphs ---- */
+
+typedef struct hipUserObject* hipUserObject_t;
+typedef struct hipMemsetParams {
+  void* dst;
+  unsigned int elementSize;
+  size_t height, pitch;
+  unsigned int value;
+  size_t width;
+} hipMemsetParams;
+typedef enum hipGraphNodeType {
+  hipGraphNodeTypeKernel = 0, hipGraphNodeTypeMemcpy = 1, hipGraphNodeTypeMemset = 2, hipGraphNodeTypeHost = 3,
+  hipGraphNodeTypeGraph = 4, hipGraphNodeTypeEmpty = 5, hipGraphNodeTypeWaitEvent = 6,
+  hipGraphNodeTypeEventRecord = 7, hipGraphNodeTypeExtSemaphoreSignal = 8,
+  hipGraphNodeTypeExtSemaphoreWait = 9, hipGraphNodeTypeMemAlloc = 10, hipGraphNodeTypeMemFree = 11,
+  hipGraphNodeTypeConditional = 13, hipGraphNodeTypeCount
+} hipGraphNodeType;
+typedef struct hipHostNodeParams { hipHostFn_t fn; void* userData; } hipHostNodeParams;
+typedef struct hipMemAllocNodeParams {
+  hipMemPoolProps poolProps;
+  const hipMemAccessDesc* accessDescs;
+  size_t accessDescCount, bytesize;
+  void* dptr;
+} hipMemAllocNodeParams;
+typedef enum hipGraphInstantiateResult {
+  hipGraphInstantiateSuccess = 0, hipGraphInstantiateError = 1, hipGraphInstantiateInvalidStructure = 2,
+  hipGraphInstantiateNodeOperationNotSupported = 3, hipGraphInstantiateMultipleDevicesNotSupported = 4
+} hipGraphInstantiateResult;
+typedef struct hipGraphInstantiateParams_st {
+  unsigned long long flags;
+  hipStream_t uploadStream;
+  hipGraphNode_t errNode_out;
+  hipGraphInstantiateResult result_out;
+} hipGraphInstantiateParams;
+typedef enum hipGraphInstantiateFlags {
+  hipGraphInstantiateFlagAutoFreeOnLaunch = 1, hipGraphInstantiateFlagUpload = 2,
+  hipGraphInstantiateFlagDeviceLaunch = 4, hipGraphInstantiateFlagUseNodePriority = 8
+} hipGraphInstantiateFlags;
+typedef enum hipGraphMemAttributeType {
+  hipGraphMemAttrUsedMemCurrent = 0, hipGraphMemAttrUsedMemHigh = 1, hipGraphMemAttrReservedMemCurrent = 2,
+  hipGraphMemAttrReservedMemHigh = 3
+} hipGraphMemAttributeType;
+typedef enum hipStreamUpdateCaptureDependenciesFlags {
+  hipStreamAddCaptureDependencies = 0, hipStreamSetCaptureDependencies = 1
+} hipStreamUpdateCaptureDependenciesFlags;
+typedef enum hipUserObjectFlags { hipUserObjectNoDestructorSync = 1 } hipUserObjectFlags;
+typedef enum hipUserObjectRetainFlags { hipGraphUserObjectMove = 1 } hipUserObjectRetainFlags;
+typedef enum hipGraphDebugDotFlags { hipGraphDebugDotFlagsVerbose = 1 } hipGraphDebugDotFlags;
+
+/* ---- kernels, of which only attributes can be had ---- */
+
+typedef struct hipKernelNodeParams {
+  dim3 blockDim;
+  void** extra;
+  void* func;
+  dim3 gridDim;
+  void** kernelParams;
+  unsigned int sharedMemBytes;
+} hipKernelNodeParams;
+typedef struct hipGraphEdgeData { unsigned char from_port, to_port, type, reserved[5]; } hipGraphEdgeData;
+typedef enum hipDriverEntryPointQueryResult {
+  hipDriverEntryPointSuccess = 0, hipDriverEntryPointSymbolNotFound = 1, hipDriverEntryPointVersionNotSufficent = 2
+} hipDriverEntryPointQueryResult;
+typedef struct hipFuncAttributes {
+  int binaryVersion, cacheModeCA;
+  size_t constSizeBytes, localSizeBytes;
+  int maxDynamicSharedSizeBytes, maxThreadsPerBlock, numRegs, preferredShmemCarveout, ptxVersion;
+  size_t sharedSizeBytes;
+} hipFuncAttributes;
+typedef enum hipFuncCache_t {
+  hipFuncCachePreferNone, hipFuncCachePreferShared, hipFuncCachePreferL1, hipFuncCachePreferEqual
+} hipFuncCache_t;
+typedef enum hipFuncAttribute {
+  hipFuncAttributeMaxDynamicSharedMemorySize = 8, hipFuncAttributePreferredSharedMemoryCarveout = 9
+} hipFuncAttribute;
+typedef enum hipSharedMemConfig {
+  hipSharedMemBankSizeDefault = 0, hipSharedMemBankSizeFourByte = 1, hipSharedMemBankSizeEightByte = 2
+} hipSharedMemConfig;
+typedef enum hipLaunchAttributeID {
+  hipLaunchAttributeIgnore = 0, hipLaunchAttributeAccessPolicyWindow = 1, hipLaunchAttributeCooperative = 2,
+  hipLaunchAttributeSynchronizationPolicy = 3, hipLaunchAttributePriority = 8,
+  hipLaunchAttributeMemSyncDomainMap = 9, hipLaunchAttributeMemSyncDomain = 10
+} hipLaunchAttributeID;
+typedef enum hipSynchronizationPolicy {
+  hipSyncPolicyAuto = 1, hipSyncPolicySpin = 2, hipSyncPolicyYield = 3, hipSyncPolicyBlockingSync = 4
+} hipSynchronizationPolicy;
+typedef union hipLaunchAttributeValue {
+  char pad[64];
+  int cooperative, priority;
+  hipSynchronizationPolicy syncPolicy;
+} hipLaunchAttributeValue;
 
 /* ---- functions ---- */
 
@@ -235,8 +438,8 @@ hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int 
 hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest);
 hipError_t hipSetDeviceFlags(unsigned int flags);
 hipError_t hipGetDeviceFlags(unsigned int* flags);
-hipError_t hipDeviceSetLimit(hipLimit limit, size_t value);
-hipError_t hipDeviceGetLimit(size_t* value, hipLimit limit);
+hipError_t hipDeviceSetLimit(enum hipLimit_t limit, size_t value);
+hipError_t hipDeviceGetLimit(size_t* value, enum hipLimit_t limit);
 hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device);
 hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device);
 hipError_t hipDeviceSetMemPool(int device, hipMemPool_t pool);
@@ -346,6 +549,135 @@ hipError_t hipExtGetLastError(void);
 hipError_t hipPeekAtLastError(void);
 const char* hipGetErrorName(hipError_t error);
 const char* hipGetErrorString(hipError_t error);
+
+hipError_t hipDeviceSetCacheConfig(hipFuncCache_t config);
+hipError_t hipDeviceGetCacheConfig(hipFuncCache_t* config);
+hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, void* value);
+hipError_t hipLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** args, size_t sharedBytes,
+    hipStream_t stream);
+hipError_t hipMemcpy3DPeer(const hipMemcpy3DPeerParms* volume);
+hipError_t hipMemcpy3DPeerAsync(const hipMemcpy3DPeerParms* volume, hipStream_t stream);
+hipError_t hipStreamGetId(hipStream_t stream, unsigned long long* id);
+hipError_t hipOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* function, int blocks, int block);
+hipError_t hipMemPoolCreate(hipMemPool_t* pool, const hipMemPoolProps* properties);
+hipError_t hipMemPoolDestroy(hipMemPool_t pool);
+hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, void* value);
+hipError_t hipMemPoolSetAccess(hipMemPool_t pool, const hipMemAccessDesc* list, size_t count);
+hipError_t hipMemPoolGetAccess(hipMemAccessFlags* flags, hipMemPool_t pool, hipMemLocation* location);
+hipError_t hipDeviceGetGraphMemAttribute(int device, hipGraphMemAttributeType attribute, void* value);
+hipError_t hipDeviceSetGraphMemAttribute(int device, hipGraphMemAttributeType attribute, void* value);
+hipError_t hipDeviceGraphMemTrim(int device);
+hipError_t hipMemRangeGetAttribute(void* data, size_t bytes, hipMemRangeAttribute attribute, const void* ptr,
+    size_t count);
+hipError_t hipMemRangeGetAttributes(void** data, size_t* bytes, hipMemRangeAttribute* attributes, size_t count,
+    const void* ptr, size_t length);
+hipError_t hipMalloc3D(hipPitchedPtr* to, hipExtent extent);
+hipError_t hipMemcpy3D(const hipMemcpy3DParms* volume);
+hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms* volume, hipStream_t stream);
+hipError_t hipMemset3D(hipPitchedPtr to, int value, hipExtent extent);
+hipError_t hipMemset3DAsync(hipPitchedPtr to, int value, hipExtent extent, hipStream_t stream);
+hipError_t hipIpcGetEventHandle(hipIpcEventHandle_t* handle, hipEvent_t event);
+hipError_t hipIpcOpenEventHandle(hipEvent_t* event, hipIpcEventHandle_t handle);
+hipError_t hipStreamAttachMemAsync(hipStream_t, void*, size_t, unsigned int);
+hipError_t hipStreamGetAttribute(hipStream_t stream, hipLaunchAttributeID attribute, hipLaunchAttributeValue* value);
+hipError_t hipStreamSetAttribute(hipStream_t stream, hipLaunchAttributeID attribute,
+    const hipLaunchAttributeValue* value);
+hipError_t hipStreamCopyAttributes(hipStream_t to, hipStream_t from);
+hipError_t hipStreamBeginCaptureToGraph(hipStream_t stream, hipGraph_t graph, const hipGraphNode_t* after,
+    const hipGraphEdgeData* edges, size_t count, hipStreamCaptureMode mode);
+hipError_t hipGraphCreate(hipGraph_t* graph, unsigned int flags);
+hipError_t hipGraphDestroyNode(hipGraphNode_t node);
+hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count);
+hipError_t hipGraphNodeFindInClone(hipGraphNode_t* node, hipGraphNode_t original, hipGraph_t clone);
+hipError_t hipGraphNodeGetType(hipGraphNode_t node, hipGraphNodeType* kind);
+hipError_t hipGraphDebugDotPrint(hipGraph_t graph, const char* path, unsigned int flags);
+hipError_t hipGraphNodeSetEnabled(hipGraphExec_t exec, hipGraphNode_t node, unsigned int on);
+hipError_t hipGraphNodeGetEnabled(hipGraphExec_t exec, hipGraphNode_t node, unsigned int* on);
+hipError_t hipGraphExecGetFlags(hipGraphExec_t exec, unsigned long long* flags);
+hipError_t hipUserObjectCreate(hipUserObject_t* object, void* data, hipHostFn_t destroy, unsigned int count,
+    unsigned int flags);
+hipError_t hipUserObjectRetain(hipUserObject_t object, unsigned int count);
+hipError_t hipUserObjectRelease(hipUserObject_t object, unsigned int count);
+hipError_t hipGraphRetainUserObject(hipGraph_t graph, hipUserObject_t object, unsigned int count, unsigned int flags);
+hipError_t hipGraphReleaseUserObject(hipGraph_t graph, hipUserObject_t object, unsigned int count);
+hipError_t hipGraphAddKernelNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    const hipKernelNodeParams* parameters);
+hipError_t hipFuncSetAttribute(const void*, hipFuncAttribute, int);
+hipError_t hipFuncSetSharedMemConfig(const void*, hipSharedMemConfig);
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int block, size_t shared);
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* function, int block,
+    size_t shared, unsigned int flags);
+hipError_t hipDeviceGetSharedMemConfig(hipSharedMemConfig* config);
+hipError_t hipDeviceSetSharedMemConfig(hipSharedMemConfig);
+hipError_t hipGetDriverEntryPoint(const char* name, void** to, unsigned long long flags,
+    hipDriverEntryPointQueryResult* found);
+hipError_t hipGraphAddMemcpyNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    const hipMemcpy3DParms* volume);
+hipError_t hipGraphMemcpyNodeGetParams(hipGraphNode_t node, hipMemcpy3DParms* volume);
+hipError_t hipGraphMemcpyNodeSetParams(hipGraphNode_t node, const hipMemcpy3DParms* volume);
+hipError_t hipGraphExecMemcpyNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node, const hipMemcpy3DParms* volume);
+hipError_t hipGraphAddHostNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    const hipHostNodeParams* call);
+hipError_t hipGraphHostNodeGetParams(hipGraphNode_t node, hipHostNodeParams* call);
+hipError_t hipGraphHostNodeSetParams(hipGraphNode_t node, const hipHostNodeParams* call);
+hipError_t hipGraphExecHostNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node, const hipHostNodeParams* call);
+hipError_t hipGraphAddEmptyNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count);
+hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    void* dst, const void* src, size_t bytes, hipMemcpyKind direction);
+hipError_t hipGraphMemcpyNodeSetParams1D(hipGraphNode_t node, void* dst, const void* src, size_t bytes,
+    hipMemcpyKind direction);
+hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t exec, hipGraphNode_t node, void* dst, const void* src,
+    size_t bytes, hipMemcpyKind direction);
+hipError_t hipGraphAddChildGraphNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after,
+    size_t count, hipGraph_t child);
+hipError_t hipGraphChildGraphNodeGetGraph(hipGraphNode_t node, hipGraph_t* child);
+hipError_t hipGraphExecChildGraphNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node, hipGraph_t child);
+hipError_t hipGraphAddMemAllocNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    hipMemAllocNodeParams* parameters);
+hipError_t hipGraphMemAllocNodeGetParams(hipGraphNode_t node, hipMemAllocNodeParams* parameters);
+hipError_t hipGraphAddMemFreeNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    void* ptr);
+hipError_t hipGraphMemFreeNodeGetParams(hipGraphNode_t node, void* ptr);
+hipError_t hipGraphAddEventRecordNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after,
+    size_t count, hipEvent_t event);
+hipError_t hipGraphEventRecordNodeGetEvent(hipGraphNode_t node, hipEvent_t* event);
+hipError_t hipGraphEventRecordNodeSetEvent(hipGraphNode_t node, hipEvent_t event);
+hipError_t hipGraphExecEventRecordNodeSetEvent(hipGraphExec_t exec, hipGraphNode_t node, hipEvent_t event);
+hipError_t hipGraphAddEventWaitNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after,
+    size_t count, hipEvent_t event);
+hipError_t hipGraphEventWaitNodeGetEvent(hipGraphNode_t node, hipEvent_t* event);
+hipError_t hipGraphEventWaitNodeSetEvent(hipGraphNode_t node, hipEvent_t event);
+hipError_t hipGraphExecEventWaitNodeSetEvent(hipGraphExec_t exec, hipGraphNode_t node, hipEvent_t event);
+hipError_t hipGraphGetEdges(hipGraph_t graph, hipGraphNode_t* from, hipGraphNode_t* to, size_t* count);
+hipError_t hipGraphNodeGetDependencies(hipGraphNode_t node, hipGraphNode_t* nodes, size_t* count);
+hipError_t hipGraphNodeGetDependentNodes(hipGraphNode_t node, hipGraphNode_t* nodes, size_t* count);
+hipError_t hipGraphAddDependencies(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to,
+    size_t count);
+hipError_t hipGraphRemoveDependencies(hipGraph_t graph, const hipGraphNode_t* from, const hipGraphNode_t* to,
+    size_t count);
+hipError_t hipStreamUpdateCaptureDependencies(hipStream_t stream, hipGraphNode_t* nodes, size_t count,
+    unsigned int flags);
+hipError_t hipGraphAddMemsetNode(hipGraphNode_t* node, hipGraph_t graph, const hipGraphNode_t* after, size_t count,
+    const hipMemsetParams* fill);
+hipError_t hipGraphMemsetNodeGetParams(hipGraphNode_t node, hipMemsetParams* fill);
+hipError_t hipGraphMemsetNodeSetParams(hipGraphNode_t node, const hipMemsetParams* fill);
+hipError_t hipGraphExecMemsetNodeSetParams(hipGraphExec_t exec, hipGraphNode_t node, const hipMemsetParams* fill);
+hipError_t hipFuncGetAttributes(hipFuncAttributes* to, const void* function);
+hipError_t hipGraphInstantiateWithParams(hipGraphExec_t* exec, hipGraph_t graph, hipGraphInstantiateParams* params);
+hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned int flags);
+hipError_t hipFuncSetCacheConfig(const void* function, hipFuncCache_t config);
+hipError_t hipSetValidDevices(int* devices, int count);
+hipError_t hipMemsetD8(void* dst, unsigned char value, size_t count);
+hipError_t hipMemsetD8Async(void* dst, unsigned char value, size_t count, hipStream_t stream OXCCL_DEFAULT_ARG(0));
+hipError_t hipMemsetD16(void* dst, unsigned short value, size_t count);
+hipError_t hipMemsetD16Async(void* dst, unsigned short value, size_t count, hipStream_t stream OXCCL_DEFAULT_ARG(0));
+hipError_t hipDeviceGet(hipDevice_t* device, int ordinal);
+hipError_t hipMemAllocPitch(void** ptr, size_t* pitch, size_t width, size_t height, unsigned int elementSize);
+hipError_t hipMemPtrGetInfo(void* ptr, size_t* bytes);
+hipError_t hipOccupancyMaxPotentialBlockSize(int* grid, int* block, const void* function, size_t shared, int limit);
+int hipGetStreamDeviceId(hipStream_t stream);
+hipError_t hipDrvGetErrorName(hipError_t error, const char** name);
+hipError_t hipDrvGetErrorString(hipError_t error, const char** words);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// The exported function: `const oxcclHostInterface* oxcclHostInterface(int version)`, null for an unknown version.
 pub const SYMBOL: &std::ffi::CStr = c"oxcclHostInterface";
 /// The version of the layout below.
-pub const VERSION: c_int = 1;
+pub const VERSION: c_int = 2;
 
 /// What a call came to: 0 or one of [`status`].
 pub type Status = c_int;
@@ -26,6 +26,8 @@ pub mod status {
     pub const INVALID_DEVICE: Status = 101;
     pub const MAP_FAILED: Status = 205;
     pub const INVALID_HANDLE: Status = 400;
+    pub const ILLEGAL_STATE: Status = 401;
+    pub const SYMBOL_NOT_FOUND: Status = 500;
     pub const NOT_READY: Status = 600;
     pub const LAUNCH_FAILURE: Status = 719;
     pub const NOT_SUPPORTED: Status = 801;
@@ -35,6 +37,8 @@ pub mod status {
     pub const CAPTURE_UNJOINED: Status = 904;
     pub const CAPTURE_ISOLATION: Status = 905;
     pub const CAPTURE_IMPLICIT: Status = 906;
+    pub const CAPTURED_EVENT: Status = 907;
+    pub const CAPTURE_WRONG_THREAD: Status = 908;
     pub const GRAPH_UPDATE_FAILURE: Status = 910;
     pub const UNKNOWN: Status = 999;
 }
@@ -63,28 +67,42 @@ pub struct Found {
     pub device: c_int,
 }
 
-/// A handle on memory for another process. All bytes are significant to the library only.
+/// An address of the caller.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub *mut c_void);
+
+impl Default for Address {
+    fn default() -> Address {
+        Address(std::ptr::null_mut())
+    }
+}
+
+/// A handle on memory or an event for another process. All bytes are significant to the library only.
 pub type IpcHandle = [u8; 64];
 
-/// An area that is copied: `height` rows of `width` bytes.
+/// An area that is copied: `depth` slices of `height` rows of `width` bytes.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct CopyArea {
-    pub dst: *mut c_void,
+    pub dst: Address,
     pub dst_pitch: usize,
-    pub src: *const c_void,
+    pub src: Address,
     pub src_pitch: usize,
     pub width: usize,
     pub height: usize,
+    pub dst_slice: usize,
+    pub src_slice: usize,
+    pub depth: usize,
 }
 
 /// An area that is filled: `height` rows of `width` elements of `element` bytes (1, 2, 4).
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct FillArea {
-    pub dst: *mut c_void,
+    pub dst: Address,
     pub pitch: usize,
     pub value: c_uint,
     pub element: usize,
@@ -98,6 +116,78 @@ pub type Stream = *mut c_void;
 pub type Event = *mut c_void;
 /// A function for a stream.
 pub type HostFn = unsafe extern "C" fn(*mut c_void);
+
+/// What a node of a graph does: the numbers of `cudaGraphNodeType`. [`CALL`] cannot be made by hand.
+///
+/// [`CALL`]: work::CALL
+#[allow(missing_docs)]
+pub mod work {
+    use super::c_int;
+    pub const CALL: c_int = 0;
+    pub const COPY: c_int = 1;
+    pub const FILL: c_int = 2;
+    pub const HOST: c_int = 3;
+    pub const CHILD: c_int = 4;
+    pub const EMPTY: c_int = 5;
+    pub const WAIT: c_int = 6;
+    pub const RECORD: c_int = 7;
+    pub const ALLOC: c_int = 10;
+    pub const FREE: c_int = 11;
+}
+
+/// A node's work. `kind` is one of [`work`]; the fields of other kinds are zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Work {
+    pub kind: c_int,
+    /// Of a copy: what the caller passed; it comes back unchanged.
+    pub direction: c_int,
+    pub copy: CopyArea,
+    pub fill: FillArea,
+    pub function: Option<HostFn>,
+    /// Of a host function.
+    pub data: Address,
+    /// The event of a wait or a record, the graph of a child.
+    pub handle: Address,
+    /// Of memory; of an allocation an output.
+    pub address: Address,
+    pub bytes: usize,
+}
+
+/// A node's handle.
+pub type Node = *mut c_void;
+
+/// How a graph failed to update an executable one: the numbers of `cudaGraphExecUpdateResult`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Mismatch {
+    pub result: c_int,
+    pub node: Address,
+}
+
+/// What is known of a capture. `graph` and `ends` only while it is active.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct CaptureInfo {
+    /// 0 none, 1 active, 2 invalidated.
+    pub state: c_int,
+    pub id: u64,
+    pub graph: Address,
+    pub ends: usize,
+}
+
+/// Where lists of nodes are written: at most `room` of them; `count` says how many there are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct NodeList {
+    pub nodes: *mut Node,
+    pub room: usize,
+    pub count: usize,
+}
 
 /// What a stream was made as.
 #[repr(C)]
@@ -163,8 +253,8 @@ interface! {
     stream_query(stream: Stream) -> Status;
     /// What the stream was made as.
     stream_info(stream: Stream, info: *mut StreamInfo) -> Status;
-    /// Lets later work wait for what the event recorded.
-    stream_wait_event(stream: Stream, event: Event) -> Status;
+    /// Lets later work wait for what the event recorded. `external`: while capturing, for what it has recorded at launch.
+    stream_wait_event(stream: Stream, event: Event, external: c_int) -> Status;
     /// Copies in stream order.
     stream_copy(stream: Stream, area: *const CopyArea) -> Status;
     /// Fills in stream order.
@@ -172,12 +262,23 @@ interface! {
     /// Calls `function(data)` in stream order, in a graph at every launch.
     stream_call(stream: Stream, function: HostFn, data: *mut c_void) -> Status;
 
-    /// An event.
-    event_create(event: *mut Event) -> Status;
+    /// Allocates device memory in stream order; while capturing as a node, of memory that belongs to the graph.
+    stream_alloc(stream: Stream, bytes: usize, ptr: *mut *mut c_void) -> Status;
+    /// Frees memory in stream order; while capturing as a node, and only memory of a graph.
+    stream_free(stream: Stream, ptr: *mut c_void) -> Status;
+    /// Bytes that graphs hold, and those of them in use.
+    graph_memory(held: *mut usize, used: *mut usize) -> Status;
+
+    /// An event. `interprocess`: other processes may open it, and it has no timing.
+    event_create(timing: c_int, interprocess: c_int, event: *mut Event) -> Status;
+    /// A handle by which another process opens the event.
+    event_export(event: Event, handle: *mut IpcHandle) -> Status;
+    /// The event behind a handle.
+    event_open(handle: *const IpcHandle, event: *mut Event) -> Status;
     /// Forgets the handle.
     event_destroy(event: Event) -> Status;
-    /// Marks a point of the stream.
-    event_record(event: Event, stream: Stream) -> Status;
+    /// Marks a point of the stream. `external`: while capturing, at every launch and for others to wait for.
+    event_record(event: Event, stream: Stream, external: c_int) -> Status;
     /// Waits for the last mark.
     event_synchronize(event: Event) -> Status;
     /// Success when the last mark was passed, [`status::NOT_READY`] otherwise.
@@ -185,24 +286,65 @@ interface! {
     /// Milliseconds between two marks that were passed.
     event_elapsed(start: Event, end: Event, ms: *mut f32) -> Status;
 
-    /// Begins to capture.
-    capture_begin(stream: Stream) -> Status;
+    /// Begins to capture. `mode`: 0 global, 1 the calling thread's, 2 relaxed. Into `graph` after `count` of its nodes; a
+    /// null graph means a new one.
+    capture_begin(stream: Stream, mode: c_int, graph: *mut c_void, after: *const Node, count: usize) -> Status;
     /// Ends the capture and gives its graph.
     capture_end(stream: Stream, graph: *mut *mut c_void) -> Status;
-    /// `state`: 0 none, 1 active, 2 invalidated; `id` of the capture.
-    capture_state(stream: Stream, state: *mut c_int, id: *mut u64) -> Status;
-    /// Pieces of work in a graph.
-    graph_nodes(graph: *mut c_void, nodes: *mut usize) -> Status;
+    /// What is known of the capture; writes the ends that fit into `room` places of `ends`.
+    capture_info(stream: Stream, info: *mut CaptureInfo, ends: *mut Node, room: usize) -> Status;
+    /// Lets the next work wait for these nodes, besides (`add`) or instead of what it would wait for.
+    capture_set_ends(stream: Stream, nodes: *const Node, count: usize, add: c_int) -> Status;
+    /// Sets which captures of others the calling thread minds: 0 all, 1 its own, 2 none. The mode before.
+    capture_thread_mode(mode: *mut c_int) -> Status;
+
+    /// An empty graph.
+    graph_create(graph: *mut *mut c_void) -> Status;
     /// A copy of the graph.
     graph_clone(graph: *mut c_void, copy: *mut *mut c_void) -> Status;
     /// Forgets a graph.
     graph_destroy(graph: *mut c_void) -> Status;
+    /// Adds a node after `count` others.
+    graph_add(graph: *mut c_void, after: *const Node, count: usize, what: *mut Work, node: *mut Node) -> Status;
+    /// Its nodes.
+    graph_nodes(graph: *mut c_void, list: *mut NodeList) -> Status;
+    /// Its dependencies: as many nodes in `from` as in `to`, which waits.
+    graph_edges(graph: *mut c_void, from: *mut NodeList, to: *mut NodeList) -> Status;
+    /// Adds or removes `count` dependencies.
+    graph_link(graph: *mut c_void, from: *const Node, to: *const Node, count: usize, add: c_int) -> Status;
+    /// The node of the copy `graph` that was made of `original`.
+    graph_copy_of(graph: *mut c_void, original: Node, node: *mut Node) -> Status;
+    /// Lets the graph hold `count` references to an object; `take` takes them from the caller.
+    graph_hold(graph: *mut c_void, object: *mut c_void, count: c_uint, take: c_int) -> Status;
+    /// Gives `count` of the graph's references back.
+    graph_let_go(graph: *mut c_void, object: *mut c_void, count: c_uint) -> Status;
+    /// What a node does.
+    node_get(node: Node, what: *mut Work) -> Status;
+    /// Changes what a node does, within its kind.
+    node_set(node: Node, what: *mut Work) -> Status;
+    /// What the node waits for, or what waits for it.
+    node_neighbours(node: Node, dependents: c_int, list: *mut NodeList) -> Status;
+    /// The graph that holds the node, and the node's place in it.
+    node_graph(node: Node, graph: *mut *mut c_void, place: *mut c_uint) -> Status;
+    /// Takes the node out of its graph.
+    node_destroy(node: Node) -> Status;
+    /// An object with `count` references that calls `destroy(data)` when the last one goes.
+    object_create(destroy: HostFn, data: *mut c_void, count: c_uint, object: *mut *mut c_void) -> Status;
+    /// Adds references.
+    object_retain(object: *mut c_void, count: c_uint) -> Status;
+    /// Gives references back.
+    object_release(object: *mut c_void, count: c_uint) -> Status;
+
     /// A launchable copy of the graph.
     graph_instantiate(graph: *mut c_void, exec: *mut *mut c_void) -> Status;
     /// Launches.
     exec_launch(exec: *mut c_void, stream: Stream) -> Status;
     /// Takes the arguments of a graph of the same shape.
-    exec_update(exec: *mut c_void, graph: *mut c_void) -> Status;
+    exec_update(exec: *mut c_void, graph: *mut c_void, mismatch: *mut Mismatch) -> Status;
+    /// Changes what a node of the graph, of which this was made, does here.
+    exec_node_set(exec: *mut c_void, node: Node, what: *mut Work) -> Status;
+    /// Lets launches do a node's work (1) or leave it out (0); -1 changes nothing. `was`: what it is now.
+    exec_node_enable(exec: *mut c_void, node: Node, on: c_int, now: *mut c_int) -> Status;
     /// Forgets an executable; what was launched still runs.
     exec_destroy(exec: *mut c_void) -> Status;
 

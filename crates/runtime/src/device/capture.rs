@@ -1,50 +1,32 @@
-//! Stream capture and graphs: work that is recorded once and launched many times.
+//! Stream capture: work that is recorded in a graph instead of run.
 //!
-//! While a stream captures, what is enqueued on it is recorded instead of run: copies, fills, host functions, events and
-//! the calls of communicators. An event that was recorded while capturing draws the stream that waits for it into the
-//! capture. Each stream of the capture is a *lane* of the graph; a launch plays the lanes on the launch stream and on
-//! streams of its own, through the same paths that take work outside of captures. Nothing is merged or reordered.
+//! While a stream captures, what is enqueued on it becomes nodes: copies, fills, host functions, memory and the calls of
+//! communicators. An event that was recorded while capturing draws the stream that waits for it into the capture. Each
+//! stream of the capture knows its *ends*: the nodes that its next one waits for. Nothing is merged or reordered.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::ThreadId;
 
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
-use super::moves::{Area, Fill};
+use super::graph::{Call, Graph, HostFunction, NodeId, Operation, Tag, Work, unique};
+use super::memory::GraphMemory;
 use super::{Event, Stream};
 use crate::communicator::Communicator;
 use crate::exec::one_sided::OneSided;
 use crate::request::Request;
 
-/// A host function that a graph may call many times.
-pub type HostFunction = Arc<dyn Fn() + Send + Sync>;
-
-/// A piece of captured work.
-#[derive(Clone)]
-pub(super) enum Work {
-    Copy(Area),
-    Fill(Fill),
-    Host(HostFunction),
-    /// Calls that start together, each with its lane.
-    Calls(Vec<(Arc<Communicator>, Request, usize)>),
-    /// One-sided calls that start together, each with its lane.
-    OneSided(Vec<(Arc<Communicator>, OneSided, usize)>),
-    /// Marks a point of the lane; the number names it.
-    Record(usize),
-    /// Waits for a marked point.
-    Wait(usize),
-}
-
-impl Work {
-    fn is_node(&self) -> bool {
-        !matches!(self, Work::Record(_) | Work::Wait(_))
-    }
-}
-
-#[derive(Clone)]
-struct Op {
-    lane: usize,
-    work: Work,
+/// Which threads' calls a capture minds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// Those of all threads.
+    Global,
+    /// Those of the thread that began it, which must also end it.
+    ThreadLocal,
+    /// None: any thread may end it.
+    #[default]
+    Relaxed,
 }
 
 /// Why a capture could not be ended.
@@ -58,23 +40,30 @@ pub enum EndError {
     Invalidated,
     /// A stream that was drawn in does not lead back.
     Unjoined,
+    /// Another thread began it, and not in the relaxed mode.
+    WrongThread,
 }
 
-/// Why an executable graph could not be updated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpdateError {
-    /// The graphs differ in more than the arguments of their work.
-    Topology,
+/// What is known of a capture in progress.
+#[derive(Clone)]
+pub struct CaptureInfo {
+    /// Its number.
+    pub id: u64,
+    /// Whether it was broken.
+    pub invalid: bool,
+    /// The graph under construction.
+    pub graph: Graph,
+    /// What the next node of the stream waits for.
+    pub ends: Vec<NodeId>,
 }
 
 struct Capture {
     id: u64,
-    ops: Vec<Op>,
-    streams: Vec<Stream>,
-    /// `clocks[a][b]`: how many pieces of work of lane `b` come before what lane `a` does next.
-    clocks: Vec<Vec<usize>>,
-    /// The clock of each marked point.
-    marks: Vec<Vec<usize>>,
+    graph: Graph,
+    mode: CaptureMode,
+    thread: ThreadId,
+    /// Streams and their ends, the first stream first.
+    streams: Vec<(Stream, Vec<NodeId>)>,
     invalid: bool,
 }
 
@@ -109,7 +98,7 @@ impl Membership {
 /// The point of a capture that an event names.
 pub(super) struct Mark {
     capture: Shared,
-    point: usize,
+    ends: Vec<NodeId>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,37 +106,81 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Captures in progress; how many, for the many calls that ask while there is none.
+static ACTIVE: Mutex<Vec<Weak<Mutex<Capture>>>> = Mutex::new(Vec::new());
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a call that could disturb captures may be made by a thread that minds those of `mode`. If not, the captures
+/// that it would disturb are broken.
+pub fn permits_unsafe_call(mode: CaptureMode) -> bool {
+    if COUNT.load(Ordering::Acquire) == 0 || mode == CaptureMode::Relaxed {
+        return true;
+    }
+    let me = std::thread::current().id();
+    let all: Vec<Shared> = lock(&ACTIVE).iter().filter_map(Weak::upgrade).collect();
+    let mut permitted = true;
+    for capture in all {
+        let mut c = lock(&capture);
+        let mine = c.thread == me && c.mode != CaptureMode::Relaxed;
+        if mine || (mode == CaptureMode::Global && c.mode == CaptureMode::Global) {
+            c.invalid = true;
+            permitted = false;
+        }
+    }
+    permitted
+}
+
+/// Whether work on the default stream of `device` would have to wait for a stream that captures. Breaks its capture.
+pub fn implicates_capture(device: usize) -> bool {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let all: Vec<Shared> = lock(&ACTIVE).iter().filter_map(Weak::upgrade).collect();
+    let mut found = false;
+    for capture in all {
+        let mut c = lock(&capture);
+        if c.streams.iter().any(|(s, _)| s.device() == device && s.options().blocking) {
+            c.invalid = true;
+            found = true;
+        }
+    }
+    found
+}
+
+fn announce(capture: &Shared) {
+    let mut all = lock(&ACTIVE);
+    all.retain(|c| c.strong_count() > 0);
+    all.push(Arc::downgrade(capture));
+    COUNT.fetch_add(1, Ordering::AcqRel);
+}
+
+fn over(capture: &Shared) {
+    let mut all = lock(&ACTIVE);
+    all.retain(|c| c.strong_count() > 0 && !std::ptr::eq(c.as_ptr(), Arc::as_ptr(capture)));
+    COUNT.fetch_sub(1, Ordering::AcqRel);
+}
+
 impl Capture {
-    fn add_lane(&mut self, stream: &Stream) -> usize {
-        self.streams.push(stream.clone());
-        self.clocks.push(Vec::new());
-        let lanes = self.streams.len();
-        self.clocks.iter_mut().for_each(|c| c.resize(lanes, 0));
-        lanes - 1
+    fn add(&mut self, lane: usize, work: Work, tag: Tag) -> Result<()> {
+        let ends = &mut self.streams[lane].1;
+        let node = self.graph.add(work, tag, ends)?;
+        *ends = vec![node];
+        Ok(())
     }
 
-    fn add(&mut self, lane: usize, work: Work) {
-        match &work {
-            Work::Calls(calls) => calls.iter().for_each(|(_, _, lane)| self.clocks[*lane][*lane] += 1),
-            Work::OneSided(calls) => calls.iter().for_each(|(_, _, lane)| self.clocks[*lane][*lane] += 1),
-            work if work.is_node() => self.clocks[lane][lane] += 1,
-            _ => {}
+    /// Whether everything that the streams did leads to the ends of the first.
+    fn is_joined(&self) -> bool {
+        let state = self.graph.lock();
+        let mut reached = std::collections::BTreeSet::new();
+        let mut next: Vec<NodeId> = self.streams[0].1.clone();
+        while let Some(id) = next.pop() {
+            if reached.insert(id)
+                && let Some(node) = state.nodes.get(&id)
+            {
+                next.extend(&node.after);
+            }
         }
-        self.ops.push(Op { lane, work });
-    }
-
-    fn mark(&mut self, lane: usize) -> usize {
-        self.marks.push(self.clocks[lane].clone());
-        let point = self.marks.len() - 1;
-        self.add(lane, Work::Record(point));
-        point
-    }
-
-    fn wait(&mut self, lane: usize, point: usize) {
-        for (mine, theirs) in self.clocks[lane].iter_mut().zip(&self.marks[point]) {
-            *mine = (*mine).max(*theirs);
-        }
-        self.add(lane, Work::Wait(point));
+        self.streams.iter().flat_map(|(_, ends)| ends).all(|id| reached.contains(id))
     }
 }
 
@@ -159,19 +192,20 @@ pub(crate) fn is_capturing(stream: &Stream) -> bool {
 
 /// Records the calls of a group. All their streams must belong to one capture.
 pub(crate) fn capture_requests(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> {
-    capture_calls(requests, |r| &r.stream, Work::Calls)
+    capture_calls(requests, |r| &r.stream, Operation::Request)
 }
 
 /// As [`capture_requests`], for one-sided calls.
 pub(crate) fn capture_one_sided(calls: Vec<(Arc<Communicator>, OneSided)>) -> Result<()> {
-    capture_calls(calls, |c| &c.stream, Work::OneSided)
+    capture_calls(calls, |c| &c.stream, Operation::OneSided)
 }
 
 fn capture_calls<C>(
     group: Vec<(Arc<Communicator>, C)>,
     stream: impl Fn(&C) -> &Stream,
-    work: impl FnOnce(Vec<(Arc<Communicator>, C, usize)>) -> Work,
+    operation: impl Fn(C) -> Operation,
 ) -> Result<()> {
+    static GROUPS: AtomicU64 = AtomicU64::new(1);
     let mut capture: Option<Shared> = None;
     let mut calls = Vec::with_capacity(group.len());
     for (comm, call) in group {
@@ -187,8 +221,12 @@ fn capture_calls<C>(
         capture = Some(shared);
         calls.push((comm, call, lane));
     }
-    if let (Some(capture), Some(lane)) = (capture, calls.first().map(|c| c.2)) {
-        lock(&capture).add(lane, work(calls));
+    let Some(capture) = capture else { return Ok(()) };
+    let group = GROUPS.fetch_add(1, Ordering::Relaxed);
+    let mut capture = lock(&capture);
+    for (comm, call, lane) in calls {
+        let operation = operation(call);
+        capture.add(lane, Work::Call(Box::new(Call { group, comm, operation })), [0; 2])?;
     }
     Ok(())
 }
@@ -197,6 +235,11 @@ impl Stream {
     /// Begins to record what is enqueued on this stream. `InvalidUsage` when it records already, or for the default
     /// stream.
     pub fn begin_capture(&self) -> Result<()> {
+        self.begin_capture_to(Graph::new(), &[], CaptureMode::Relaxed)
+    }
+
+    /// Begins to record into `graph`, after these nodes of it.
+    pub fn begin_capture_to(&self, graph: Graph, after: &[NodeId], mode: CaptureMode) -> Result<()> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         if is_capturing(self) {
             return Err(Error::usage("the stream is capturing already"));
@@ -204,11 +247,13 @@ impl Stream {
         if self.same(&Stream::default_of(self.device())) {
             return Err(Error::usage("the default stream cannot capture; use a stream of your own"));
         }
+        graph.check(after)?;
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let mut capture =
-            Capture { id, ops: Vec::new(), streams: Vec::new(), clocks: Vec::new(), marks: Vec::new(), invalid: false };
-        capture.add_lane(self);
-        self.0.capture.set(Some((Arc::new(Mutex::new(capture)), 0)));
+        let streams = vec![(self.clone(), unique(after))];
+        let capture = Capture { id, graph, mode, thread: std::thread::current().id(), streams, invalid: false };
+        let capture = Arc::new(Mutex::new(capture));
+        announce(&capture);
+        self.0.capture.set(Some((capture, 0)));
         Ok(())
     }
 
@@ -219,17 +264,27 @@ impl Stream {
             return Err(EndError::NotOrigin);
         }
         let mut capture = lock(&shared);
-        for s in std::mem::take(&mut capture.streams).iter() {
+        if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
+            return Err(EndError::WrongThread);
+        }
+        let joined = capture.is_joined();
+        for (s, _) in std::mem::take(&mut capture.streams) {
             s.0.capture.set(None);
         }
-        if capture.invalid {
-            return Err(EndError::Invalidated);
+        over(&shared);
+        match () {
+            () if capture.invalid => Err(EndError::Invalidated),
+            () if !joined => Err(EndError::Unjoined),
+            () => Ok(capture.graph.clone()),
         }
-        let lanes = capture.clocks.len();
-        if !(0..lanes).all(|lane| capture.clocks[0][lane] >= capture.clocks[lane][lane]) {
-            return Err(EndError::Unjoined);
-        }
-        Ok(Graph { ops: std::mem::take(&mut capture.ops), lanes, marks: capture.marks.len() })
+    }
+
+    /// The capture in progress.
+    pub fn capture_info(&self) -> Option<CaptureInfo> {
+        let (shared, lane) = self.0.capture.get()?;
+        let c = lock(&shared);
+        let ends = c.streams.get(lane).map_or_else(Vec::new, |s| s.1.clone());
+        Some(CaptureInfo { id: c.id, invalid: c.invalid, graph: c.graph.clone(), ends })
     }
 
     /// The number of the capture in progress and whether it was broken.
@@ -239,15 +294,32 @@ impl Stream {
         Some((capture.id, capture.invalid))
     }
 
+    /// Lets the next node of the stream wait for these, instead of or, with `add`, besides its ends.
+    pub fn set_capture_ends(&self, nodes: &[NodeId], add: bool) -> Result<()> {
+        let Some((shared, lane)) = self.0.capture.get() else {
+            return Err(Error::usage("the stream is not capturing"));
+        };
+        let mut c = lock(&shared);
+        c.graph.check(nodes)?;
+        let ends = &mut c.streams[lane].1;
+        if !add {
+            ends.clear();
+        }
+        ends.extend_from_slice(nodes);
+        *ends = unique(ends);
+        Ok(())
+    }
+
     /// Ends the capture of a stream that is going away.
     pub(super) fn abandon_capture(&self) {
         if let Some((shared, lane)) = self.0.capture.get() {
             let mut capture = lock(&shared);
             capture.invalid = true;
             if lane == 0 {
-                for s in std::mem::take(&mut capture.streams) {
+                for (s, _) in std::mem::take(&mut capture.streams) {
                     s.0.capture.set(None);
                 }
+                over(&shared);
             } else {
                 self.0.capture.set(None);
             }
@@ -267,19 +339,53 @@ impl Stream {
     pub(super) fn push_or_capture(&self, work: Work, push: impl FnOnce()) -> Result<()> {
         match self.0.capture.get() {
             None => push(),
-            Some((shared, lane)) => lock(&shared).add(lane, work),
+            Some((shared, lane)) => lock(&shared).add(lane, work, [0; 2])?,
         }
         Ok(())
     }
 
-    /// Calls `function` when all work enqueued before is done; in a graph at every launch.
-    pub fn call_host(&self, function: HostFunction) -> Result<()> {
+    /// Calls `function` when all work enqueued before is done; in a graph at every launch, as a node with this tag.
+    pub fn call_host(&self, function: HostFunction, tag: Tag) -> Result<()> {
         match self.0.capture.get() {
             None => self.launch_host(Box::new(move || function())),
-            Some((shared, lane)) => {
-                lock(&shared).add(lane, Work::Host(function));
-                Ok(())
-            }
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Host(function), tag),
+        }
+    }
+
+    /// A launch of a graph while capturing.
+    pub(super) fn capture_child(&self, child: Graph) -> Result<()> {
+        self.push_or_capture(Work::Child(child), || {})
+    }
+
+    /// Memory that belongs to the graph; `None` when the stream does not capture.
+    pub fn capture_alloc(&self, bytes: usize) -> Result<Option<*mut u8>> {
+        let Some((shared, lane)) = self.0.capture.get() else { return Ok(None) };
+        let memory = GraphMemory::new(bytes)?;
+        lock(&shared).add(lane, Work::Alloc(memory.clone()), [0; 2])?;
+        Ok(Some(memory.address()))
+    }
+
+    /// The end of memory of a graph, as a node; `false` when the stream does not capture.
+    pub fn capture_free(&self, ptr: *mut u8) -> Result<bool> {
+        let Some((shared, lane)) = self.0.capture.get() else { return Ok(false) };
+        let memory = GraphMemory::find(ptr)?;
+        lock(&shared).add(lane, Work::Free(memory), [0; 2])?;
+        Ok(true)
+    }
+
+    /// [`record`](Self::record); while capturing a node that records the event at every launch, for others to wait for.
+    pub fn record_external(&self, event: &Event) -> Result<()> {
+        match self.0.capture.get() {
+            None => self.record(event),
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Record(event.clone()), [0; 2]),
+        }
+    }
+
+    /// [`wait`](Self::wait); while capturing a node that waits, at every launch, for the event's last record then.
+    pub fn wait_external(&self, event: &Event) -> Result<()> {
+        match self.0.capture.get() {
+            None => self.wait(event),
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Wait(event.clone()), [0; 2]),
         }
     }
 
@@ -288,8 +394,8 @@ impl Stream {
         let member = self.0.capture.get();
         let captures = member.is_some();
         let mark = member.map(|(shared, lane)| {
-            let point = lock(&shared).mark(lane);
-            Mark { capture: shared, point }
+            let ends = lock(&shared).streams[lane].1.clone();
+            Mark { capture: shared, ends }
         });
         *lock(&event.0.captured) = mark;
         Ok(captures)
@@ -298,20 +404,29 @@ impl Stream {
     /// Whether the wait became part of a capture.
     pub(super) fn capture_wait(&self, event: &Event) -> Result<bool> {
         let mark = lock(&event.0.captured);
-        let Some(Mark { capture, point }) = mark.as_ref() else {
-            // What was recorded before a capture is done before its graph is launched: the launch stream saw to it.
-            return Ok(is_capturing(self));
+        let Some(Mark { capture, ends }) = mark.as_ref() else {
+            // An event that was never recorded stands for nothing; any other for work that is in no graph.
+            let Some((shared, _)) = self.0.capture.get() else { return Ok(false) };
+            if event.last_record() == 0 {
+                return Ok(true);
+            }
+            lock(&shared).invalid = true;
+            return Err(Error::usage(
+                "a stream that captures cannot wait for an event that was recorded outside of the capture; the capture is \
+                 broken. Wait before it begins, or wait for the event as an external one",
+            ));
         };
         match self.0.capture.get() {
-            Some((mine, lane)) if Arc::ptr_eq(&mine, capture) => lock(&mine).wait(lane, *point),
+            Some((mine, lane)) if Arc::ptr_eq(&mine, capture) => join(&mut lock(&mine), lane, ends),
             Some(_) => return Err(Error::usage("the event belongs to another capture than the stream")),
             None => {
                 let mut c = lock(capture);
                 if c.streams.is_empty() {
                     return Err(Error::usage("the event was recorded in a capture that has ended; record it again"));
                 }
-                let lane = c.add_lane(self);
-                c.wait(lane, *point);
+                c.streams.push((self.clone(), Vec::new()));
+                let lane = c.streams.len() - 1;
+                join(&mut c, lane, ends);
                 drop(c);
                 self.0.capture.set(Some((capture.clone(), lane)));
             }
@@ -320,112 +435,15 @@ impl Stream {
     }
 }
 
-/// Captured work.
-#[derive(Clone)]
-pub struct Graph {
-    ops: Vec<Op>,
-    lanes: usize,
-    marks: usize,
+fn join(capture: &mut Capture, lane: usize, more: &[NodeId]) {
+    let ends = &mut capture.streams[lane].1;
+    ends.extend_from_slice(more);
+    *ends = unique(ends);
 }
 
-// SAFETY: a shared graph is only read: its pointers are followed by launches, by leave of whoever captured them.
-unsafe impl Sync for Graph {}
-
-impl Graph {
-    /// Pieces of work: copies, fills, host functions and groups of calls.
-    pub fn nodes(&self) -> usize {
-        self.ops.iter().filter(|op| op.work.is_node()).count()
-    }
-
-    /// Makes it launchable. Later changes of the graph do not reach it.
-    pub fn instantiate(&self) -> Executable {
-        Executable { graph: self.clone(), streams: Vec::new(), before: None }
-    }
-
-    fn same_shape(&self, other: &Graph) -> bool {
-        let kind = |op: &Op| match &op.work {
-            Work::Record(p) => (0, *p),
-            Work::Wait(p) => (1, *p),
-            Work::Calls(calls) => (2, calls.len()),
-            Work::Copy(_) => (3, 0),
-            Work::Fill(_) => (4, 0),
-            Work::Host(_) => (5, 0),
-            Work::OneSided(calls) => (6, calls.len()),
-        };
-        self.lanes == other.lanes
-            && self.ops.len() == other.ops.len()
-            && self.ops.iter().zip(&other.ops).all(|(a, b)| a.lane == b.lane && kind(a) == kind(b))
-    }
-}
-
-/// A graph that can be launched, one launch after the other.
-pub struct Executable {
-    graph: Graph,
-    /// The streams of the lanes after the first.
-    streams: Vec<Stream>,
-    /// The end of the last launch.
-    before: Option<Event>,
-}
-
-impl Executable {
-    /// Takes the arguments of `graph`, which must have the same shape.
-    pub fn update(&mut self, graph: &Graph) -> std::result::Result<(), UpdateError> {
-        if !self.graph.same_shape(graph) {
-            return Err(UpdateError::Topology);
-        }
-        self.graph = graph.clone();
-        Ok(())
-    }
-
-    /// Enqueues the work on `stream`, after the last launch. The first error of the calls ends it.
-    pub fn launch(&mut self, stream: &Stream) -> Result<()> {
-        if is_capturing(stream) {
-            return Err(Error::usage("a graph cannot be launched on a stream that captures"));
-        }
-        if let Some(before) = self.before.take() {
-            stream.wait(&before)?;
-        }
-        while self.streams.len() + 1 < self.graph.lanes {
-            self.streams.push(Stream::new()?);
-        }
-        let marks: Vec<Event> = (0..self.graph.marks).map(|_| Event::new()).collect();
-        let on = |lane: usize| if lane == 0 { stream } else { &self.streams[lane - 1] };
-        for op in &self.graph.ops {
-            play(op, &on, &marks)?;
-        }
-        // The lanes' streams live until their work is done, even when this value does not.
-        let lanes = self.streams.clone();
-        stream.launch_host(Box::new(move || drop(lanes)))?;
-        let end = Event::new();
-        stream.record(&end)?;
-        self.before = Some(end);
-        Ok(())
-    }
-}
-
-fn play<'a>(op: &Op, on: &impl Fn(usize) -> &'a Stream, marks: &[Event]) -> Result<()> {
-    let stream = on(op.lane);
-    match &op.work {
-        // SAFETY: whoever captured the copy promised the memory for every launch.
-        Work::Copy(area) => unsafe { stream.copy_area(*area) },
-        // SAFETY: as above.
-        Work::Fill(fill) => unsafe { stream.fill_area(*fill) },
-        Work::Host(function) => stream.call_host(function.clone()),
-        Work::Record(point) => stream.record(&marks[*point]),
-        Work::Wait(point) => stream.wait(&marks[*point]),
-        Work::Calls(calls) => {
-            let requests = calls.iter().map(|(comm, request, lane)| {
-                let mut request = request.clone();
-                request.stream = on(*lane).clone();
-                (comm.clone(), request)
-            });
-            crate::group::launch(requests.collect())
-        }
-        Work::OneSided(calls) => {
-            let calls = calls.iter().map(|(comm, call, lane)| {
-                (comm.clone(), OneSided { call: call.call.clone(), stream: on(*lane).clone() })
-            });
-            crate::group::launch_one_sided(calls.collect())
-        }
+impl Event {
+    /// Whether its last record is a point of a capture, which cannot be waited for or asked about.
+    pub fn is_captured(&self) -> bool {
+        lock(&self.0.captured).is_some()
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use oxccl_sys::SharedMemory;
-use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::{Error, Result};
 
 /// Allocations are multiples of this and start at multiples of it (`NCCL_WIN_REQUIRED_ALIGNMENT`).
@@ -263,6 +263,72 @@ pub fn allocation(address: usize) -> Option<Allocation> {
 pub(crate) fn exported(address: usize, len: usize) -> Option<Exported> {
     let (base, _, segment) = registry().find(address, len)?;
     Some(Exported { segment, offset: (address - base) as u64 })
+}
+
+/// Memory that a graph allocates and may free. Its address is the same in every launch.
+///
+/// It lives as long as a graph knows it; after that only when a launch allocated it and nothing freed it, and is then
+/// memory like any other.
+pub struct GraphMemory {
+    at: usize,
+    bytes: usize,
+    live: AtomicBool,
+}
+
+static OF_GRAPHS: Mutex<BTreeMap<usize, Weak<GraphMemory>>> = Mutex::new(BTreeMap::new());
+
+impl GraphMemory {
+    /// New memory of a graph.
+    pub fn new(bytes: usize) -> Result<Arc<GraphMemory>> {
+        let at = alloc(bytes)? as usize;
+        let memory = Arc::new(GraphMemory { at, bytes, live: AtomicBool::new(false) });
+        of_graphs().insert(at, Arc::downgrade(&memory));
+        Ok(memory)
+    }
+
+    /// The memory that begins at `ptr`. `InvalidArgument` when no graph knows it.
+    pub fn find(ptr: *mut u8) -> Result<Arc<GraphMemory>> {
+        of_graphs().get(&(ptr as usize)).and_then(Weak::upgrade).ok_or_else(|| {
+            Error::argument(format!("{ptr:p} is not memory that a graph allocates, so a graph cannot free it"))
+        })
+    }
+
+    /// The first byte.
+    pub fn address(&self) -> *mut u8 {
+        self.at as *mut u8
+    }
+
+    /// Bytes, as they were asked for.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A launch allocated it, or it was freed.
+    pub fn set_live(&self, live: bool) {
+        self.live.store(live, Ordering::Release);
+    }
+
+    /// Bytes that graphs hold, and those of them that launches allocated and nothing freed.
+    pub fn totals() -> (usize, usize) {
+        let all: Vec<_> = of_graphs().values().filter_map(Weak::upgrade).collect();
+        let live = all.iter().filter(|m| m.live.load(Ordering::Acquire)).map(|m| m.bytes).sum();
+        (all.iter().map(|m| m.bytes).sum(), live)
+    }
+}
+
+impl Drop for GraphMemory {
+    fn drop(&mut self) {
+        of_graphs().remove(&self.at);
+        if !*self.live.get_mut() {
+            // SAFETY: no graph knows the memory any more, and launched work keeps what it uses.
+            // The address is an allocation of ours that nobody else frees, so this cannot fail.
+            let _ = unsafe { free(self.at as *mut u8) };
+        }
+    }
+}
+
+fn of_graphs() -> MutexGuard<'static, BTreeMap<usize, Weak<GraphMemory>>> {
+    OF_GRAPHS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What another process of the same user needs to map the allocation at `address`. `InvalidArgument` when there is none.

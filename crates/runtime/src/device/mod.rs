@@ -5,7 +5,10 @@
 
 mod capture;
 mod event;
+mod graph;
 mod helper;
+mod interprocess;
+mod launch;
 mod memory;
 mod moves;
 mod order;
@@ -18,11 +21,15 @@ use std::sync::OnceLock;
 
 use oxccl_types::{Error, Result};
 
-pub use capture::{EndError, Executable, Graph, HostFunction, UpdateError};
+pub use capture::{CaptureInfo, CaptureMode, EndError, implicates_capture, permits_unsafe_call};
 pub(crate) use capture::{capture_one_sided, capture_requests, is_capturing};
-pub use event::Event;
+pub use event::{Event, EventOptions};
+pub use graph::{Graph, HostFunction, NodeId, Tag, Work};
 pub(crate) use helper::assist_any;
-pub use memory::{Allocation, MemoryKind, Shared, alloc, alloc_alone, alloc_as, allocation, free, open_shared, share};
+pub use launch::{Executable, UpdateError};
+pub use memory::{
+    Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, allocation, free, open_shared, share,
+};
 pub(crate) use memory::{Exporter, exported, withdrawn};
 pub use moves::{Area, Fill};
 pub use order::{StreamOptions, drain, synchronize};

@@ -192,6 +192,7 @@ impl std::fmt::Display for EndError {
         f.write_str(match self {
             EndError::NotCapturing => "the stream is not capturing",
             EndError::NotOrigin => "the capture was begun on another stream; end it there",
+            EndError::WrongThread => "another thread began the capture; end it there, or begin it in the relaxed mode",
             EndError::Invalidated => "the capture was broken by a call that is not allowed while capturing",
             EndError::Unjoined => {
                 "work was captured on streams that do not lead back: record an event on each and let the first stream wait"

@@ -13,7 +13,8 @@ use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_sys::{Doorbell, Latch, LatchGuard};
 use oxccl_types::{Error, Result};
 
-use super::capture::{Membership, Work};
+use super::capture::Membership;
+use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
@@ -368,6 +369,11 @@ impl Stream {
         Ok(Stream::on(super::current(), Order::free()))
     }
 
+    /// A new stream on `device`, which must exist.
+    pub(super) fn on_device(device: usize) -> Stream {
+        Stream::on(device, Order::free())
+    }
+
     /// The default stream of the calling thread's device (the NULL stream of C).
     pub fn default_stream() -> Stream {
         Stream::default_of(super::current())
@@ -491,7 +497,7 @@ impl Stream {
     /// Both ranges stay valid until the copy ran; nothing else writes `dst` or `src` meanwhile; they do not overlap.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_area(Area { dst, dst_pitch: 0, src, src_pitch: 0, width: bytes, height: 1 }) }
+        unsafe { self.copy_area(Area::row(dst, src, bytes)) }
     }
 
     /// Copies an area in stream order.
@@ -526,7 +532,7 @@ impl Stream {
             return Ok(());
         }
         let ticket = event.last_record();
-        self.push(Box::new(WaitTask(event.clone(), ticket)));
+        self.push(Box::new(WaitTask { event: event.clone(), ticket, look_at: 0 }));
         Ok(())
     }
 
@@ -658,13 +664,21 @@ impl Task for RecordTask {
     }
 }
 
-struct WaitTask(Event, u64);
+struct WaitTask {
+    event: Event,
+    ticket: u64,
+    /// When to look next whether the event was lost.
+    look_at: u64,
+}
 
 impl Task for WaitTask {
     fn step(&mut self) -> Step {
-        if self.0.is_complete(self.1) { Step::Done } else { Step::Blocked }
+        if self.event.is_complete(self.ticket) {
+            return Step::Done;
+        }
+        self.event.lost(self.ticket, &mut self.look_at).map_or(Step::Blocked, Step::Failed)
     }
     fn park(&self, timeout: Duration) {
-        self.0.park(self.1, timeout);
+        self.event.park(self.ticket, timeout);
     }
 }
