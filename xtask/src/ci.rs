@@ -38,7 +38,11 @@ const STEPS: &[Step] = &[
     Step { name: "test", about: "all tests", run: test },
     Step { name: "large", about: "calls of more than 2^31 bytes on every road", run: large },
     Step { name: "loom", about: "every interleaving of the shared-memory ring", run: loom },
-    Step { name: "install", about: "the layout of an installed prefix", run: |_| install::run(&prefix()) },
+    Step {
+        name: "install",
+        about: "the layout of an installed prefix",
+        run: |_| install::run(&install::Plan::all(&prefix())),
+    },
     Step { name: "c", about: "C programs against the prefix", run: |_| crate::install::check(&prefix()) },
     Step { name: "perf", about: "four ranks, every result checked, with the installed tool", run: perf },
     Step {

@@ -1,134 +1,24 @@
-//! Builds the C and C++ programs of `tests/abi/` with the system's compilers against the headers and the two shared
-//! libraries, and runs them; and checks what the libraries export. Needs gcc, g++ and nm.
+//! Builds C and C++ programs of `tests/abi/` with the system's compilers against an installed prefix with the headers
+//! and the two libraries, and runs them; and checks what the libraries export. Needs gcc, g++ and nm. The chapters of
+//! the interface are in chapters.rs.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+mod common;
 
-#[derive(Clone, Copy, PartialEq)]
-enum Library {
-    Nccl,
-    Rccl,
-}
-use Library::{Nccl, Rccl};
-
-impl Library {
-    const BOTH: [Library; 2] = [Nccl, Rccl];
-
-    fn name(self) -> &'static str {
-        match self {
-            Nccl => "nccl",
-            Rccl => "rccl",
-        }
-    }
-
-    fn soname(self) -> &'static str {
-        match self {
-            Nccl => "libnccl.so.2",
-            Rccl => "librccl.so.1",
-        }
-    }
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
-}
-
-fn sources() -> PathBuf {
-    repository().join("tests/abi")
-}
-
-fn include() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
-}
-
-/// Runs a command that has to succeed; its output otherwise explains the failure.
-fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    output
-}
-
-/// A folder with both libraries under the names that programs link with and those that the loader looks for. It lies
-/// in cargo's folder for test files, is made anew by each run and shared by the tests of this process.
-fn libraries() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("abi");
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("the test folder can be made");
-        for library in Library::BOTH {
-            let built = build(library);
-            for name in [format!("lib{}.so", library.name()), library.soname().to_string()] {
-                std::os::unix::fs::symlink(&built, folder.join(name)).expect("links can be made");
-            }
-        }
-        folder
-    })
-}
-
-/// Builds a library in the profile and folder of this test and says where it is.
-fn build(library: Library) -> PathBuf {
-    let tests = std::env::current_exe().expect("a test knows its own path");
-    let profile_folder = tests.ancestors().nth(2).expect("target/<profile>/deps/<test>");
-    let profile = match profile_folder.file_name().and_then(|n| n.to_str()).expect("a profile's name") {
-        "debug" => "dev",
-        other => other,
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let target = profile_folder.parent().expect("the target folder");
-    let mut command = Command::new(cargo);
-    command.current_dir(repository()).args(["build", "--quiet", "--profile", profile, "--target-dir"]).arg(target);
-    run(command.args(["-p", &format!("oxccl-{}", library.name())]));
-    profile_folder.join(format!("lib{}.so", library.name()))
-}
-
-const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
-
-/// A compiler's command line for one library's headers.
-fn compiler(library: Library, cxx: bool, standard: &str) -> Command {
-    let mut command = Command::new(if cxx { "g++" } else { "gcc" });
-    command.arg(format!("-std={standard}")).args(WARNINGS).arg("-I").arg(include());
-    command.args(["-DOXCCL_NO_CUDA", "-DOXCCL_NO_HIP"]);
-    if library == Rccl {
-        command.arg("-DABI_RCCL");
-    }
-    command
-}
+use common::{Library, Nccl, Rccl, command, compiler, folder, include, lib, link, run, sources};
+use std::path::PathBuf;
+use std::process::Command;
 
 /// Compiles and links one program of `tests/abi/`.
 fn program(library: Library, source: &str) -> PathBuf {
     let cxx = source.ends_with(".cpp");
-    let folder = libraries();
-    let binary = folder.join(format!("{}-{}", source.replace('.', "-"), library.name()));
-    let mut command = compiler(library, cxx, if cxx { "c++14" } else { "c11" });
-    command.args(["-O1", "-g", "-pthread", "-o"]).arg(&binary).arg(sources().join(source));
-    command.arg("-L").arg(folder).arg(format!("-l{}", library.name()));
-    run(command.arg(format!("-Wl,-rpath,{}", folder.display())));
+    let binary = folder().join(format!("{}-{}", source.replace('.', "-"), library.name()));
+    let language = if cxx { "c++" } else { "c" };
+    link(compiler(library, cxx, if cxx { "c++14" } else { "c11" }), library, &[source], language, &binary);
     binary
 }
 
-/// The command of a program, without the settings of whoever runs the tests.
-fn command(binary: &Path) -> Command {
-    let mut command = Command::new(binary);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if ["NCCL_", "RCCL_", "OXCCL_"].iter().any(|p| text.starts_with(p)) {
-            command.env_remove(&name);
-        }
-    }
-    command.env("OXCCL_HOST_DEVICES", "8");
-    command
-}
-
 fn compile_and_run(library: Library, source: &str) -> String {
-    let output = run(&mut command(&program(library, source)));
+    let output = run(&mut command(program(library, source)));
     String::from_utf8(output.stdout).expect("programs print text")
 }
 
@@ -139,7 +29,7 @@ fn headers_compile_everywhere_without_a_warning() {
         let mut headers = vec![own.to_string(), format!("{own}>\n#include <oxccl.h")];
         headers.push(if library == Rccl { "rccl/nccl.h".into() } else { "oxccl.h".into() });
         for (i, header) in headers.iter().enumerate() {
-            let file = libraries().join(format!("include-{}-{i}.c", library.name()));
+            let file = folder().join(format!("include-{}-{i}.c", library.name()));
             std::fs::write(&file, format!("#include <{header}>\n")).expect("the test folder takes files");
             for (cxx, standards) in [(false, &["c99", "c11", "c17"][..]), (true, &["c++11", "c++14", "c++17", "c++20"])]
             {
@@ -154,7 +44,7 @@ fn headers_compile_everywhere_without_a_warning() {
 
 #[test]
 fn headers_agree_with_later_includes_of_the_vendors_types() {
-    let file = libraries().join("vendor-types.cpp");
+    let file = folder().join("vendor-types.cpp");
     let text = "#include <nccl.h>\ntypedef struct CUstream_st *cudaStream_t;\ncudaStream_t s;\n";
     std::fs::write(&file, text).expect("the test folder takes files");
     run(compiler(Nccl, true, "c++14").arg("-fsyntax-only").arg(&file));
@@ -184,7 +74,7 @@ fn both_headers_share_their_common_part() {
 }
 
 fn exported(library: Library) -> Vec<String> {
-    let path = libraries().join(library.soname());
+    let path = lib().join(library.soname());
     let output = run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(path));
     let text = String::from_utf8(output.stdout).expect("nm prints text");
     let mut names: Vec<_> = text.lines().map(|l| l.split(' ').next().expect("a name").to_string()).collect();
@@ -229,7 +119,7 @@ fn the_function_table_is_what_is_exported() {
 #[test]
 fn the_libraries_have_the_names_that_programs_ask_for() {
     for library in Library::BOTH {
-        let output = run(Command::new("readelf").arg("-d").arg(libraries().join(library.soname())));
+        let output = run(Command::new("readelf").arg("-d").arg(lib().join(library.soname())));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains(&format!("[{}]", library.soname())), "{text}");
     }
@@ -252,65 +142,8 @@ fn a_cplusplus_program_links_every_function() {
 }
 
 #[test]
-fn one_thread_drives_four_ranks() {
+fn nonblocking_communicators_are_polled_and_aborted() {
     for library in Library::BOTH {
-        compile_and_run(library, "init_all.c");
+        compile_and_run(library, "nonblocking.c");
     }
-}
-
-#[test]
-fn communicators_are_made_out_of_communicators() {
-    for library in Library::BOTH {
-        compile_and_run(library, "elastic.c");
-    }
-}
-
-#[test]
-fn threads_are_ranks() {
-    compile_and_run(Nccl, "threads.c");
-}
-
-#[test]
-fn processes_are_ranks() {
-    for library in Library::BOTH {
-        compile_and_run(library, "processes.c");
-    }
-}
-
-#[test]
-fn pre_mul_sum_multiplies() {
-    compile_and_run(Nccl, "premulsum.c");
-}
-
-#[test]
-fn rccl_has_its_own_functions() {
-    compile_and_run(Rccl, "rccl_extras.c");
-}
-
-#[test]
-fn streams_and_events_keep_order() {
-    for library in Library::BOTH {
-        compile_and_run(library, "streams.c");
-    }
-}
-
-#[test]
-fn an_abort_sets_waiting_threads_free() {
-    compile_and_run(Nccl, "abort.c");
-}
-
-#[test]
-fn a_profiler_can_interpose() {
-    let tool = libraries().join("libinterpose.so");
-    let mut compile = compiler(Nccl, false, "gnu11");
-    compile.args(["-shared", "-fPIC", "-o"]).arg(&tool).arg(sources().join("interpose.c"));
-    run(&mut compile);
-    let output = run(command(&program(Nccl, "init_all.c")).env("LD_PRELOAD", &tool));
-    let text = String::from_utf8(output.stdout).expect("programs print text");
-    let number = |word: &str| -> u32 {
-        let line = text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_else(|| panic!("no {word:?} in {text:?}"));
-        line.trim().parse().expect("a number")
-    };
-    assert_eq!(number("interposed"), number("allreduces"));
-    assert!(number("interposed") > 0);
 }

@@ -1,0 +1,164 @@
+//! The chapters of the C interface, each a program of `tests/abi/` that serves four ways of driving its ranks (see
+//! `launch.h` there): compiled by gcc and g++ against an installed prefix with either library, and run in all ways.
+
+mod common;
+
+use common::{Library, Nccl, Rccl, command, compiler, compiler_called, folder, lib, link, run};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// One way of compiling a program.
+#[derive(Clone, Copy)]
+struct Build {
+    library: Library,
+    cxx: bool,
+    standard: &'static str,
+    /// Whether it runs under `mpirun`, too.
+    mpi: bool,
+}
+
+const BUILDS: [Build; 4] = [
+    Build { library: Nccl, cxx: false, standard: "c99", mpi: true },
+    Build { library: Rccl, cxx: false, standard: "c11", mpi: false },
+    Build { library: Rccl, cxx: true, standard: "c++14", mpi: true },
+    Build { library: Nccl, cxx: true, standard: "c++20", mpi: false },
+];
+
+const WAYS: [&str; 3] = ["single", "threads", "processes"];
+
+impl Build {
+    fn language(self) -> &'static str {
+        if self.cxx { "c++" } else { "c" }
+    }
+
+    fn binary(self, program: &str, mpi: bool) -> PathBuf {
+        let way = if mpi { "-mpi" } else { "" };
+        folder().join(format!("{program}-{}-{}{way}", self.library.name(), self.standard))
+    }
+
+    /// Compiles a program together with the launcher.
+    fn program(self, program: &str) -> PathBuf {
+        let binary = self.binary(program, false);
+        let compiler = compiler(self.library, self.cxx, self.standard);
+        link(compiler, self.library, &[&format!("{program}.c"), "launch.c"], self.language(), &binary);
+        binary
+    }
+
+    /// The same with MPI, which carries the ids.
+    fn mpi_program(self, program: &str) -> PathBuf {
+        let binary = self.binary(program, true);
+        let name = if self.cxx { "mpicxx" } else { "mpicc" };
+        let mut compiler = compiler_called(name, self.library, self.standard);
+        compiler.args(["-DOXCCL_TEST_MPI", "-DOMPI_SKIP_MPICXX"]);
+        link(compiler, self.library, &[&format!("{program}.c"), "launch.c"], self.language(), &binary);
+        binary
+    }
+}
+
+/// Whether Open MPI is there. Where CI says that everything was installed, it must be.
+fn open_mpi() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| {
+        let output = command("mpirun").arg("--version").output();
+        let there = output.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("Open MPI"));
+        let ci = std::env::var("CI").is_ok_and(|v| v == "true" || v == "1");
+        assert!(there || !ci, "Open MPI's mpirun is not installed, and CI=true says that nothing may be left out");
+        if !there {
+            // Not captured, unlike what `println!` writes in a test.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: the chapters under mpirun: Open MPI is not installed");
+        }
+        there
+    })
+}
+
+/// Runs a program under `mpirun`, which ends all ranks when one fails, and is ended itself if it hangs.
+fn under_mpirun(binary: PathBuf, ranks: usize) {
+    let mut mpirun = command("timeout");
+    mpirun.args(["--kill-after=5", "100", "mpirun", "--oversubscribe", "--bind-to", "none", "-np", &ranks.to_string()]);
+    mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    run(mpirun.arg(binary).arg("mpi"));
+}
+
+/// Compiles and runs a chapter in every way it knows.
+fn chapter(name: &str) {
+    for build in BUILDS {
+        let binary = build.program(name);
+        for way in WAYS {
+            run(command(&binary).args([way, "4"]));
+        }
+        if build.mpi && open_mpi() {
+            under_mpirun(build.mpi_program(name), 4);
+        }
+    }
+    // Another number of ranks, neither a power of two nor more than there are devices.
+    for way in WAYS {
+        run(command(BUILDS[0].binary(name, false)).args([way, "3"]));
+    }
+}
+
+macro_rules! chapters {
+    ($($name:ident),* $(,)?) => { $(
+        #[test]
+        fn $name() {
+            chapter(stringify!($name));
+        }
+    )* };
+}
+
+chapters!(collectives, elastic, errors, groups, lifecycle, memory, operators, p2p, rccl_extras, streams);
+
+#[test]
+fn survivors_shrink_after_a_rank_was_killed() {
+    for build in BUILDS {
+        let binary = build.program("shrink_abort");
+        run(command(&binary).args(["processes", "4"]));
+    }
+    // More ranks than cores; and over the network, as between machines.
+    let binary = BUILDS[0].binary("shrink_abort", false);
+    run(command(&binary).args(["processes", "7"]));
+    run(command(&binary).args(["processes", "4"]).env("NCCL_SHM_DISABLE", "1"));
+}
+
+#[test]
+fn a_wrong_result_is_noticed() {
+    // A library that forgets the last element of each all-reduce, between the program and this one.
+    let source = folder().join("wrong.c");
+    let text = "#include <nccl.h>\nncclResult_t ncclAllReduce(const void* s, void* r, size_t n, ncclDataType_t t, \
+                ncclRedOp_t o, ncclComm_t c, cudaStream_t stream) {\n  return pncclAllReduce(s, r, n > 1 ? n - 1 : n, t, \
+                o, c, stream);\n}\n";
+    std::fs::write(&source, text).expect("the test folder takes files");
+    let wrong = folder().join("libwrong.so");
+    run(compiler(Nccl, false, "c11").args(["-shared", "-fPIC", "-o"]).arg(&wrong).arg(&source));
+    let binary = folder().join("collectives-checked");
+    link(compiler(Nccl, false, "c11"), Nccl, &["collectives.c", "launch.c"], "c", &binary);
+    for way in WAYS {
+        let output = command(&binary).args([way, "2"]).env("LD_PRELOAD", &wrong).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("collective 0, type 0"), "{way}: {said}");
+    }
+}
+
+#[test]
+fn a_profiler_can_interpose() {
+    for build in [BUILDS[0], BUILDS[2]] {
+        let tool = folder().join(format!("libinterpose-{}.so", build.library.name()));
+        let mut compile = compiler(build.library, false, "gnu11");
+        compile.args(["-shared", "-fPIC", "-o"]).arg(&tool);
+        run(compile.arg(common::sources().join("interpose.c")));
+        let binary = build.program("interposed");
+        for way in WAYS {
+            let output = run(command(&binary).args([way, "4"]).env("LD_PRELOAD", &tool));
+            let text = String::from_utf8(output.stdout).expect("programs print text");
+            let numbers = |word: &str| -> Vec<u32> {
+                let lines = text.lines().filter_map(|l| l.strip_prefix(word));
+                lines.map(|n| n.trim().parse().expect("a number")).collect()
+            };
+            let made = numbers("allreduces")[0];
+            let seen = numbers("interposed");
+            assert!(made > 0 && seen.len() == if way == "processes" { 4 } else { 1 }, "{way}: {text}");
+            assert!(seen.iter().all(|n| *n == made), "{way}: {text}");
+        }
+    }
+    assert!(lib().is_dir());
+}
