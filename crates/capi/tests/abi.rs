@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Library, Nccl, Rccl, command, compiler, folder, include, lib, link, run, sources};
+use common::{Library, Nccl, Rccl, command, compile, compiler, folder, include, lib, link, run, sources};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,8 +12,10 @@ use std::process::Command;
 fn program(library: Library, source: &str) -> PathBuf {
     let cxx = source.ends_with(".cpp");
     let binary = folder().join(format!("{}-{}", source.replace('.', "-"), library.name()));
-    let language = if cxx { "c++" } else { "c" };
-    link(compiler(library, cxx, if cxx { "c++14" } else { "c11" }), library, &[source], language, &binary);
+    let standard = if cxx { "c++14" } else { "c11" };
+    let object = binary.with_extension("o");
+    compile(compiler(library, cxx, standard), source, if cxx { "c++" } else { "c" }, &object);
+    link(compiler(library, cxx, standard), library, &[object], &binary);
     binary
 }
 
