@@ -64,6 +64,77 @@ fn layouts_and_values_are_those_of_the_original() {
     }
 }
 
+/// The assertions, in C, that a struct of the headers is laid out as ours.
+macro_rules! as_in_rust {
+    ($type:ident { $($field:ident),* $(,)? }) => {{
+        use oxccl_capi::abi::$type as Ours;
+        let mut text = format!("SAME(sizeof({}) == {});\n", stringify!($type), std::mem::size_of::<Ours>());
+        $(
+            let (name, offset) = (stringify!($field), std::mem::offset_of!(Ours, $field));
+            text += &format!("SAME(offsetof({}, {name}) == {offset});\n", stringify!($type));
+        )*
+        text
+    }};
+}
+
+#[test]
+fn structs_are_laid_out_in_rust_as_in_the_headers() {
+    let mut text = String::from(
+        "#include <stddef.h>\n#ifdef ABI_RCCL\n#include <rccl/rccl.h>\n#else\n#include <nccl.h>\n#endif\n\
+         #define SAME(what) _Static_assert(what, #what)\n",
+    );
+    text += &as_in_rust!(ncclUniqueId { internal });
+    text += &as_in_rust!(ncclConfig_t {
+        size,
+        magic,
+        version,
+        blocking,
+        cgaClusterSize,
+        minCTAs,
+        maxCTAs,
+        netName,
+        splitShare,
+        trafficClass,
+        commName,
+        collnetEnable,
+        CTAPolicy,
+        shrinkShare,
+        nvlsCTAs,
+        nChannelsPerNetPeer,
+        nvlinkCentricSched,
+        graphUsageMode,
+        numRmaCtx,
+    });
+    text += &as_in_rust!(ncclSimInfo_t { size, magic, version, estimatedTime });
+    text += &as_in_rust!(ncclWaitSignalDesc_t { opCnt, peer, sigIdx, ctx });
+    let file = folder().join("as-in-rust.c");
+    std::fs::write(&file, text).expect("the test folder takes files");
+    for library in Library::BOTH {
+        run(compiler(library, false, "c11").arg("-fsyntax-only").arg(&file));
+    }
+}
+
+/// Whether a text calls a function.
+fn calls(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| text[at + name.len()..].starts_with(['(', ')']))
+}
+
+#[test]
+fn every_function_that_works_is_called_by_a_program() {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(sources()).expect("the programs are there") {
+        let path = entry.expect("a folder can be listed").path();
+        if path.extension().is_some_and(|e| e == "c" || e == "h") {
+            text += &std::fs::read_to_string(path).expect("a program can be read");
+        }
+    }
+    for f in oxccl_capi::FUNCTIONS.iter().filter(|f| f.status == oxccl_capi::Status::Works) {
+        // These have no declaration in the headers of C programs.
+        let undeclared = f.chapter == "device_api" || f.chapter == "host_interface" || f.name.ends_with("Internal");
+        assert!(undeclared || calls(&text, f.name), "no program of tests/abi calls {}", f.name);
+    }
+}
+
 #[test]
 fn both_headers_share_their_common_part() {
     let read = |path: &str| std::fs::read_to_string(include().join(path)).expect("the header is there");
