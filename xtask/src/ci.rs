@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::program::{Program, exists};
-use crate::{docs, install, root, tidy};
+use crate::{counts, docs, install, root, tidy};
 
 /// Which steps to run.
 #[derive(Clone, Copy)]
@@ -45,6 +45,11 @@ const STEPS: &[Step] = &[
     },
     Step { name: "c", about: "C programs against the prefix", run: |_| crate::install::check(&prefix()) },
     Step { name: "perf", about: "four ranks, every result checked, with the installed tool", run: perf },
+    Step {
+        name: "counts",
+        about: "instructions of small collectives are within the table",
+        run: |results| counts::run(counts::Mode::Check, results),
+    },
     Step {
         name: "train",
         about: "training on real data equals a single process",

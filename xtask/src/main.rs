@@ -3,6 +3,7 @@
 //! Each chore is a module; this file only reads the command line.
 
 mod ci;
+mod counts;
 mod docs;
 mod install;
 mod peers;
@@ -20,6 +21,7 @@ usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until 
        cargo xtask docs [--check]                   write what is generated from the code, or say what is stale
        cargo xtask install --prefix DIR [--libraries] [--profile P]
                                                     build and lay out libraries, headers and tools under DIR
+       cargo xtask counts [--write | --top [PHASE]] instructions of small collectives, against benches/counts/counts.toml
        cargo xtask bench-peers [--ranks N] [--collectives A,B] [--sizes 8,64K] [--rounds N]
                                                     side by side with Open MPI and MPICH on this machine
 ";
@@ -43,6 +45,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["tidy"] => tidy::run(),
         ["docs"] => docs::run(docs::Mode::Write),
         ["docs", "--check"] => docs::run(docs::Mode::Check),
+        ["counts", ref options @ ..] => counts::run(counts::mode(options)?, &mut Vec::new()),
         ["bench-peers", ref options @ ..] => peers::run(&peers::plan(options)?),
         ["install", ref options @ ..] => install::run(&install::Plan::parse(options)?),
         ["help" | "--help" | "-h"] | [] => {

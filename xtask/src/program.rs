@@ -32,6 +32,11 @@ impl Program {
         self
     }
 
+    /// Adds arguments, split at spaces.
+    pub fn args(self, line: &str) -> Program {
+        line.split_whitespace().fold(self, |program, word| program.arg(word))
+    }
+
     /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Program {
         self.text = format!("{name}={:?} {}", value.as_ref(), self.text);

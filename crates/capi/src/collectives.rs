@@ -77,27 +77,29 @@ impl Call {
         let op = self.operator(&communicator, dtype)?;
         let v = counts(&self, &communicator)?;
         self.check_buffers(&communicator, root, dtype)?;
-        let request = Request {
-            collective: self.collective,
-            send: self.send.cast(),
-            recv: self.recv.cast(),
-            count: self.count,
-            dtype,
-            op,
-            root,
-            bias: self.bias.cast(),
-            v,
-            stream: self.stream_of(&communicator)?,
-        };
-        Ok(communicator.submit(request)?)
+        self.on_stream(&communicator, |stream| {
+            communicator.submit_on(Request {
+                collective: self.collective,
+                send: self.send.cast(),
+                recv: self.recv.cast(),
+                count: self.count,
+                dtype,
+                op,
+                root,
+                bias: self.bias.cast(),
+                v,
+                stream,
+            })
+        })
     }
 
     /// The null stream is the default stream of the communicator's device, whatever the current device is.
-    fn stream_of(&self, communicator: &InUse) -> Outcome<Stream> {
+    #[inline]
+    fn on_stream(&self, communicator: &InUse, f: impl FnOnce(&Stream) -> oxccl_types::Result<()>) -> Outcome {
         if self.stream.is_null() {
-            return Ok(Stream::default_of(communicator.device()));
+            return Ok(f(&Stream::default_of(communicator.device()))?);
         }
-        Ok(Stream::from_raw(self.stream)?)
+        Ok(Stream::with_raw(self.stream, f)??)
     }
 
     fn check_root(&self, ranks: usize) -> Outcome<usize> {

@@ -38,7 +38,7 @@ pub unsafe fn stream_create(stream: *mut Stream_t) -> Outcome {
 }
 
 pub unsafe fn stream_synchronize(stream: Stream_t) -> Outcome {
-    Ok(Stream::from_raw(stream)?.synchronize()?)
+    Ok(Stream::with_raw(stream, Stream::synchronize)??)
 }
 
 pub unsafe fn stream_query(stream: Stream_t) -> Outcome {

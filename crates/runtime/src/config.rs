@@ -45,6 +45,8 @@ variables! {
         "Algorithms that selection may use, as `ring,tree` or `^ring`. NCCL_ALGO is read when this is unset.";
     MAX_CHANNELS: "OXCCL_MAX_CHANNELS", "integer", "1", "1..=4",
         "Greatest number of channels of a message program.";
+    LIGHT_FENCES: "OXCCL_LIGHT_FENCES", "0/1", "1", "0, 1",
+        "Ranks that are about to sleep fence the others by the system call membarrier, where the kernel has it, so that no call pays for a fence. 0: every call fences.";
     INIT_TIMEOUT: "OXCCL_INIT_TIMEOUT", "seconds", "120", "1..=86400",
         "How long an init waits for the other ranks.";
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
@@ -74,6 +76,8 @@ pub struct Config {
     pub algo: String,
     /// `OXCCL_MAX_CHANNELS`.
     pub max_channels: u32,
+    /// `OXCCL_LIGHT_FENCES`.
+    pub light_fences: bool,
     /// `OXCCL_INIT_TIMEOUT`.
     pub init_timeout: Duration,
     /// `OXCCL_OP_TIMEOUT`; `None`: no limit.
@@ -143,6 +147,7 @@ impl Config {
             slot_bytes: number(&SLOT_BYTES, 32 << 10, 4096, 4 << 20) as usize & !63,
             algo: text(ALGO.name).or_else(|| text("NCCL_ALGO")).unwrap_or_default(),
             max_channels: number(&MAX_CHANNELS, 1, 1, 4) as u32,
+            light_fences: number(&LIGHT_FENCES, 1, 0, 1) == 1,
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),
             death_grace: Duration::from_millis(number(&DEATH_GRACE, 100, 0, 60_000)),

@@ -136,45 +136,41 @@ fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
 }
 
 /// Records a checked request, or enqueues it outside of groups.
-pub(crate) fn submit(comm: &Arc<Communicator>, request: Request) -> Result<()> {
+pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Result<()> {
     let request = GROUP.with_borrow_mut(|g| {
         if g.depth == 0 {
             return Some(request);
         }
-        g.requests.push((comm.clone(), request));
+        g.requests.push((comm.clone(), request.into_owned()));
         None
     });
     let Some(request) = request else { return Ok(()) };
-    if device::is_capturing(&request.stream) {
-        return device::capture_requests(vec![(comm.clone(), request)]);
+    if device::is_capturing(request.stream) {
+        return device::capture_requests(vec![(comm.clone(), request.into_owned())]);
     }
     if is_p2p(&request) {
-        return launch(vec![(comm.clone(), request)]);
+        return launch(vec![(comm.clone(), request.into_owned())]);
     }
     launch_collective(comm.core()?, request, 0);
     Ok(())
 }
 
-fn is_p2p(r: &Request) -> bool {
+fn is_p2p<S>(r: &Request<S>) -> bool {
     matches!(r.collective, Collective::Send | Collective::Recv)
 }
 
 /// Whether the call moves nothing and is dropped: every count is zero. An AllToAllV may have counts elsewhere.
-fn is_void(r: &Request) -> bool {
+fn is_void<S>(r: &Request<S>) -> bool {
     r.count == 0 && r.v.is_none()
 }
 
-fn launch_collective(core: &Arc<Core>, request: Request, batch: u64) {
+fn launch_collective(core: &Arc<Core>, request: Request<&Stream>, batch: u64) {
     if is_void(&request) {
         return;
     }
     let call = Call::new(&request, core.ranks);
-    let stream = request.stream;
-    let task = CollectiveTask::new(core.clone(), call, request.v, batch);
-    if task.is_quick() {
-        stream.run_or_push(task, |t| t.boxed());
-    } else {
-        stream.push(task.boxed());
+    if batch != 0 || !CollectiveTask::run_at_once(core, &call, request.stream) {
+        request.stream.push(CollectiveTask::new(core.clone(), call, request.v, batch).boxed());
     }
 }
 
@@ -211,7 +207,8 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
         exchanges.push((core, list, exchange));
     }
     for (core, request) in collectives {
-        launch_collective(&core, request, batch);
+        let (stream, rest) = request.split();
+        launch_collective(&core, rest.on(&stream), batch);
     }
     for (core, list, exchange) in exchanges {
         launch_exchange(&core, &list, exchange, batch)?;

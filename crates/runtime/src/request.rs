@@ -45,8 +45,10 @@ pub struct VCounts {
 }
 
 /// One call on one communicator. Pointers are the caller's: they stay valid until the stream has done the work.
+///
+/// `S` is the stream that orders the work: the request's own, or a borrowed one for as long as it is being submitted.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct Request<S = Stream> {
     /// What is asked.
     pub collective: Collective,
     /// Send buffer; may be null where the rank sends nothing.
@@ -66,7 +68,33 @@ pub struct Request {
     /// Counts of `AllToAllV`.
     pub v: Option<Box<VCounts>>,
     /// The stream that orders the work.
-    pub stream: Stream,
+    pub stream: S,
+}
+
+impl<S> Request<S> {
+    /// The stream, and the rest.
+    #[inline]
+    pub(crate) fn split(self) -> (S, Request<()>) {
+        let Request { collective, send, recv, count, dtype, op, root, bias, v, stream } = self;
+        (stream, Request { collective, send, recv, count, dtype, op, root, bias, v, stream: () })
+    }
+}
+
+impl Request<()> {
+    /// The request on `stream`.
+    #[inline]
+    pub(crate) fn on<S>(self, stream: S) -> Request<S> {
+        let Request { collective, send, recv, count, dtype, op, root, bias, v, stream: () } = self;
+        Request { collective, send, recv, count, dtype, op, root, bias, v, stream }
+    }
+}
+
+impl Request<&Stream> {
+    /// The same with a stream of its own.
+    pub(crate) fn into_owned(self) -> Request {
+        let (stream, rest) = self.split();
+        rest.on(stream.clone())
+    }
 }
 
 // SAFETY: a request only carries the caller's pointers; who submits it promises that the memory may be used from

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::barrier;
 use crate::sync::{Ordering, SharedU32, fence};
 
 /// How a park ended.
@@ -104,12 +105,23 @@ impl Doorbell {
         }
     }
 
+    /// [`ring`](Doorbell::ring) without the fence: for ringers of registered processes whose waiters are registered too
+    /// (see [`barrier`](crate::barrier)).
+    #[inline]
+    pub fn ring_light(&self) {
+        // SYNC: doorbell. The waiter's heavy barrier lies between its bit and its look.
+        barrier::light();
+        if self.word.load(Ordering::Relaxed) & PARKED != 0 {
+            self.wake_parked();
+        }
+    }
+
     /// Announces that the caller will park. It must look at its condition once more before it does.
     #[inline]
     pub fn prepare(&self) -> Ticket {
         let seen = self.word.fetch_or(PARKED, Ordering::SeqCst) | PARKED;
         // SYNC: doorbell.
-        fence(Ordering::SeqCst);
+        barrier::heavy();
         Ticket(seen)
     }
 

@@ -8,16 +8,20 @@
 compile_error!("oxccl-sys knows Linux only");
 
 pub mod affinity;
+pub mod barrier;
 pub mod clock;
 pub mod cma;
 pub mod futex;
 pub mod host;
+mod latch;
 mod memory;
+pub mod prefetch;
 pub mod process;
 pub mod sync;
 pub mod unix;
 
 pub use clock::Deadline;
 pub use futex::{Doorbell, Parked, Ticket};
+pub use latch::{Latch, LatchGuard};
 pub use memory::SharedMemory;
 pub use sync::{SharedU32, SharedU64};

@@ -9,10 +9,26 @@ use rustix::process::{Pid, PidfdFlags};
 
 /// A handle on this process, to be handed to others: valid in every pid namespace.
 ///
+/// Where the kernel, a filter of system calls or a tool that runs the program knows no `pidfd_open`, the handle is the
+/// reading end of a pipe of which only this process (and what it forks without exec) has the writing end: it tells of
+/// the end as well, but not the number of the process.
+///
 /// # Errors
-/// Those of `pidfd_open`.
+/// Those of `pidfd_open` and `pipe`.
 pub fn pidfd_of_self() -> io::Result<OwnedFd> {
-    Ok(rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?)
+    use rustix::io::Errno;
+    match rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()) {
+        Err(Errno::NOSYS | Errno::PERM) => pipe_of_self(),
+        other => Ok(other?),
+    }
+}
+
+/// The reading end of a pipe that hangs up when this process ends.
+fn pipe_of_self() -> io::Result<OwnedFd> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // Only the end of the process may close it.
+    std::mem::forget(writer);
+    Ok(reader)
 }
 
 /// A handle on process `pid` of this pid namespace.
@@ -32,7 +48,8 @@ pub fn wait_any(pidfds: &[impl AsFd], timeout: Duration) -> io::Result<Option<us
     let mut polls: Vec<_> = pidfds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let time = Timespec::try_from(timeout).ok();
     match rustix::event::poll(&mut polls, time.as_ref()) {
-        Ok(_) => Ok(polls.iter().position(|p| p.revents().contains(PollFlags::IN))),
+        // Pipes that stand for a process hang up.
+        Ok(_) => Ok(polls.iter().position(|p| p.revents().intersects(PollFlags::IN | PollFlags::HUP))),
         Err(rustix::io::Errno::INTR) => Ok(None),
         Err(e) => Err(e.into()),
     }
@@ -92,5 +109,17 @@ mod tests {
         assert_eq!(pid_of(&handles[1]), None);
         assert!(pidfd_open(child.id()).is_err());
         assert!(pidfd_open(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_pipe_stands_for_a_process_where_there_are_no_pidfds() {
+        let me = pipe_of_self().unwrap();
+        assert!(alive(&me));
+        assert_eq!(pid_of(&me), None);
+        // What a peer sees of a process that ended: its end of the pipe is closed.
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        assert!(alive(&reader));
+        drop(writer);
+        assert!(!alive(&reader));
     }
 }

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oxccl_schedule::select::AllowList;
-use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32, fence};
-use oxccl_sys::{Deadline, Doorbell, clock};
-use oxccl_types::{Error, ResultCode};
+use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32};
+use oxccl_sys::{Deadline, Doorbell, Latch, LatchGuard, barrier, clock};
+use oxccl_types::{Error, Result, ResultCode};
 use rustix::event::{Timespec, epoll};
 
 use super::child::Children;
 use super::hub::{Hub, Presence};
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
-use crate::device::assist_any;
+use crate::device::{Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
 use crate::exec::wait::{Turn, Waiter};
@@ -38,8 +38,8 @@ pub(crate) enum Lane {
 struct Turns {
     issued: AtomicU64,
     current: AtomicU64,
-    /// Operations that are over, in whichever order they ended.
-    ended: AtomicU64,
+    /// Operations that ended before their turn: all behind them fail as well, and none takes the turn on.
+    skipped: AtomicU64,
 }
 
 const ABORTED: u32 = 1;
@@ -78,13 +78,13 @@ pub(crate) struct Core {
     pub crowded: bool,
     /// Polls of a flag before a task says that it is blocked.
     pub polls: u32,
-    pub engine: Mutex<Engine>,
+    pub engine: Latch<Engine>,
     // Boxes, since the queue of a stream takes boxes: the pool keeps them, and none is allocated per call.
     #[allow(clippy::vec_box)]
-    pub pool: Mutex<Vec<Box<CollectiveTask>>>,
+    pub pool: Latch<Vec<Box<CollectiveTask>>>,
     /// Ends waits of operations outside of their steps.
     pub abort: Arc<AtomicBool>,
-    pub(super) links: Mutex<Links>,
+    pub(super) links: Latch<Links>,
     pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
     /// An epoll set of the connections to other machines, on which a rank parks; none where all share memory.
     sockets: Option<OwnedFd>,
@@ -126,6 +126,9 @@ const TAKE_BACK: Duration = Duration::from_secs(2);
 
 /// How long a leaving rank waits for peers to read what it sent.
 const DELIVER: Duration = Duration::from_secs(5);
+
+/// How long a leaving rank waits for peers to arrive at a call whose result it has.
+const SETTLE_GRACE: Duration = Duration::from_millis(200);
 
 /// Longest park of a rank that waits for the network.
 const NAP: Duration = Duration::from_millis(1);
@@ -189,9 +192,9 @@ impl Core {
                 .flatten(),
             crowded,
             polls: crate::exec::collective::polls(crowded),
-            engine: Mutex::new(Engine::new(parts.ranks, parts.members.len())),
-            pool: Mutex::new(Vec::with_capacity(POOL)),
-            links: Mutex::default(),
+            engine: Latch::new(Engine::new(parts.ranks, parts.members.len())),
+            pool: Latch::new(Vec::with_capacity(POOL)),
+            links: Latch::default(),
             mapper: OnceLock::new(),
             strays: Mutex::default(),
             control: Mutex::default(),
@@ -233,6 +236,15 @@ impl Core {
         self.turns[lane as usize].issued.fetch_add(1, Ordering::AcqRel)
     }
 
+    /// A ticket for an operation of `lane` whose turn it is at once; `None` while others are under way.
+    #[inline]
+    pub(crate) fn issue_at_once(&self, lane: Lane) -> Option<u64> {
+        let turns = &self.turns[lane as usize];
+        // SYNC: turn
+        let next = turns.current.load(Ordering::Acquire);
+        turns.issued.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Relaxed).ok()
+    }
+
     pub(crate) fn is_turn(&self, lane: Lane, ticket: u64) -> bool {
         // SYNC: turn
         self.turns[lane as usize].current.load(Ordering::Acquire) == ticket
@@ -245,8 +257,10 @@ impl Core {
         if self.is_turn(lane, ticket) {
             // SYNC: turn
             turns.current.store(ticket + 1, Ordering::Release);
+        } else {
+            turns.skipped.fetch_add(1, Ordering::AcqRel);
         }
-        turns.ended.fetch_add(1, Ordering::AcqRel);
+        // Who has just issued the next one still polls, and its parks are short: no fence for its sake.
         if turns.issued.load(Ordering::Relaxed) > ticket + 1 {
             self.bell().ring();
         }
@@ -268,7 +282,9 @@ impl Core {
 
     /// Whether every operation that was issued is over.
     pub(super) fn is_idle(&self) -> bool {
-        self.turns.iter().all(|t| t.ended.load(Ordering::Acquire) >= t.issued.load(Ordering::Acquire))
+        // What is over only grows, so a look at its parts one after the other finds too little at most.
+        let over = |t: &Turns| t.current.load(Ordering::Acquire) + t.skipped.load(Ordering::Acquire);
+        self.turns.iter().all(|t| over(t) >= t.issued.load(Ordering::Acquire))
     }
 
     /// Works on the streams of the process until this communicator has nothing under way, at most until `deadline`.
@@ -300,7 +316,7 @@ impl Core {
         word.store(1, Ordering::Relaxed);
         let borrowed = Borrowed { word, _core: self };
         // SYNC: borrow. Either this load sees that the memory was taken back, or who took it sees the word above.
-        fence(Ordering::SeqCst);
+        self.hub.fence();
         let ended = self.status.load(Ordering::Relaxed) & ENDED != 0;
         (!ended && !self.hub.is_taken_back()).then_some(borrowed)
     }
@@ -309,7 +325,7 @@ impl Core {
     fn take_back(&self, lane: Lane) {
         self.hub.take_back();
         // SYNC: borrow
-        fence(Ordering::SeqCst);
+        barrier::heavy();
         // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
         let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
@@ -323,12 +339,12 @@ impl Core {
 
     // ---- shared parts
 
-    pub(crate) fn lock_engine(&self) -> MutexGuard<'_, Engine> {
-        lock(&self.engine)
+    pub(crate) fn lock_engine(&self) -> LatchGuard<'_, Engine> {
+        self.engine.lock()
     }
 
-    pub(crate) fn lock_links(&self) -> MutexGuard<'_, Links> {
-        lock(&self.links)
+    pub(crate) fn lock_links(&self) -> LatchGuard<'_, Links> {
+        self.links.lock()
     }
 
     pub(crate) fn mapper(&self) -> SharedMapper {
@@ -404,7 +420,7 @@ impl Core {
     pub(crate) fn ring(&self, rank: usize) {
         let member = self.member_of[rank];
         if member != usize::MAX {
-            self.hub.doorbell(member).ring();
+            self.hub.ring(member);
         }
     }
 
@@ -471,14 +487,40 @@ impl Core {
         }
     }
 
+    /// Waits, for a bounded time, until the peers of finished calls are known to have made the same call. A late peer is
+    /// no error: its own call will find a mismatch.
+    pub(super) fn settle(&self) -> Result<()> {
+        let deadline = Deadline::after(SETTLE_GRACE);
+        let mut waiter = Waiter::new(true);
+        loop {
+            if let Some(result) = Settle::poll(self) {
+                return result;
+            }
+            if assist_any() {
+                continue;
+            }
+            if let Turn::Park(timeout) = waiter.turn() {
+                if deadline.passed() {
+                    return Ok(());
+                }
+                let bell = self.bell();
+                let ticket = bell.prepare();
+                if let Some(result) = Settle::poll(self) {
+                    return result;
+                }
+                bell.park(ticket, timeout);
+            }
+        }
+    }
+
     /// Waits, for a bounded time, until the peers have read what was sent over the network: closing a connection may
     /// destroy what is on its way.
     pub(super) fn deliver(&self) {
         let deadline = Deadline::after(DELIVER);
         let mut waiter = Waiter::new(true);
         while self.check().is_ok() && !deadline.passed() {
-            let collectives = lock(&self.engine).closable();
-            if collectives && lock(&self.links).closable() {
+            let collectives = self.engine.lock().closable();
+            if collectives && self.links.lock().closable() {
                 return;
             }
             if let Turn::Park(timeout) = waiter.turn() {

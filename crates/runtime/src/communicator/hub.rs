@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use oxccl_sys::sync::{Ordering, SharedU32, SharedU64};
-use oxccl_sys::{Doorbell, SharedMemory};
+use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence};
+use oxccl_sys::{Doorbell, SharedMemory, barrier};
 use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for.
@@ -81,6 +81,7 @@ pub struct Hub {
     geometry: Geometry,
     base: *mut u8,
     _segment: Arc<SharedMemory>,
+    light: bool,
 }
 
 // SAFETY: the hub is shared memory reached through atomics and raw pointers only; the protocol of the entry lines and
@@ -101,8 +102,9 @@ pub struct EntryLine {
 }
 
 impl Hub {
-    /// A hub on `segment`, which must have `geometry.total()` bytes.
-    pub fn new(geometry: Geometry, segment: Arc<SharedMemory>) -> Result<Hub> {
+    /// A hub on `segment`, which must have `geometry.total()` bytes. `light`: the processes of all members are registered
+    /// for light fences (`oxccl_sys::barrier`).
+    pub fn new(geometry: Geometry, segment: Arc<SharedMemory>, light: bool) -> Result<Hub> {
         if segment.len() < geometry.total() {
             return Err(Error::internal(format!(
                 "hub of {} bytes mapped with {} bytes: the members disagree on its geometry",
@@ -110,7 +112,7 @@ impl Hub {
                 segment.len()
             )));
         }
-        Ok(Hub { geometry, base: segment.as_ptr(), _segment: segment })
+        Ok(Hub { geometry, base: segment.as_ptr(), _segment: segment, light })
     }
 
     /// The agreed sizes.
@@ -255,12 +257,25 @@ impl Hub {
         self._segment.punch(offset, self.releasable())
     }
 
+    /// Between a store and a look at what another member stores, where that member calls `barrier::heavy` between its
+    /// own.
+    #[inline]
+    pub fn fence(&self) {
+        if self.light { barrier::light() } else { fence(Ordering::SeqCst) }
+    }
+
+    /// Wakes `member` if it is parked. Call after stores that it may wait for.
+    #[inline]
+    pub fn ring(&self, member: usize) {
+        if self.light { self.doorbell(member).ring_light() } else { self.doorbell(member).ring() }
+    }
+
     /// Wakes every member but `me` that is parked. Call after stores that they may wait for.
     #[inline]
     pub fn ring_all(&self, me: usize) {
         for member in 0..self.geometry.ranks {
             if member != me {
-                self.doorbell(member).ring();
+                self.ring(member);
             }
         }
     }
@@ -314,7 +329,7 @@ mod tests {
 
     fn hub(ranks: usize) -> Hub {
         let geometry = Geometry { ranks, eager_bytes: 8192, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
-        Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap())).unwrap()
+        Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
 
     #[test]

@@ -81,7 +81,8 @@ pub(super) fn params(
     abort: Arc<AtomicBool>,
 ) -> Params {
     let (address, value) = probe_word();
-    let payload = [address.to_le_bytes(), value.to_le_bytes()].concat();
+    let light = config.light_fences && oxccl_sys::barrier::registered();
+    let payload = [&address.to_le_bytes()[..], &value.to_le_bytes(), &[u8::from(light)]].concat();
     let for_segment = config.clone();
     let segment_bytes = Box::new(move |ranks| geometry_of(&for_segment, ranks).total());
     Params { id, rank, ranks, payload, segment_bytes, abort, config: bootstrap }
@@ -185,10 +186,14 @@ impl Desk {
     }
 }
 
+/// Where a rank's payload says whether its process is registered for light fences; the probe's words come before.
+const LIGHT_AT: usize = 16;
+
 /// The core of a communicator whose ranks have met.
 pub(super) fn build(abort: &Arc<AtomicBool>, config: Config, mut boot: Bootstrapped) -> Result<Arc<Core>> {
     let geometry = geometry_of(&config, boot.clique.len());
-    let hub = Arc::new(Hub::new(geometry, boot.segment.clone())?);
+    let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
+    let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;
     let one_process = boot.processes.len() == 1;
     // The ring hears news before the core exists.
@@ -274,7 +279,7 @@ fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>
 }
 
 /// Range checks of a request beyond what the C interface has checked.
-pub(super) fn check_request(comm: &Communicator, r: &Request) -> Result<()> {
+pub(super) fn check_request<S>(comm: &Communicator, r: &Request<S>) -> Result<()> {
     let c = r.collective;
     let ranked = c.rooted() || matches!(c, Collective::Send | Collective::Recv);
     if ranked && r.root >= comm.ranks {

@@ -17,6 +17,7 @@ use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
+use crate::device::Stream;
 use crate::group;
 use crate::request::{OpScalar, Operator, Request};
 use crate::{UniqueId, config};
@@ -261,6 +262,8 @@ impl Communicator {
         }
         let run = move || {
             core.drain(None);
+            // An error stays with the communicator.
+            let _ = core.settle();
             core.deliver();
             core.leave();
             core.ended().map_or(Ok(()), Err)
@@ -278,6 +281,8 @@ impl Communicator {
         if let Some(core) = self.core.get() {
             // What was revoked ends by itself, unless its stream is held up by something else.
             core.drain(core.is_revoked().then(|| Deadline::after(ABORT_WAIT)));
+            // An error is logged where it is found.
+            let _ = core.settle();
             core.deliver();
             core.leave();
         }
@@ -332,6 +337,15 @@ impl Communicator {
     /// `InvalidArgument` for a root or peer out of range, a missing buffer or wrong counts; the communicator's error
     /// when it has failed.
     pub fn submit(self: &Arc<Self>, request: Request) -> Result<()> {
+        let (stream, rest) = request.split();
+        self.submit_on(rest.on(&stream))
+    }
+
+    /// [`submit`](Self::submit) with a borrowed stream: a small call that is over at once then never counts it.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_on(self: &Arc<Self>, request: Request<&Stream>) -> Result<()> {
         let checked = self.check_request(&request);
         if let Err(e) = checked {
             crate::log::warn(&e.text);
@@ -341,7 +355,8 @@ impl Communicator {
         group::submit(self, request)
     }
 
-    fn check_request(&self, r: &Request) -> Result<()> {
+    #[inline]
+    fn check_request<S>(&self, r: &Request<S>) -> Result<()> {
         if self.state.load(Ordering::Acquire) >= FINALIZED {
             return Err(Error::argument(format!("{}: the communicator was finalized or destroyed", r.collective)));
         }

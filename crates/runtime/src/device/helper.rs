@@ -8,7 +8,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, Ordering, fence};
+use oxccl_sys::barrier;
+use oxccl_sys::sync::{AtomicBool, Ordering};
 
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
@@ -59,7 +60,7 @@ pub(super) fn notify() {
         }
     });
     // SYNC: helper-asleep. The stream's count comes before this look, the helper's look at the counts behind its word.
-    fence(Ordering::SeqCst);
+    barrier::light_here();
     if ASLEEP.load(Ordering::Relaxed) {
         // Behind the lock: the helper either has not looked yet, or waits already.
         drop(bed());
@@ -87,6 +88,10 @@ fn run() {
             take_over();
             idle = 0;
         }
+        for s in streams(|s| s.is_doubtful()) {
+            s.settle();
+            idle = 0;
+        }
         seen.clear();
         seen.extend(pending.iter().map(|s| (Arc::as_ptr(s) as usize, s.finished())));
         if !seen.is_empty() {
@@ -104,9 +109,9 @@ fn rest(idle: u32, period: Duration, last: u64) {
     }
     ASLEEP.store(true, Ordering::Relaxed);
     // SYNC: helper-asleep
-    fence(Ordering::SeqCst);
+    barrier::heavy();
     let mut guard = guard;
-    while enqueued() == last && snapshot().is_empty() {
+    while enqueued() == last && streams(|s| s.pending() || s.is_doubtful()).is_empty() {
         guard = ALARM.wait(guard).unwrap_or_else(PoisonError::into_inner);
     }
     ASLEEP.store(false, Ordering::Relaxed);

@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use oxccl_sys::Doorbell;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+use oxccl_sys::{Doorbell, Latch, LatchGuard};
 use oxccl_types::{Error, Result};
 
 use super::capture::{Membership, Work};
@@ -24,7 +24,7 @@ use crate::exec::wait::{Turn, Waiter};
 pub(crate) enum Step {
     /// The task is finished.
     Done,
-    /// Finished here, but not yet known to have been met by every peer: `synchronize` settles it.
+    /// Finished here, but not yet known to have been met by every peer: the stream looks after that.
     DoneUnsettled,
     /// Something was moved; step again.
     Progress,
@@ -65,7 +65,7 @@ pub(crate) trait Task: Send {
 }
 
 /// Runs a step; a panic in it becomes an error, so that it neither unwinds into C nor wedges the stream.
-pub(crate) fn caught(step: impl FnOnce() -> Step) -> Result<Step> {
+pub(crate) fn caught<T>(step: impl FnOnce() -> T) -> Result<T> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
@@ -81,12 +81,10 @@ pub(crate) fn abandoned(what: &str) -> Error {
     ))
 }
 
-/// A check that is put off until somebody synchronises.
+/// A check that nobody waits for: the helper looks after it, and whoever ends the communicator.
 pub(crate) trait Settle: Send + Sync {
     /// `Some` when the check is over. Never blocks.
     fn poll(&self) -> Option<Result<()>>;
-    /// Rings when a look may show something new.
-    fn bell(&self) -> Doorbell;
 }
 
 /// What a look at a stream came to.
@@ -98,8 +96,6 @@ pub(crate) enum Waited {
     Elsewhere,
 }
 
-/// How long `synchronize` waits for peers to arrive at a call whose result is already here.
-const SETTLE_GRACE: Duration = Duration::from_millis(200);
 /// Queued tasks that an enqueue works off before it gives its own to the queue.
 const CATCH_UP: u32 = 4;
 /// Longest park of a thread that cares for several bells.
@@ -114,21 +110,6 @@ struct Running {
     unsettled: Vec<Weak<dyn Settle>>,
 }
 
-impl Running {
-    fn remember(&mut self, task: &impl Task) {
-        if let Some(check) = task.unsettled() {
-            self.keep(check);
-        }
-    }
-
-    fn keep(&mut self, check: Arc<dyn Settle>) {
-        let check = Arc::downgrade(&check);
-        if !self.unsettled.iter().any(|u| u.ptr_eq(&check)) {
-            self.unsettled.push(check);
-        }
-    }
-}
-
 pub(super) struct Inner {
     pub(super) device: usize,
     pub(super) order: Order,
@@ -136,10 +117,14 @@ pub(super) struct Inner {
     /// Its C handle was destroyed.
     closed: AtomicBool,
     queue: Mutex<VecDeque<Box<dyn Task>>>,
-    running: Mutex<Running>,
+    running: Latch<Running>,
+    /// Something is unsettled.
+    doubtful: AtomicBool,
     enqueued: AtomicU64,
     finished: AtomicU64,
     error: Mutex<Option<Error>>,
+    /// There is an error.
+    failed: AtomicBool,
     sleepers: Mutex<()>,
     sleeping: AtomicU64,
     runner_done: Condvar,
@@ -183,11 +168,7 @@ impl Inner {
 
     /// Steps the tasks at the head once, unless another thread is at it.
     pub(super) fn advance(&self) -> Waited {
-        match self.running.try_lock() {
-            Ok(mut running) => self.advance_locked(&mut running),
-            Err(TryLockError::Poisoned(p)) => self.advance_locked(&mut p.into_inner()),
-            Err(TryLockError::WouldBlock) => Waited::Elsewhere,
-        }
+        self.running.try_lock().map_or(Waited::Elsewhere, |mut running| self.advance_locked(&mut running))
     }
 
     fn advance_locked(&self, running: &mut Running) -> Waited {
@@ -210,13 +191,13 @@ impl Inner {
                 Step::DoneUnsettled => {
                     progress = true;
                     if let Some(check) = running.tasks[i].unsettled() {
-                        running.keep(check);
+                        self.doubt(running, &check);
                     }
                     self.finish(running, i);
                 }
                 Step::Failed(error) => {
                     progress = true;
-                    lock(&self.error).get_or_insert(error);
+                    self.remember(error);
                     self.finish(running, i);
                 }
             }
@@ -263,11 +244,7 @@ impl Inner {
 
     /// Blocks for at most `timeout` until the tasks at the head may be able to go on.
     pub(super) fn park(&self, timeout: Duration) {
-        let mut running = match self.running.try_lock() {
-            Ok(running) => running,
-            Err(TryLockError::Poisoned(p)) => p.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.await_runner(timeout),
-        };
+        let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
         // The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
         let timeout = if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout };
         let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
@@ -295,7 +272,56 @@ impl Inner {
     }
 
     fn crowded(&self) -> bool {
-        self.running.try_lock().is_ok_and(|r| r.tasks.front().is_some_and(|t| t.crowded()))
+        self.running.try_lock().is_some_and(|r| r.tasks.front().is_some_and(|t| t.crowded()))
+    }
+
+    /// Keeps the first error until somebody asks.
+    fn remember(&self, error: Error) {
+        let mut first = lock(&self.error);
+        first.get_or_insert(error);
+        // SYNC: stream-failed
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The first error of the work since the last call.
+    #[inline]
+    fn take_error(&self) -> Result<()> {
+        // SYNC: stream-failed
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut first = lock(&self.error);
+        self.failed.store(false, Ordering::Relaxed);
+        first.take().map_or(Ok(()), Err)
+    }
+
+    /// `check` is to be looked after.
+    fn doubt(&self, running: &mut Running, check: &Arc<dyn Settle>) {
+        let known = |u: &Weak<dyn Settle>| std::ptr::addr_eq(u.as_ptr(), Arc::as_ptr(check));
+        if !running.unsettled.iter().any(known) {
+            running.unsettled.push(Arc::downgrade(check));
+            self.doubtful.store(true, Ordering::Relaxed);
+            helper::notify();
+        }
+    }
+
+    /// Whether checks are left that somebody must look after.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the checks that are left, unless another thread has the stream. Errors are kept for who waits for it.
+    pub(super) fn settle(&self) {
+        let Some(mut running) = self.running.try_lock() else { return };
+        running.unsettled.retain(|check| match check.upgrade().map(|c| c.poll()) {
+            Some(None) => true,
+            Some(Some(Err(error))) => {
+                self.remember(error);
+                false
+            }
+            Some(Some(Ok(()))) | None => false,
+        });
+        self.doubtful.store(!running.unsettled.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -307,10 +333,12 @@ impl Stream {
             capture: Membership::default(),
             closed: AtomicBool::new(false),
             queue: Mutex::default(),
-            running: Mutex::default(),
+            running: Latch::default(),
+            doubtful: AtomicBool::new(false),
             enqueued: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             error: Mutex::default(),
+            failed: AtomicBool::new(false),
             sleepers: Mutex::default(),
             sleeping: AtomicU64::new(0),
             runner_done: Condvar::new(),
@@ -346,27 +374,22 @@ impl Stream {
         self.0.device
     }
 
-    /// Tries a task that is over soon at once, on the calling thread, when the stream is idle: neither queue nor box nor
-    /// helper is needed then. Otherwise `boxed` puts it where the stream goes on with it.
-    pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
+    /// The stream, held by the calling thread, if it has nothing to do: a call that is over soon is then done at once,
+    /// with neither queue nor box nor helper. A little of what is queued is worked off for that.
+    pub(crate) fn try_idle(&self) -> Option<IdleStream<'_>> {
         order::before_push(self);
-        let Ok(mut running) = self.0.running.try_lock() else { return self.push(boxed(task)) };
-        if !self.0.catch_up(&mut running) {
-            drop(running);
-            return self.push(boxed(task));
-        }
+        let mut running = self.0.running.try_lock()?;
+        self.0.catch_up(&mut running).then_some(IdleStream { inner: &self.0, running })
+    }
+
+    /// Tries a task that is over soon at once, if the stream is idle; else, or when it is not over, `boxed` puts it where
+    /// the stream goes on with it.
+    pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
+        let Some(idle) = self.try_idle() else { return self.push(boxed(task)) };
         match task.step() {
-            Step::Done => {}
-            Step::DoneUnsettled => running.remember(&task),
-            Step::Failed(error) => {
-                lock(&self.0.error).get_or_insert(error);
-            }
-            Step::Progress | Step::Blocked => {
-                running.tasks.push_back(boxed(task));
-                self.0.count_enqueued();
-                drop(running);
-                helper::notify();
-            }
+            Step::Done | Step::DoneUnsettled => {}
+            Step::Failed(error) => idle.failed(error),
+            Step::Progress | Step::Blocked => idle.go_on(boxed(task)),
         }
     }
 
@@ -409,46 +432,7 @@ impl Stream {
                 }
             }
         }
-        self.settle()?;
-        lock(&inner.error).take().map_or(Ok(()), Err)
-    }
-
-    /// Waits, for a bounded time, until the peers of finished calls are known to have made the same call.
-    fn settle(&self) -> Result<()> {
-        let mut running = lock(&self.0.running);
-        if running.unsettled.is_empty() {
-            return Ok(());
-        }
-        let checks = std::mem::take(&mut running.unsettled);
-        drop(running);
-        for check in checks.iter().filter_map(Weak::upgrade) {
-            self.settle_one(&*check)?;
-        }
-        Ok(())
-    }
-
-    fn settle_one(&self, check: &dyn Settle) -> Result<()> {
-        let mut waiter = Waiter::new(true);
-        let limit = std::time::Instant::now() + SETTLE_GRACE;
-        loop {
-            if let Some(result) = check.poll() {
-                return result;
-            }
-            if helper::assist(&self.0) {
-                continue;
-            }
-            if let Turn::Park(timeout) = waiter.turn() {
-                if std::time::Instant::now() > limit {
-                    return Ok(()); // The late peer's own call will find a mismatch.
-                }
-                let bell = check.bell();
-                let ticket = bell.prepare();
-                if let Some(result) = check.poll() {
-                    return result;
-                }
-                bell.park(ticket, timeout);
-            }
-        }
+        inner.take_error()
     }
 
     /// Whether the stream is idle. Moves its work a little.
@@ -461,7 +445,7 @@ impl Stream {
         if self.0.pending() {
             return Ok(false);
         }
-        lock(&self.0.error).take().map_or(Ok(true), Err)
+        self.0.take_error().map(|()| true)
     }
 
     /// Runs `f` when all work enqueued before is done. `f` must not wait for this stream.
@@ -532,28 +516,31 @@ impl Stream {
             2 => return Ok(order::per_thread()),
             _ => {}
         }
+        Stream::with_raw(handle, Clone::clone)
+    }
+
+    /// Calls `f` with the stream behind a C handle, as [`from_raw`](Self::from_raw) finds it. The stream that a thread
+    /// used last costs neither a lock nor a count.
+    pub fn with_raw<R>(handle: *mut c_void, f: impl FnOnce(&Stream) -> R) -> Result<R> {
         thread_local! {
-            static LAST: std::cell::RefCell<Option<Stream>> = const { std::cell::RefCell::new(None) };
+            static LAST: std::cell::Cell<Option<Stream>> = const { std::cell::Cell::new(None) };
         }
-        // The stream a thread used last needs no lock; destroyed streams are recognised by their closed mark.
-        LAST.with_borrow_mut(|last| {
-            if let Some(s) = last
-                && Arc::as_ptr(&s.0) as *mut c_void == handle
-                && !s.0.closed.load(Ordering::Acquire)
-            {
-                return Ok(s.clone());
-            }
-            let found = lock(handles()).iter().find(|s| Arc::as_ptr(&s.0) as *mut c_void == handle).cloned();
-            match found {
-                Some(s) => {
-                    *last = Some(s.clone());
-                    Ok(s)
-                }
-                None => Err(Error::argument(format!(
-                    "stream {handle:p} is no stream of this library: it was destroyed, or belongs to another runtime"
-                ))),
-            }
-        })
+        if handle.addr() <= 2 {
+            return Stream::from_raw(handle).map(|s| f(&s));
+        }
+        // Taken out while it is used, since `f` may come here again. Destroyed streams are known by their mark.
+        let last = LAST.take().filter(|s| s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire));
+        let stream = match last {
+            Some(s) => s,
+            None => lock(handles()).iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))?,
+        };
+        let result = f(&stream);
+        LAST.set(Some(stream));
+        Ok(result)
+    }
+
+    fn is_behind(&self, handle: *mut c_void) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), handle)
     }
 
     /// Finishes the queued work, then forgets the C handle. `InvalidArgument` for the default stream.
@@ -575,6 +562,43 @@ impl Stream {
 fn handles() -> &'static Mutex<Vec<Stream>> {
     static HANDLES: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
     &HANDLES
+}
+
+#[cold]
+fn unknown(handle: *mut c_void) -> Error {
+    Error::argument(format!(
+        "stream {handle:p} is no stream of this library: it was destroyed, or belongs to another runtime"
+    ))
+}
+
+/// A stream that has nothing to do, held by the calling thread.
+pub(crate) struct IdleStream<'a> {
+    inner: &'a Inner,
+    running: LatchGuard<'a, Running>,
+}
+
+impl IdleStream<'_> {
+    /// What the thread has begun is not over: the stream goes on with it.
+    pub(crate) fn go_on(mut self, task: Box<dyn Task>) {
+        self.running.tasks.push_back(task);
+        self.inner.count_enqueued();
+        drop(self.running);
+        helper::notify();
+    }
+
+    /// What the thread did has failed.
+    pub(crate) fn failed(&self, error: Error) {
+        self.inner.remember(error);
+    }
+
+    /// What the thread did is over, but `check` is to be looked after.
+    pub(crate) fn doubt<S: Settle + 'static>(&mut self, check: &Arc<S>) {
+        let known = |u: &Weak<dyn Settle>| std::ptr::addr_eq(u.as_ptr(), Arc::as_ptr(check));
+        if !self.running.unsettled.iter().any(known) {
+            let check: Arc<dyn Settle> = check.clone();
+            self.inner.doubt(&mut self.running, &check);
+        }
+    }
 }
 
 struct HostCall(Option<Box<dyn FnOnce() + Send>>);

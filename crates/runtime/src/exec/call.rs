@@ -48,7 +48,7 @@ impl Factor {
 }
 
 impl Call {
-    pub(crate) fn new(request: &Request, ranks: usize) -> Call {
+    pub(crate) fn new<S>(request: &Request<S>, ranks: usize) -> Call {
         let mut scale = None;
         let (op, post, code) = match request.op {
             Operator::PreMulDevice(p) => {

@@ -17,7 +17,7 @@ use super::plan::{self, Plan, Plans};
 use super::{eager, p2p};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::DEPTH;
-use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
+use crate::device::{Exporter, Settle, Step, Stream, Task, abandoned, caught};
 use crate::request::VCounts;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
@@ -184,9 +184,17 @@ const PASS: u64 = 1 << 20;
 
 impl CollectiveTask {
     pub(crate) fn new(core: Arc<Core>, call: Call, v: Option<Box<VCounts>>, batch: u64) -> CollectiveTask {
+        let turn = core.issue(Lane::Collectives);
+        let mut task = CollectiveTask::with_turn(turn, call, v);
+        task.core = Some(core);
+        task.batch = batch;
+        task
+    }
+
+    fn with_turn(turn: u64, call: Call, v: Option<Box<VCounts>>) -> CollectiveTask {
         CollectiveTask {
-            turn: core.issue(Lane::Collectives),
-            batch,
+            turn,
+            batch: 0,
             send: call.send,
             call,
             v,
@@ -196,13 +204,41 @@ impl CollectiveTask {
             started_ns: 0,
             over: false,
             doubt: None,
-            core: Some(core),
+            core: None,
         }
+    }
+
+    /// Does a small call at once, if neither its stream nor its communicator has anything else to do; `false` when it
+    /// was not begun. A call that has to wait for a peer goes on with its stream.
+    pub(crate) fn run_at_once(core: &Arc<Core>, call: &Call, stream: &Stream) -> bool {
+        if core.ranks == 1 || !plan::is_eager(core, call) {
+            return false;
+        }
+        let Some(mut idle) = stream.try_idle() else { return false };
+        let Some(mut engine) = core.engine.try_lock() else { return false };
+        let Some(turn) = core.issue_at_once(Lane::Collectives) else { return false };
+        // The communicator is lent; it is the task's own only when the task outlives this call.
+        let mut task = CollectiveTask::with_turn(turn, call.clone(), None);
+        let step = caught(|| task.advance(core, &mut engine)).and_then(|step| step);
+        drop(engine);
+        match step {
+            Ok(Step::Done) => {}
+            Ok(Step::DoneUnsettled) => idle.doubt(core),
+            Ok(_) => {
+                task.core = Some(core.clone());
+                idle.go_on(task.boxed());
+            }
+            Err(error) => {
+                task.fail(core, &error);
+                idle.failed(error);
+            }
+        }
+        true
     }
 
     /// The task in a box, one of an earlier call where there is one.
     pub(crate) fn boxed(self) -> Box<CollectiveTask> {
-        let pooled = self.core.as_ref().and_then(|c| c.pool.try_lock().ok().and_then(|mut p| p.pop()));
+        let pooled = self.core.as_ref().and_then(|c| c.pool.try_lock().and_then(|mut p| p.pop()));
         match pooled {
             Some(mut old) => {
                 *old = self;
@@ -659,7 +695,7 @@ impl Task for CollectiveTask {
         self.v = None;
         self.phase = Phase::Start;
         if let Some(core) = self.core.take()
-            && let Ok(mut pool) = core.pool.try_lock()
+            && let Some(mut pool) = core.pool.try_lock()
             && pool.len() < pool.capacity()
         {
             pool.push(self);

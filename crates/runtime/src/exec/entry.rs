@@ -2,6 +2,7 @@
 //!
 //! Every collective of a clique starts with it, so mismatched calls are found before any data is believed.
 
+use oxccl_sys::prefetch;
 use oxccl_sys::sync::Ordering;
 use oxccl_types::{Error, Result};
 
@@ -13,7 +14,9 @@ use crate::communicator::hub::DEPTH;
 pub(super) struct Seen(Vec<u64>);
 
 /// Polls of one line before the task says that it is blocked.
-const POLLS: u32 = 64;
+const POLLS: u32 = 128;
+/// Polls without a pause in between.
+const BARE_POLLS: u32 = 64;
 
 impl Seen {
     pub(super) fn new(members: usize) -> Seen {
@@ -29,8 +32,7 @@ impl Seen {
         let need = seq - DEPTH + 1;
         for (member, seen) in self.0.iter_mut().enumerate() {
             if *seen < need && member != core.me {
-                // SYNC: entry-line
-                if core.hub.entry(member, need).seq.load(Ordering::Acquire) < need {
+                if !has_come(core, member, need) {
                     return false;
                 }
                 // Not what was found, which may be a later call: its signature was not compared yet.
@@ -45,18 +47,12 @@ impl Seen {
     /// `InvalidUsage` when it is another call than mine: both calls are named, and every member hears of it.
     #[inline]
     pub(super) fn arrived(&mut self, core: &Core, call: &Call, member: usize, seq: u64) -> Result<bool> {
-        let line = core.hub.entry(member, seq);
-        let mut polls = 0;
-        // SYNC: entry-line
-        while line.seq.load(Ordering::Acquire) < seq {
-            polls += 1;
-            if polls == core.polls {
-                return Ok(false);
-            }
-            oxccl_sys::sync::spin_loop();
+        if !has_come(core, member, seq) {
+            return Ok(false);
         }
         if self.0[member] < seq {
             self.0[member] = seq;
+            let line = core.hub.entry(member, seq);
             // SAFETY: the acquire load above orders these reads after the peer's writes; the peer does not write the
             // line again before this rank has started call `seq + 1`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
@@ -99,6 +95,25 @@ impl Seen {
         }
         Ok(all)
     }
+}
+
+/// Whether `member` has written its line of call `seq`, or does so while this looks a few times.
+#[inline]
+fn has_come(core: &Core, member: usize, seq: u64) -> bool {
+    let line = core.hub.entry(member, seq);
+    let mut polls = 0;
+    // SYNC: entry-line
+    while line.seq.load(Ordering::Acquire) < seq {
+        polls += 1;
+        if polls >= core.polls {
+            return false;
+        }
+        // A pause takes as long as a line takes to come: the first looks do without.
+        if polls > BARE_POLLS {
+            oxccl_sys::sync::spin_loop();
+        }
+    }
+    true
 }
 
 /// What a rank called so far, in eight bits that travel with each signature: a call that no peer had to look at (a
@@ -165,4 +180,6 @@ pub(super) fn publish(core: &Core, call: &Call, seq: u64, fill: impl FnOnce(*mut
     // SYNC: entry-line
     line.seq.store(seq, Ordering::Release);
     core.hub.ring_all(core.me);
+    // Peers have read the next line some calls ago: it comes back while this call goes on.
+    prefetch::for_write(core.hub.entry(core.me, seq + 1).body);
 }

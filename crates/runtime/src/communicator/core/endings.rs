@@ -2,7 +2,6 @@
 //!
 //! A departed rank ends only what needs it: what it has done before counts. The first cause is told to all ranks.
 
-use oxccl_sys::Doorbell;
 use oxccl_sys::clock;
 use oxccl_sys::sync::Ordering;
 use oxccl_types::{Error, Result};
@@ -298,7 +297,7 @@ impl Settle for Core {
         let mut cause = None;
         // Whoever made the call before the end came is no cause: the second look is after the end was seen.
         for _ in 0..2 {
-            match lock(&self.engine).settle(self) {
+            match self.engine.try_lock()?.settle(self) {
                 Ok(missing) if missing.is_empty() => return Some(Ok(())),
                 Ok(missing) => {
                     let gone = || missing.iter().find_map(|rank| self.departure(*rank));
@@ -320,9 +319,5 @@ impl Settle for Core {
         }
         self.fail(&error);
         Some(Err(error))
-    }
-
-    fn bell(&self) -> Doorbell {
-        Core::bell(self)
     }
 }
