@@ -43,7 +43,7 @@ const STEPS: &[Step] = &[
         about: "the layout of an installed prefix",
         run: |_| install::run(&install::Plan::all(&prefix())),
     },
-    Step { name: "c", about: "C programs against the prefix", run: |_| crate::install::check(&prefix()) },
+    Step { name: "c", about: "C programs against the prefix", run: c_programs },
     Step { name: "perf", about: "four ranks, every result checked, with the installed tool", run: perf },
     Step {
         name: "counts",
@@ -121,6 +121,13 @@ fn loom(results: &mut Vec<String>) -> Result<()> {
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", root().join("target/loom"));
     keep_results(program, results)
+}
+
+/// The examples, then some chapters of the interface, against the release libraries; step test runs all chapters.
+fn c_programs(results: &mut Vec<String>) -> Result<()> {
+    install::check(&prefix())?;
+    let line = "cargo test --locked -p oxccl-capi --test chapters -- --exact collectives p2p errors";
+    keep_results(Program::new(line, Duration::from_secs(600)).env("OXCCL_TEST_PREFIX", prefix()), results)
 }
 
 /// Runs tests; their result lines go to `results` also when they fail.

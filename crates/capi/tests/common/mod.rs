@@ -65,10 +65,14 @@ pub fn folder() -> &'static Path {
     })
 }
 
-/// A prefix with the two libraries and their headers, of the profile of this test, as `cargo xtask install` lays it out.
+/// A prefix with the two libraries and their headers, as `cargo xtask install` lays it out: the one that the variable
+/// `OXCCL_TEST_PREFIX` names, else a new one of the profile of this test.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
+        if let Some(prefix) = std::env::var_os("OXCCL_TEST_PREFIX") {
+            return PathBuf::from(prefix);
+        }
         let tests = std::env::current_exe().expect("a test knows its own path");
         let profile_folder = tests.ancestors().nth(2).expect("target/<profile>/deps/<test>");
         let profile = match profile_folder.file_name().and_then(|n| n.to_str()).expect("a profile's name") {
@@ -137,6 +141,7 @@ pub fn command(binary: impl AsRef<std::ffi::OsStr>) -> Command {
             command.env_remove(&name);
         }
     }
-    command.env("OXCCL_HOST_DEVICES", "8");
+    // Cargo's folders of libraries do not come before the prefix.
+    command.env_remove("LD_LIBRARY_PATH").env("OXCCL_HOST_DEVICES", "8");
     command
 }
