@@ -232,6 +232,10 @@ fn bad_arguments_and_bad_times_get_the_right_code_and_words() {
 
 #[test]
 fn a_cplusplus_program_links_every_function() {
+    let text = std::fs::read_to_string(sources().join("cplusplus.cpp")).expect("the program is there");
+    for f in oxccl_capi::FUNCTIONS.iter().filter(|f| f.twin && f.chapter != "device_api") {
+        assert!(text.contains(&format!("SAME({});", f.name)), "cplusplus.cpp does not link {}", f.name);
+    }
     for library in Library::BOTH {
         compile_and_run(library, "cplusplus.cpp");
     }
