@@ -71,7 +71,9 @@ impl Call {
     #[inline]
     fn checked_submit(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
         let communicator = handle::check(self.name, self.comm)?;
-        communicator.ensure_ready()?;
+        if !communicator.is_usable() {
+            communicator.ensure_ready()?;
+        }
         let root = self.check_root(communicator.ranks())?;
         let dtype = DataType::from_c(self.datatype).ok_or_else(|| invalid_type(self.name, self.datatype))?;
         let op = self.operator(&communicator, dtype)?;

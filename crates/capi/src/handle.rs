@@ -8,10 +8,14 @@
 use crate::abi::ncclComm_t;
 use crate::entry::{Failure, Outcome};
 use oxccl_runtime::Communicator;
+use oxccl_sys::barrier;
 use std::collections::{HashSet, VecDeque};
 use std::mem::{ManuallyDrop, align_of};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const LIVE: u64 = 0x0280_0280_0280_0280;
@@ -23,7 +27,7 @@ const QUARANTINE: usize = 256;
 #[repr(C)]
 pub struct Comm {
     head: AtomicU64,
-    /// Calls that use the communicator right now.
+    /// Calls that use the communicator right now and have no word of their own to say so.
     users: AtomicU32,
     /// From `Arc::into_raw`; null once retired and unused.
     communicator: AtomicPtr<Communicator>,
@@ -141,18 +145,21 @@ fn deref(comm: ncclComm_t) -> &'static Comm {
 pub(crate) struct InUse {
     comm: &'static Comm,
     communicator: ManuallyDrop<Arc<Communicator>>,
+    mark: Mark,
 }
 
 impl Deref for InUse {
     type Target = Arc<Communicator>;
+    #[inline]
     fn deref(&self) -> &Arc<Communicator> {
         &self.communicator
     }
 }
 
 impl Drop for InUse {
+    #[inline]
     fn drop(&mut self) {
-        self.comm.leave();
+        self.comm.leave(&self.mark);
     }
 }
 
@@ -164,27 +171,42 @@ impl InUse {
 }
 
 impl Comm {
-    // SYNC: handle-retire. `enter` counts itself, then looks at the magic; `retire` changes the magic, then looks at
-    // the count. Both are sequentially consistent, so at least one of them sees the other.
+    // SYNC: handle-retire. `enter` marks the handle as used, then looks at the magic; `retire` changes the magic, then
+    // looks at the marks. A light fence here and a heavy barrier there: at least one of them sees the other.
+    #[inline]
     fn enter(&'static self) -> Option<InUse> {
-        if self.head.load(SeqCst) != LIVE || self.tail.load(SeqCst) != LIVE {
+        if self.head.load(Relaxed) != LIVE || self.tail.load(Relaxed) != LIVE {
             return None;
         }
-        self.users.fetch_add(1, SeqCst);
-        if self.head.load(SeqCst) != LIVE {
-            self.leave();
+        let mark = Mark::set(self);
+        barrier::light_here();
+        if self.head.load(Acquire) != LIVE {
+            self.leave(&mark);
             return None;
         }
-        let raw = self.communicator.load(SeqCst);
-        // SAFETY: `raw` came from `Arc::into_raw`; the magic was live while we were counted, so it is released
+        let raw = self.communicator.load(Acquire);
+        // SAFETY: `raw` came from `Arc::into_raw`; the magic was live while the handle was marked, so it is released
         // (`leave`) only after we leave; `ManuallyDrop` keeps the count of the Arc as it is.
         let communicator = ManuallyDrop::new(unsafe { Arc::from_raw(raw) });
-        Some(InUse { comm: self, communicator })
+        Some(InUse { comm: self, communicator, mark })
     }
 
     // SYNC: handle-retire
-    fn leave(&self) {
-        if self.users.fetch_sub(1, SeqCst) == 1 && self.head.load(SeqCst) != LIVE {
+    #[inline]
+    fn leave(&self, mark: &Mark) {
+        mark.clear(self);
+        barrier::light_here();
+        if self.head.load(Relaxed) != LIVE {
+            self.release_if_unused();
+        }
+    }
+
+    /// After the end of the handle: whoever leaves last gives the communicator back.
+    #[cold]
+    fn release_if_unused(&self) {
+        // SYNC: handle-retire
+        barrier::heavy();
+        if self.users.load(SeqCst) == 0 && !marks::any(self) {
             self.release();
         }
     }
@@ -196,6 +218,94 @@ impl Comm {
             // SAFETY: from `Arc::into_raw` in `create`, and the swap gave it to us alone.
             drop(unsafe { Arc::from_raw(raw) });
         }
+    }
+}
+
+/// How a call says that it uses a handle: a word of its thread, which costs no exchange, or the handle's count.
+#[derive(Clone, Copy)]
+enum Mark {
+    Word(&'static AtomicUsize),
+    Count,
+}
+
+impl Mark {
+    #[inline]
+    fn set(comm: &Comm) -> Mark {
+        match marks::free_word() {
+            Some(word) => {
+                word.store(std::ptr::from_ref(comm) as usize, Relaxed);
+                Mark::Word(word)
+            }
+            None => {
+                comm.users.fetch_add(1, SeqCst);
+                Mark::Count
+            }
+        }
+    }
+
+    #[inline]
+    fn clear(self, comm: &Comm) {
+        match self {
+            // The call is done with the communicator before the word says so.
+            Mark::Word(word) => word.store(0, Release),
+            Mark::Count => {
+                comm.users.fetch_sub(1, SeqCst);
+            }
+        }
+    }
+}
+
+/// The words in which threads say which handles they use.
+mod marks {
+    use super::{Comm, Mutex, lock};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+    /// Calls within calls (a host function that calls the library) that need no count.
+    const DEPTH: usize = 4;
+
+    /// The words of one thread, on a line of their own. Never given back to the allocator, since any thread may look.
+    #[derive(Default)]
+    #[repr(align(64))]
+    struct Words([AtomicUsize; DEPTH]);
+
+    /// All words ever made, and those whose thread has ended.
+    static ALL: Mutex<(Vec<&'static Words>, Vec<&'static Words>)> = Mutex::new((Vec::new(), Vec::new()));
+
+    /// The words of a thread, as long as it lives.
+    struct Own(&'static Words);
+
+    impl Own {
+        fn new() -> Own {
+            let mut all = lock(&ALL);
+            let words = all.1.pop().unwrap_or_else(|| {
+                let new: &'static Words = Box::leak(Box::default());
+                all.0.push(new);
+                new
+            });
+            Own(words)
+        }
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            lock(&ALL).1.push(self.0);
+        }
+    }
+
+    thread_local! {
+        static OWN: Own = Own::new();
+    }
+
+    /// A word of this thread that says nothing; none in deep calls and while the thread ends.
+    #[inline]
+    pub(super) fn free_word() -> Option<&'static AtomicUsize> {
+        OWN.try_with(|own| own.0.0.iter().find(|w| w.load(Relaxed) == 0)).ok().flatten()
+    }
+
+    /// Whether any thread says that it uses `comm`.
+    pub(super) fn any(comm: &Comm) -> bool {
+        let comm = std::ptr::from_ref(comm) as usize;
+        lock(&ALL).0.iter().any(|words| words.0.iter().any(|w| w.load(SeqCst) == comm))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Collectives of a group keep their order; the sends and receives of a communicator in a group become one exchange
 //! whose parts progress together. An argument error inside a group discards all of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxccl_sys::sync::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use oxccl_types::{Collective, Error, Result, ResultCode};
 use crate::communicator::core::Core;
 use crate::communicator::{Communicator, Job};
 use crate::device::{self, Event, Stream, Task};
+use crate::exec::at_once;
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::p2p::{Exchange, P2pTask};
@@ -20,33 +21,36 @@ use crate::request::Request;
 
 #[derive(Default)]
 struct Group {
-    depth: u32,
     error: Option<Error>,
     requests: Vec<(Arc<Communicator>, Request)>,
     jobs: Vec<Job>,
 }
 
 thread_local! {
-    static GROUP: RefCell<Group> = RefCell::default();
+    static GROUP: RefCell<Group> =
+        const { RefCell::new(Group { error: None, requests: Vec::new(), jobs: Vec::new() }) };
+    /// How many are open. Beside the group, since calls outside of groups need no more than this.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Opens a group on this thread; groups nest.
 pub fn start() {
-    GROUP.with_borrow_mut(|g| g.depth += 1);
+    DEPTH.set(DEPTH.get() + 1);
 }
 
 /// How many groups are open on this thread.
+#[inline]
 pub fn depth() -> u32 {
-    GROUP.with_borrow(|g| g.depth)
+    DEPTH.get()
 }
 
 /// Remembers an error: the outermost [`end`] discards the group and returns it. Nothing happens outside of groups.
 pub fn fail(error: &Error) {
-    GROUP.with_borrow_mut(|g| {
-        if g.depth > 0 {
+    if depth() > 0 {
+        GROUP.with_borrow_mut(|g| {
             g.error.get_or_insert_with(|| error.clone());
-        }
-    });
+        });
+    }
 }
 
 /// Closes a group. The outermost end runs the initialisations and enqueues the calls.
@@ -54,19 +58,16 @@ pub fn fail(error: &Error) {
 /// # Errors
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
-    let group = GROUP.with_borrow_mut(|g| match g.depth {
-        0 => {
-            let error = Error::usage("ncclGroupEnd: not in a group call.");
-            log::warn(&error.text);
-            Err(error)
-        }
-        1 => Ok(Some(std::mem::take(g))),
-        _ => {
-            g.depth -= 1;
-            Ok(None)
-        }
-    })?;
-    let Some(group) = group else { return Ok(()) };
+    let Some(rest) = depth().checked_sub(1) else {
+        let error = Error::usage("ncclGroupEnd: not in a group call.");
+        log::warn(&error.text);
+        return Err(error);
+    };
+    DEPTH.set(rest);
+    if rest > 0 {
+        return Ok(());
+    }
+    let mut group = GROUP.take();
     if let Some(error) = group.error {
         return Err(error);
     }
@@ -78,23 +79,33 @@ pub fn end() -> Result<()> {
         return Err(error);
     }
     run_jobs(group.jobs)?;
+    if exchange_at_once(&group.requests)? {
+        // The list serves the next group too.
+        group.requests.clear();
+        GROUP.with_borrow_mut(|g| g.requests = group.requests);
+        return Ok(());
+    }
     launch_or_capture(group.requests)
+}
+
+/// Carries out a group of sends and receives of one communicator on one stream, if it can be done at once.
+fn exchange_at_once(requests: &[(Arc<Communicator>, Request)]) -> Result<bool> {
+    let Some((comm, first)) = requests.first() else { return Ok(false) };
+    let alike =
+        |(c, r): &(Arc<Communicator>, Request)| is_p2p(r) && Arc::ptr_eq(c, comm) && r.stream.same(&first.stream);
+    if !requests.iter().all(alike) || device::is_capturing(&first.stream) {
+        return Ok(false);
+    }
+    at_once::exchange(comm.core()?, requests.iter().map(|(_, r)| r), &first.stream).inspect_err(|e| log::warn(&e.text))
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
 pub(crate) fn manage(job: Job) -> Result<()> {
-    let job = GROUP.with_borrow_mut(|g| {
-        if g.depth == 0 {
-            return Some(job);
-        }
-        g.jobs.push(job);
-        None
-    });
-    match job {
-        None => Ok(()),
-        Some(job) if job.is_blocking() => job.run(),
-        Some(job) => job.start(),
+    if depth() > 0 {
+        GROUP.with_borrow_mut(|g| g.jobs.push(job));
+        return Ok(());
     }
+    if job.is_blocking() { job.run() } else { job.start() }
 }
 
 /// Runs the management calls of a group side by side. Nonblocking ones are only started: `InProgress`.
@@ -137,18 +148,19 @@ fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
 
 /// Records a checked request, or enqueues it outside of groups.
 pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Result<()> {
-    let request = GROUP.with_borrow_mut(|g| {
-        if g.depth == 0 {
-            return Some(request);
-        }
-        g.requests.push((comm.clone(), request.into_owned()));
-        None
-    });
-    let Some(request) = request else { return Ok(()) };
+    if depth() > 0 {
+        GROUP.with_borrow_mut(|g| g.requests.push((comm.clone(), request.into_owned())));
+        return Ok(());
+    }
     if device::is_capturing(request.stream) {
         return device::capture_requests(vec![(comm.clone(), request.into_owned())]);
     }
     if is_p2p(&request) {
+        if at_once::exchange(comm.core()?, std::iter::once(&request), request.stream)
+            .inspect_err(|e| log::warn(&e.text))?
+        {
+            return Ok(());
+        }
         return launch(vec![(comm.clone(), request.into_owned())]);
     }
     launch_collective(comm.core()?, request, 0);
@@ -169,8 +181,13 @@ fn launch_collective(core: &Arc<Core>, request: Request<&Stream>, batch: u64) {
         return;
     }
     let call = Call::new(&request, core.ranks);
-    if batch != 0 || !CollectiveTask::run_at_once(core, &call, request.stream) {
-        request.stream.push(CollectiveTask::new(core.clone(), call, request.v, batch).boxed());
+    let left = match (batch, request.v) {
+        (0, None) => at_once::run(core, call, request.stream).map(|call| (call, None)),
+        (0, Some(v)) => at_once::run_v(core, call, v, request.stream).map(|(call, v)| (call, Some(v))),
+        (_, v) => Some((call, v)),
+    };
+    if let Some((call, v)) = left {
+        request.stream.push(CollectiveTask::new(core.clone(), call, v, batch).boxed());
     }
 }
 
@@ -203,7 +220,8 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
     let mut exchanges = Vec::new();
     for (comm, list) in messages {
         let core = comm.core()?.clone();
-        let exchange = Exchange::from_requests(&core, &list).inspect_err(|e| log::warn(&e.text))?;
+        let exchange =
+            Exchange::from_requests(&core, &mut core.lock_links(), list.iter()).inspect_err(|e| log::warn(&e.text))?;
         exchanges.push((core, list, exchange));
     }
     for (core, request) in collectives {
@@ -217,7 +235,7 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
 }
 
 /// The exchange runs on the stream of its first request, after what the other streams hold; they go on after it.
-fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Exchange, batch: u64) -> Result<()> {
+fn launch_exchange(core: &Arc<Core>, list: &[Request], exchange: Box<Exchange>, batch: u64) -> Result<()> {
     let main = &list[0].stream;
     let mut others: Vec<&Stream> = Vec::new();
     for r in list {

@@ -343,6 +343,10 @@ impl Core {
         self.engine.lock()
     }
 
+    pub(crate) fn try_lock_links(&self) -> Option<LatchGuard<'_, Links>> {
+        self.links.try_lock()
+    }
+
     pub(crate) fn lock_links(&self) -> LatchGuard<'_, Links> {
         self.links.lock()
     }

@@ -37,6 +37,12 @@ impl Jobs {
         self.running.load(Ordering::Acquire) != 0
     }
 
+    /// Whether a job failed.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.error.get().is_some()
+    }
+
     /// The error of the first job that failed.
     pub(super) fn error(&self) -> Option<Error> {
         self.error.get().cloned()

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
-use oxccl_types::{DataType, Error, Result, ResultCode};
+use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 
 use crate::device::Stream;
 use crate::group;
@@ -208,6 +208,16 @@ impl Communicator {
         }
     }
 
+    /// Whether the communicator may be used and takes operations, seen at a glance; if not, the other calls say why.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.state.load(Ordering::Acquire) < FINALIZED
+            && !self.jobs.running()
+            && !self.jobs.has_failed()
+            && !self.memory.is_suspended()
+            && self.core.get().is_some_and(|core| core.is_well())
+    }
+
     /// Whether the communicator may be used: `InvalidArgument` while its initialisation is under way, else its error.
     pub fn ensure_ready(&self) -> Result<()> {
         if self.jobs.running() {
@@ -357,6 +367,14 @@ impl Communicator {
 
     #[inline]
     fn check_request<S>(&self, r: &Request<S>) -> Result<()> {
+        let plain = r.v.is_none() && r.collective != Collective::AllToAllV;
+        if plain && self.is_usable() && r.root < self.ranks && !r.send.is_null() && !r.recv.is_null() {
+            return Ok(());
+        }
+        self.check_request_closely(r)
+    }
+
+    fn check_request_closely<S>(&self, r: &Request<S>) -> Result<()> {
         if self.state.load(Ordering::Acquire) >= FINALIZED {
             return Err(Error::argument(format!("{}: the communicator was finalized or destroyed", r.collective)));
         }

@@ -528,15 +528,17 @@ impl Stream {
         if handle.addr() <= 2 {
             return Stream::from_raw(handle).map(|s| f(&s));
         }
-        // Taken out while it is used, since `f` may come here again. Destroyed streams are known by their mark.
-        let last = LAST.take().filter(|s| s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire));
-        let stream = match last {
-            Some(s) => s,
-            None => lock(handles()).iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))?,
-        };
-        let result = f(&stream);
-        LAST.set(Some(stream));
-        Ok(result)
+        LAST.with(|place| {
+            // Taken out while it is used, since `f` may come here again. Destroyed streams are known by their mark.
+            let last = place.take().filter(|s| s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire));
+            let stream = match last {
+                Some(s) => s,
+                None => lock(handles()).iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))?,
+            };
+            let result = f(&stream);
+            place.set(Some(stream));
+            Ok(result)
+        })
     }
 
     fn is_behind(&self, handle: *mut c_void) -> bool {

@@ -14,16 +14,16 @@ use super::imports::Imports;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
-use super::{eager, p2p};
+use super::{eager, eager_v, p2p};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::DEPTH;
-use crate::device::{Exporter, Settle, Step, Stream, Task, abandoned, caught};
+use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
 pub(crate) struct Engine {
     seq: u64,
-    seen: Seen,
+    pub(super) seen: Seen,
     history: History,
     /// The last calls: sequence and signature.
     recent: [(u64, [u64; 2]); RECENT],
@@ -59,6 +59,24 @@ impl Engine {
             plans: Plans::default(),
             temp: Temp::default(),
         }
+    }
+
+    /// The number of `call`, which starts now; its signature takes in the history.
+    #[inline]
+    pub(super) fn number(&mut self, core: &Core, call: &mut Call) -> u64 {
+        self.seq += 1;
+        // Lines that nobody looked at are made up for by the history; messages are all looked at, and there the call
+        // that differs should be named, not the one after it.
+        if core.whole {
+            call.signature = self.history.add(call.signature);
+        }
+        self.recent[self.seq as usize % RECENT] = (self.seq, call.signature);
+        self.seq
+    }
+
+    /// The call `seq` ends before its peers are known to have made it.
+    pub(super) fn leave_unsettled(&mut self, seq: u64, call: &Call) {
+        self.unsettled = Some((seq, call.signature));
     }
 
     /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
@@ -122,7 +140,7 @@ impl Drop for Temp {
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     Start,
     /// Scaling the own input into `Temp`, by the operator's factor or for a narrow average; elements done.
     Scale(u64),
@@ -158,6 +176,8 @@ pub(crate) struct CollectiveTask {
     plan: Option<Arc<Plan>>,
     phase: Phase,
     started_ns: u64,
+    /// The input went with the line that announced the call.
+    published: bool,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -202,38 +222,34 @@ impl CollectiveTask {
             plan: None,
             phase: Phase::Start,
             started_ns: 0,
+            published: false,
             over: false,
             doubt: None,
             core: None,
         }
     }
 
-    /// Does a small call at once, if neither its stream nor its communicator has anything else to do; `false` when it
-    /// was not begun. A call that has to wait for a peer goes on with its stream.
-    pub(crate) fn run_at_once(core: &Arc<Core>, call: &Call, stream: &Stream) -> bool {
-        if core.ranks == 1 || !plan::is_eager(core, call) {
-            return false;
+    /// The task of a call that was begun without one: it has the number `seq` and is in `phase`.
+    pub(super) fn begun(core: Arc<Core>, call: Call, turn: u64, seq: u64, phase: Phase) -> CollectiveTask {
+        let mut task = CollectiveTask::with_turn(turn, call, None);
+        task.core = Some(core);
+        task.seq = seq;
+        task.phase = phase;
+        task
+    }
+
+    /// With the counts of an AlltoAllv, of which the input went with the line or will not.
+    pub(super) fn with_counts(mut self, v: Box<VCounts>, published: bool) -> CollectiveTask {
+        self.v = Some(v);
+        self.published = published;
+        self
+    }
+
+    /// Ends it with `error`.
+    pub(super) fn fail_with(mut self, error: &Error) {
+        if let Some(core) = self.core.take() {
+            self.fail(&core, error);
         }
-        let Some(mut idle) = stream.try_idle() else { return false };
-        let Some(mut engine) = core.engine.try_lock() else { return false };
-        let Some(turn) = core.issue_at_once(Lane::Collectives) else { return false };
-        // The communicator is lent; it is the task's own only when the task outlives this call.
-        let mut task = CollectiveTask::with_turn(turn, call.clone(), None);
-        let step = caught(|| task.advance(core, &mut engine)).and_then(|step| step);
-        drop(engine);
-        match step {
-            Ok(Step::Done) => {}
-            Ok(Step::DoneUnsettled) => idle.doubt(core),
-            Ok(_) => {
-                task.core = Some(core.clone());
-                idle.go_on(task.boxed());
-            }
-            Err(error) => {
-                task.fail(core, &error);
-                idle.failed(error);
-            }
-        }
-        true
     }
 
     /// The task in a box, one of an earlier call where there is one.
@@ -262,8 +278,11 @@ impl CollectiveTask {
                         eager::start(core, &self.call, self.seq);
                         self.phase = Phase::EagerWait;
                     } else {
-                        match self.plan.as_deref() {
-                            Some(Plan::Messages(_)) => entry::publish(core, &self.call, self.seq, |_| {}),
+                        match (self.plan.as_deref(), self.v.as_deref()) {
+                            (_, Some(v)) => {
+                                self.published = eager_v::announce(core, &self.call, v, self.seq);
+                            }
+                            (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, |_| {}),
                             _ => direct::announce(core, engine, &self.call, self.seq, self.send),
                         }
                         self.phase = Phase::Meet;
@@ -274,7 +293,7 @@ impl CollectiveTask {
                         return Ok(Step::Blocked);
                     }
                     if !eager::waits_for_all(core, &self.call) {
-                        engine.unsettled = Some((self.seq, self.call.signature));
+                        engine.leave_unsettled(self.seq, &self.call);
                     }
                     if self.call.bias.is_null() {
                         return Ok(self.finished(core, engine));
@@ -335,14 +354,7 @@ impl CollectiveTask {
 
     fn start(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         core.check()?;
-        engine.seq += 1;
-        self.seq = engine.seq;
-        // Lines that nobody looked at are made up for by the history; messages are all looked at, and there the call
-        // that differs should be named, not the one after it.
-        if core.whole {
-            self.call.signature = engine.history.add(self.call.signature);
-        }
-        engine.recent[self.seq as usize % RECENT] = (self.seq, self.call.signature);
+        self.seq = engine.number(core, &mut self.call);
         if core.ranks == 1 {
             self.phase = Phase::Local(0);
             return Ok(());
@@ -369,8 +381,12 @@ impl CollectiveTask {
     fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
         Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
-                let exchange =
+                let mut exchange =
                     p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
+                if core.whole && self.v.is_some() {
+                    let came = |rank: usize| eager_v::came(core, core.member_of[rank], self.seq);
+                    exchange.leave_out(self.published, came);
+                }
                 Phase::Exchange(Box::new(exchange))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
@@ -448,6 +464,13 @@ impl CollectiveTask {
     }
 
     fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+        if let Some(v) = &self.v {
+            // What came with the lines is taken from there; the rest is exchanged.
+            eager_v::take(core, &self.call, v, self.seq)?;
+            if self.plan.is_none() {
+                self.plan = Some(engine.plans.get(core, &self.call)?);
+            }
+        }
         let Some(Plan::Direct { mapped, staged }) = self.plan.as_deref() else {
             self.phase = self.message_road(core, engine)?;
             return Ok(());
@@ -560,6 +583,7 @@ impl CollectiveTask {
             return Ok(Step::Blocked);
         }
         let mut engine = core.lock_engine();
+        engine.seen.look(if self.batch == 0 { core.polls } else { 1 });
         self.advance(core, &mut engine)
     }
 

@@ -10,8 +10,13 @@ use super::call::{Call, describe};
 use crate::communicator::core::Core;
 use crate::communicator::hub::DEPTH;
 
-/// Which lines of the peers this rank has seen: per member the highest sequence.
-pub(super) struct Seen(Vec<u64>);
+/// Which lines of the peers this rank has seen, and how long it looks for one.
+pub(super) struct Seen {
+    /// Per member the highest sequence.
+    lines: Vec<u64>,
+    /// Looks at one line before the answer is that it has not come.
+    polls: u32,
+}
 
 /// Polls of one line before the task says that it is blocked.
 const POLLS: u32 = 128;
@@ -20,7 +25,13 @@ const BARE_POLLS: u32 = 64;
 
 impl Seen {
     pub(super) fn new(members: usize) -> Seen {
-        Seen(vec![0; members])
+        Seen { lines: vec![0; members], polls: 1 }
+    }
+
+    /// From now on a line is looked at this often. Once is enough where the peers may need this very thread.
+    #[inline]
+    pub(super) fn look(&mut self, polls: u32) {
+        self.polls = polls;
     }
 
     /// Whether my line and slot of `seq` may be written: every peer is done with what they held, `DEPTH` calls ago.
@@ -30,9 +41,10 @@ impl Seen {
         }
         // Who has started call `seq - DEPTH + 1` has finished call `seq - DEPTH`.
         let need = seq - DEPTH + 1;
-        for (member, seen) in self.0.iter_mut().enumerate() {
+        let polls = self.polls;
+        for (member, seen) in self.lines.iter_mut().enumerate() {
             if *seen < need && member != core.me {
-                if !has_come(core, member, need) {
+                if !has_come(core, member, need, polls) {
                     return false;
                 }
                 // Not what was found, which may be a later call: its signature was not compared yet.
@@ -47,11 +59,11 @@ impl Seen {
     /// `InvalidUsage` when it is another call than mine: both calls are named, and every member hears of it.
     #[inline]
     pub(super) fn arrived(&mut self, core: &Core, call: &Call, member: usize, seq: u64) -> Result<bool> {
-        if !has_come(core, member, seq) {
+        if !has_come(core, member, seq, self.polls) {
             return Ok(false);
         }
-        if self.0[member] < seq {
-            self.0[member] = seq;
+        if self.lines[member] < seq {
+            self.lines[member] = seq;
             let line = core.hub.entry(member, seq);
             // SAFETY: the acquire load above orders these reads after the peer's writes; the peer does not write the
             // line again before this rank has started call `seq + 1`.
@@ -67,17 +79,17 @@ impl Seen {
     pub(super) fn missing(&self, core: &Core, seq: u64) -> Vec<usize> {
         let away = |m: &usize| {
             // SYNC: entry-line
-            *m != core.me && self.0[*m] < seq && core.hub.entry(*m, seq).seq.load(Ordering::Acquire) < seq
+            *m != core.me && self.lines[*m] < seq && core.hub.entry(*m, seq).seq.load(Ordering::Acquire) < seq
         };
-        (0..self.0.len()).filter(away).map(|m| core.members[m]).collect()
+        (0..self.lines.len()).filter(away).map(|m| core.members[m]).collect()
     }
 
     /// Whether all peers have started call `seq`; a look without waiting, for deferred checks. This rank must not have
     /// started a later call: a peer may then write the line again.
     pub(super) fn all_started(&mut self, core: &Core, call_signature: [u64; 2], seq: u64) -> Result<bool> {
         let mut all = true;
-        for member in 0..self.0.len() {
-            if member == core.me || self.0[member] >= seq {
+        for member in 0..self.lines.len() {
+            if member == core.me || self.lines[member] >= seq {
                 continue;
             }
             let line = core.hub.entry(member, seq);
@@ -86,7 +98,7 @@ impl Seen {
                 all = false;
                 continue;
             }
-            self.0[member] = seq;
+            self.lines[member] = seq;
             // SAFETY: as in `arrived`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
             if theirs != call_signature {
@@ -97,15 +109,15 @@ impl Seen {
     }
 }
 
-/// Whether `member` has written its line of call `seq`, or does so while this looks a few times.
+/// Whether `member` has written its line of call `seq`, or does so while this looks, at `most` so often.
 #[inline]
-fn has_come(core: &Core, member: usize, seq: u64) -> bool {
+fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     let line = core.hub.entry(member, seq);
     let mut polls = 0;
     // SYNC: entry-line
     while line.seq.load(Ordering::Acquire) < seq {
         polls += 1;
-        if polls >= core.polls {
+        if polls >= most {
             return false;
         }
         // A pause takes as long as a line takes to come: the first looks do without.

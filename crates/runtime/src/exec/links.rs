@@ -3,13 +3,12 @@
 //! Peers that share the hub talk through its areas, others over TCP: the sender dials, the receiver finds the stream in
 //! its inbox. Opening blocks for a bounded time; everything after that is polled.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxccl_types::{Error, Result};
 
 use super::imports::Imports;
+use super::p2p::Exchange;
 use crate::communicator::core::Core;
 use crate::device::{Exporter, withdrawn};
 use crate::service;
@@ -27,11 +26,59 @@ pub(crate) fn lane_bytes(slot_bytes: usize) -> usize {
     LocalArea::bytes(SLOTS, slot_bytes)
 }
 
-/// Open connections by (peer, lane).
+/// The ends of one direction: by lane, then by peer. A lane has a place per rank from its first use on.
+struct Ends<E: ?Sized> {
+    lanes: Vec<Vec<Option<Box<E>>>>,
+    /// Lane and peer of those that hold back something that must be driven: the connections over a network.
+    driven: Vec<(usize, u32)>,
+}
+
+/// Makes the end of a peer on a lane; `None` while the peer has not connected yet.
+type Open<E> = fn(&Core, u32, usize) -> Result<Option<Box<E>>>;
+
+impl<E: ?Sized> Default for Ends<E> {
+    fn default() -> Ends<E> {
+        Ends { lanes: Vec::new(), driven: Vec::new() }
+    }
+}
+
+impl<E: ?Sized> Ends<E> {
+    /// The end of `peer` on `lane`, which `open` makes if it can.
+    #[inline]
+    fn get(&mut self, core: &Core, peer: u32, lane: usize, open: Open<E>) -> Result<Option<&mut Box<E>>> {
+        let missing = self.lanes.get(lane).and_then(|l| l.get(peer as usize)).is_none_or(Option::is_none);
+        if missing {
+            let Some(end) = open(core, peer, lane)? else { return Ok(None) };
+            self.keep(core, peer, lane, end);
+        }
+        Ok(self.lanes[lane][peer as usize].as_mut())
+    }
+
+    #[cold]
+    fn keep(&mut self, core: &Core, peer: u32, lane: usize, end: Box<E>) {
+        if self.lanes.len() <= lane {
+            self.lanes.resize_with(lane + 1, Vec::new);
+        }
+        self.lanes[lane].resize_with(core.ranks, || None);
+        self.lanes[lane][peer as usize] = Some(end);
+        if !is_local(core, peer) {
+            self.driven.push((lane, peer));
+        }
+    }
+
+    fn driven_end(&mut self, index: usize) -> Option<&mut Box<E>> {
+        let (lane, peer) = *self.driven.get(index)?;
+        self.lanes.get_mut(lane)?.get_mut(peer as usize)?.as_mut()
+    }
+}
+
+/// The open connections of one communicator.
 #[derive(Default)]
 pub(crate) struct Links {
-    send: HashMap<(u32, usize), Box<dyn SendEnd>>,
-    recv: HashMap<(u32, usize), Box<dyn RecvEnd>>,
+    send: Ends<dyn SendEnd>,
+    recv: Ends<dyn RecvEnd>,
+    /// The lists of an exchange that is over, for the next one.
+    pub(super) spare: Option<Box<Exchange>>,
 }
 
 /// Lane of sends and receives; channel `c` of collectives has lane `1 + c`.
@@ -39,37 +86,35 @@ pub(crate) const P2P_LANE: usize = 0;
 
 impl Links {
     /// The sending end towards `to`, opened if need be.
+    #[inline]
     pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<&mut Box<dyn SendEnd>> {
-        Ok(match self.send.entry((to, lane)) {
-            Entry::Occupied(end) => end.into_mut(),
-            Entry::Vacant(place) => place.insert(open_sender(core, to, lane)?),
-        })
+        let end = self.send.get(core, to, lane, |core, to, lane| open_sender(core, to, lane).map(Some))?;
+        end.ok_or_else(|| Error::internal("an open connection is missing"))
     }
 
     /// The receiving end from `from`; `None` while the peer has not connected yet.
+    #[inline]
     pub(crate) fn receiver(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Box<dyn RecvEnd>>> {
-        Ok(match self.recv.entry((from, lane)) {
-            Entry::Occupied(end) => Some(end.into_mut()),
-            Entry::Vacant(place) => open_receiver(core, from, lane)?.map(|end| place.insert(end)),
-        })
+        self.recv.get(core, from, lane, open_receiver)
     }
 
     /// Drives what was accepted but not written, and acknowledgements that were held back; `true` when nothing is left.
     /// An operation is over only then: nobody polls its connections afterwards.
+    #[inline]
     pub(crate) fn flush(&mut self) -> Result<bool> {
         let mut done = true;
-        for end in self.send.values_mut() {
-            done &= end.flush()?;
+        for i in 0..self.send.driven.len() {
+            done &= self.send.driven_end(i).map_or(Ok(true), |end| end.flush())?;
         }
-        for end in self.recv.values_mut() {
-            done &= end.flush()?;
+        for i in 0..self.recv.driven.len() {
+            done &= self.recv.driven_end(i).map_or(Ok(true), |end| end.flush())?;
         }
         Ok(done)
     }
 
     /// Whether all may be closed without a loss for a peer. A connection that failed has nothing to lose.
     pub(crate) fn closable(&mut self) -> bool {
-        self.send.values_mut().all(|end| end.poll_closable().unwrap_or(true))
+        self.send.lanes.iter_mut().flatten().flatten().all(|end| end.poll_closable().unwrap_or(true))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Execution: tasks that carry out calls, one step at a time.
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
-//! travels in the line that announces the call. `direct`: a direct program over mapped memory. `messages`: a message
+//! travels in the line that announces the call (`at_once`: carried out without a task). `direct`: a direct program over mapped memory. `messages`: a message
 //! program over connections. `p2p` is the task of a group of sends and receives. An executor knows no algorithm.
 
+pub(crate) mod at_once;
 pub(crate) mod call;
 pub(crate) mod collective;
 mod direct;
 mod eager;
+mod eager_v;
 pub(crate) mod entry;
 pub(crate) mod imports;
 pub(crate) mod links;

@@ -46,14 +46,26 @@ unsafe impl Send for Exchange {}
 const QUICK: u64 = 32 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
+/// A step of an exchange takes as long as this many looks at a line.
+pub(super) const POLLS_PER_STEP: u32 = 4;
 
 impl Exchange {
-    /// The sends and receives of a group. Self transfers are matched in order.
+    /// An exchange of nothing.
+    fn empty(lane: usize, sequence: u64) -> Exchange {
+        Exchange { sends: vec![], recvs: vec![], copies: vec![], lane, sequence }
+    }
+
+    /// The sends and receives of a group, in lists that are there from an earlier one where possible. Self transfers are
+    /// matched in order.
     ///
     /// `InvalidUsage` when a send to oneself has no receive, or one of another length.
-    pub(crate) fn from_requests(core: &Core, requests: &[Request]) -> Result<Exchange> {
-        let mut exchange = Exchange { sends: vec![], recvs: vec![], copies: vec![], lane: P2P_LANE, sequence: 0 };
-        let mut own: (Vec<&Request>, Vec<&Request>) = (vec![], vec![]);
+    pub(crate) fn from_requests<'a, S: 'a>(
+        core: &Core,
+        links: &mut Links,
+        requests: impl Iterator<Item = &'a Request<S>>,
+    ) -> Result<Box<Exchange>> {
+        let mut exchange = links.spare.take().unwrap_or_else(|| Box::new(Exchange::empty(P2P_LANE, 0)));
+        let mut own: (Vec<&Request<S>>, Vec<&Request<S>>) = (vec![], vec![]);
         for r in requests {
             let sends = r.collective == Collective::Send;
             if r.root == core.rank {
@@ -73,25 +85,43 @@ impl Exchange {
             );
             if sends { exchange.sends.push(transfer) } else { exchange.recvs.push(transfer) }
         }
-        if own.0.len() != own.1.len() {
+        match exchange.copy_own(core, &own.0, &own.1) {
+            Ok(()) => Ok(exchange),
+            Err(error) => {
+                exchange.give_back(links);
+                Err(error)
+            }
+        }
+    }
+
+    fn copy_own<S>(&mut self, core: &Core, sends: &[&Request<S>], recvs: &[&Request<S>]) -> Result<()> {
+        if sends.len() != recvs.len() {
             return Err(Error::usage(format!(
                 "rank {} sends {} message(s) to itself and receives {} from itself in one group; each needs its partner in \
                  the same group",
                 core.rank,
-                own.0.len(),
-                own.1.len()
+                sends.len(),
+                recvs.len()
             )));
         }
-        for (s, r) in own.0.into_iter().zip(own.1) {
+        for (s, r) in sends.iter().zip(recvs) {
             if (s.count, s.dtype) != (r.count, r.dtype) {
                 return Err(Error::usage(format!(
                     "rank {} sends {} elements of {} to itself but receives {} of {}",
                     core.rank, s.count, s.dtype, r.count, r.dtype
                 )));
             }
-            exchange.copies.push((s.send, r.recv, (s.count * s.dtype.size()) as u64));
+            self.copies.push((s.send, r.recv, (s.count * s.dtype.size()) as u64));
         }
-        Ok(exchange)
+        Ok(())
+    }
+
+    /// Keeps the lists for the next exchange.
+    pub(super) fn give_back(mut self: Box<Self>, links: &mut Links) {
+        self.sends.clear();
+        self.recvs.clear();
+        self.copies.clear();
+        links.spare = Some(self);
     }
 
     /// The transfers of a message program that only exchanges user memory.
@@ -104,7 +134,7 @@ impl Exchange {
         seq: u64,
     ) -> Result<Exchange> {
         let element = call.dtype.size();
-        let mut exchange = Exchange { sends: vec![], recvs: vec![], copies: vec![], lane: 1, sequence: seq };
+        let mut exchange = Exchange::empty(1, seq);
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
         for op in plan.program.channels.iter().flatten() {
@@ -138,6 +168,33 @@ impl Exchange {
             }
         }
         Ok(exchange)
+    }
+
+    /// Leaves out what went another way: the own parts, those of the ranks that `came` names and, if so `sent`, all that
+    /// this rank sends.
+    pub(super) fn leave_out(&mut self, sent: bool, came: impl Fn(usize) -> bool) {
+        self.copies.clear();
+        self.recvs.retain(|t| !came(t.peer as usize));
+        if sent {
+            self.sends.clear();
+        }
+    }
+
+    /// Moves what can be moved, and looks up to `polls` times more: what is small is seen through at once, as long as the
+    /// peers are not late.
+    pub(super) fn see_through(&mut self, core: &Core, links: &mut Links, mut polls: u32) -> Result<Step> {
+        loop {
+            match self.step(core, links)? {
+                Step::Progress | Step::Blocked if polls > 0 => polls -= 1,
+                step => return Ok(step),
+            }
+            oxccl_sys::sync::spin_loop();
+        }
+    }
+
+    /// Whether it is short enough to be tried when it is enqueued.
+    pub(super) fn is_quick(&self) -> bool {
+        self.bytes() <= QUICK
     }
 
     /// Moves what can be moved.
@@ -308,7 +365,7 @@ pub(crate) struct P2pTask {
     core: Arc<Core>,
     turn: u64,
     batch: u64,
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     started_ns: u64,
     /// Its end is known to the communicator.
     over: bool,
@@ -318,9 +375,14 @@ pub(crate) struct P2pTask {
 }
 
 impl P2pTask {
-    pub(crate) fn new(core: Arc<Core>, exchange: Exchange, batch: u64) -> P2pTask {
+    pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
         P2pTask { core, turn, batch, exchange, started_ns: 0, over: false, started: false, doubt: None }
+    }
+
+    /// The task of an exchange that was begun without one.
+    pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
+        P2pTask { core, turn, batch: 0, exchange, started_ns: 0, over: false, started: true, doubt: None }
     }
 
     fn advance(&mut self) -> Result<Step> {
@@ -335,15 +397,8 @@ impl P2pTask {
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        let mut polls = if self.started_ns == 0 && self.is_quick() { core.polls } else { 0 };
-        loop {
-            // What is small is seen through at once, as long as the peers are not late.
-            match self.exchange.step(core, &mut links)? {
-                Step::Progress | Step::Blocked if polls > 0 => polls -= 1,
-                step => return Ok(step),
-            }
-            oxccl_sys::sync::spin_loop();
-        }
+        let polls = if self.started_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
+        self.exchange.see_through(core, &mut links, polls)
     }
 
     fn blocked(&mut self) -> Result<Step> {
@@ -404,6 +459,11 @@ impl P2pTask {
 
     fn try_step(&mut self) -> Step {
         let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.advance() };
+        self.gave(looked)
+    }
+
+    /// What a step comes to whose look at the exchange gave `looked`.
+    pub(super) fn gave(&mut self, looked: Result<Step>) -> Step {
         let result = match looked {
             Ok(Step::Blocked) => self.blocked(),
             // A broken connection: perhaps there is a better reason, now or soon.
@@ -464,7 +524,7 @@ impl Task for P2pTask {
     }
 
     fn is_quick(&self) -> bool {
-        self.batch == 0 && self.exchange.bytes() <= QUICK
+        self.batch == 0 && self.exchange.is_quick()
     }
 
     fn crowded(&self) -> bool {

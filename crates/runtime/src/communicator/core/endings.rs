@@ -55,10 +55,16 @@ impl Core {
     /// The error that ends every operation, if there is one. Departed ranks are none: what they have done counts.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.status.load(Ordering::Relaxed) & ENDED == 0 && !self.hub.is_poisoned() {
+        if self.is_well() {
             return Ok(());
         }
         self.check_slow()
+    }
+
+    /// Whether nothing ended its operations.
+    #[inline]
+    pub(crate) fn is_well(&self) -> bool {
+        self.status.load(Ordering::Relaxed) & ENDED == 0 && !self.hub.is_poisoned()
     }
 
     #[cold]

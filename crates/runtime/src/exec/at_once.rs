@@ -1,0 +1,184 @@
+//! Small collectives carried out by the call itself: when neither the stream nor the communicator has anything else to
+//! do, the eager protocol runs on the caller's thread, with no task, queue or helper. A call that has to wait for a peer
+//! longer than a few looks becomes a task of its stream.
+//!
+//! It is the way of most small calls and therefore short; what it does is what the task's eager phases do.
+
+use std::sync::Arc;
+
+use oxccl_types::Result;
+
+use super::call::Call;
+use super::collective::{CollectiveTask, Engine, Phase};
+use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
+use super::{eager, eager_v, plan};
+use crate::communicator::core::{Core, Lane};
+use crate::device::{Step, Stream, caught};
+use crate::request::{Request, VCounts};
+
+/// How far a call has come.
+enum Reached {
+    /// It is over.
+    End,
+    /// It is over on this rank, but not every peer is known to have made it.
+    UnsettledEnd,
+    /// It is blocked in, or goes on with, this phase.
+    Phase(Phase),
+}
+
+/// Carries out `call`, or begins it; the call comes back when it was not begun.
+#[inline]
+pub(crate) fn run(core: &Arc<Core>, call: Call, stream: &Stream) -> Option<Call> {
+    if core.ranks == 1 || !plan::is_eager(core, &call) {
+        return Some(call);
+    }
+    let Some(mut idle) = stream.try_idle() else { return Some(call) };
+    let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
+    let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(call) };
+    let mut call = call;
+    let mut seq = 0;
+    let reached = caught(|| advance(core, &mut engine, &mut call, &mut seq)).and_then(|reached| reached);
+    match reached {
+        Ok(Reached::End) => core.pass_turn(Lane::Collectives, turn),
+        Ok(Reached::UnsettledEnd) => {
+            core.pass_turn(Lane::Collectives, turn);
+            drop(engine);
+            idle.doubt(core);
+        }
+        Ok(Reached::Phase(phase)) => {
+            drop(engine);
+            idle.go_on(CollectiveTask::begun(core.clone(), call, turn, seq, phase).boxed());
+        }
+        Err(error) => {
+            drop(engine);
+            // Dropped when it has told of its end.
+            CollectiveTask::begun(core.clone(), call, turn, seq, Phase::EagerWait).fail_with(&error);
+            idle.failed(error);
+        }
+    }
+    None
+}
+
+#[inline]
+fn advance(core: &Core, engine: &mut Engine, call: &mut Call, seq: &mut u64) -> Result<Reached> {
+    core.check()?;
+    engine.seen.look(core.polls);
+    *seq = engine.number(core, call);
+    if !engine.seen.may_publish(core, *seq) {
+        return Ok(Reached::Phase(Phase::EagerPublish));
+    }
+    eager::start(core, call, *seq);
+    if !eager::finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
+        return Ok(Reached::Phase(Phase::EagerWait));
+    }
+    let settled = eager::waits_for_all(core, call);
+    if !settled {
+        engine.leave_unsettled(*seq, call);
+    }
+    Ok(match (call.bias.is_null(), settled) {
+        (false, _) => Reached::Phase(Phase::Bias(0)),
+        (true, true) => Reached::End,
+        (true, false) => Reached::UnsettledEnd,
+    })
+}
+
+/// As [`run`] for an AlltoAllv with its counts.
+pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stream) -> Option<(Call, Box<VCounts>)> {
+    if core.ranks == 1 || !core.eager {
+        return Some((call, v));
+    }
+    let Some(idle) = stream.try_idle() else { return Some((call, v)) };
+    let Some(mut engine) = core.engine.try_lock() else { return Some((call, v)) };
+    let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some((call, v)) };
+    let mut call = call;
+    let (mut seq, mut published) = (0, false);
+    let reached = caught(|| advance_v(core, &mut engine, &mut call, &v, &mut seq, &mut published)).and_then(|r| r);
+    match reached {
+        Ok(None) => core.pass_turn(Lane::Collectives, turn),
+        Ok(Some(phase)) => {
+            drop(engine);
+            let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
+            idle.go_on(task.boxed());
+        }
+        Err(error) => {
+            drop(engine);
+            CollectiveTask::begun(core.clone(), call, turn, seq, Phase::Meet).fail_with(&error);
+            idle.failed(error);
+        }
+    }
+    None
+}
+
+/// The phase in which it is blocked or goes on; `None` when it is over.
+fn advance_v(
+    core: &Core,
+    engine: &mut Engine,
+    call: &mut Call,
+    v: &VCounts,
+    seq: &mut u64,
+    published: &mut bool,
+) -> Result<Option<Phase>> {
+    core.check()?;
+    engine.seen.look(core.polls);
+    *seq = engine.number(core, call);
+    if !engine.seen.may_publish(core, *seq) {
+        return Ok(Some(Phase::Announce));
+    }
+    *published = eager_v::announce(core, call, v, *seq);
+    let mut came = *published;
+    for member in (0..core.members.len()).filter(|m| *m != core.me) {
+        if !engine.seen.arrived(core, call, member, *seq)? {
+            return Ok(Some(Phase::Meet));
+        }
+        came &= eager_v::came(core, member, *seq);
+    }
+    if !came {
+        return Ok(Some(Phase::Meet));
+    }
+    eager_v::take(core, call, v, *seq)?;
+    Ok(None)
+}
+
+/// Carries out, or begins, the sends and receives of one communicator on one stream; `false` when they were not begun.
+///
+/// # Errors
+/// Those of [`Exchange::from_requests`]; nothing was begun then.
+pub(crate) fn exchange<'a, S: 'a>(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = &'a Request<S>>,
+    stream: &Stream,
+) -> Result<bool> {
+    let Some(idle) = stream.try_idle() else { return Ok(false) };
+    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    let mut exchange = Exchange::from_requests(core, &mut links, requests)?;
+    let turn = if exchange.is_quick() { core.issue_at_once(Lane::P2p) } else { None };
+    let Some(turn) = turn else {
+        exchange.give_back(&mut links);
+        return Ok(false);
+    };
+    let step = caught(|| -> Result<Step> {
+        core.check()?;
+        // Receiving may read straight from the sender's memory.
+        let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
+        exchange.see_through(core, &mut links, core.polls / POLLS_PER_STEP)
+    });
+    match step.and_then(|step| step) {
+        Ok(Step::Done) => {
+            exchange.give_back(&mut links);
+            core.pass_turn(Lane::P2p, turn);
+        }
+        Ok(_) => {
+            drop(links);
+            idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange)));
+        }
+        Err(error) => {
+            drop(links);
+            let mut task = P2pTask::begun(core.clone(), turn, exchange);
+            match task.gave(Err(error)) {
+                Step::Failed(error) => idle.failed(error),
+                _ => idle.go_on(Box::new(task)),
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,155 @@
+//! The eager form of AlltoAllv: a rank whose whole input is small puts it beside the line that announces the call, with
+//! the length of each peer's part.
+//!
+//! Counts differ from rank to rank, so each decides for itself, and its line says what it decided; what a rank with
+//! more to send sends goes by messages, see `p2p`. Lines are written and freed as those of the other collectives.
+
+use oxccl_kernels as kernels;
+use oxccl_types::{Collective, Error, Result, Signature};
+
+use super::call::{Call, describe};
+use super::entry::publish;
+use crate::communicator::core::Core;
+use crate::communicator::hub::INLINE_BYTES;
+use crate::request::VCounts;
+
+/// Where a rank's parts lie. The first word of the body of its line.
+const BY_MESSAGES: u32 = 0;
+const IN_LINE: u32 = 1;
+const IN_SLOT: u32 = 2;
+
+/// Bytes of one word of the table of lengths.
+const WORD: usize = 4;
+
+/// Table, then the parts for the other members in their order: bytes of both.
+fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
+    let element = call.dtype.size();
+    let others = core.members.iter().filter(|rank| **rank != core.rank);
+    let limit = core.hub.geometry().eager_bytes.min(core.config.eager_limit);
+    let mut bytes = WORD * core.members.len();
+    for rank in others {
+        bytes = bytes.checked_add(v.send_counts[*rank].checked_mul(element)?)?;
+    }
+    (bytes <= limit).then_some(bytes)
+}
+
+/// Announces the call, with this rank's parts where they are small. Whether they were. `may_publish(seq)` holds.
+pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64) -> bool {
+    let place = match published(core, call, v).filter(|_| core.eager) {
+        None => BY_MESSAGES,
+        Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
+        Some(_) => IN_SLOT,
+    };
+    publish(core, call, seq, |body| {
+        // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
+        // `published` counted.
+        unsafe {
+            body.cast::<u32>().write(place);
+            match place {
+                BY_MESSAGES => {}
+                IN_LINE => fill(core, call, v, body.add(WORD)),
+                _ => fill(core, call, v, core.hub.payload(core.me, seq)),
+            }
+        }
+    });
+    place != BY_MESSAGES
+}
+
+/// # Safety
+/// `area` is writable for what `published` counts; the counts and displacements lie inside the caller's buffer.
+unsafe fn fill(core: &Core, call: &Call, v: &VCounts, area: *mut u8) {
+    let element = call.dtype.size();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut at = area.add(WORD * core.members.len());
+        for (member, rank) in core.members.iter().enumerate() {
+            let bytes = if *rank == core.rank { 0 } else { v.send_counts[*rank] * element };
+            area.cast::<u32>().add(member).write_unaligned(bytes as u32);
+            kernels::copy(&[at], call.send.add(v.send_displs[*rank] * element), bytes);
+            at = at.add(bytes);
+        }
+    }
+}
+
+/// The part of `member` for this rank, with its bytes; `None` when it comes by messages. The line of `seq` has arrived.
+///
+/// # Safety
+/// As said, and this rank has not started a later call.
+unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize)> {
+    let body = core.hub.entry(member, seq).body;
+    // SAFETY: the line and what it announces are complete, and stay until this rank starts a later call.
+    unsafe {
+        let area = match body.cast::<u32>().read() {
+            IN_LINE => body.add(WORD),
+            IN_SLOT => core.hub.payload(member, seq),
+            _ => return None,
+        };
+        let length = |m: usize| area.cast::<u32>().add(m).read_unaligned() as usize;
+        let before: usize = (0..core.me).map(length).sum();
+        Some((area.add(WORD * core.members.len() + before).cast_const(), length(core.me)))
+    }
+}
+
+/// Whether the parts of `member` for this rank came with its line. The line of `seq` has arrived.
+pub(super) fn came(core: &Core, member: usize, seq: u64) -> bool {
+    // SAFETY: the line is complete and stays until this rank starts a later call.
+    unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() != BY_MESSAGES }
+}
+
+/// Takes all that came with the lines of the other members, and the own part. All lines of `seq` have arrived.
+///
+/// # Errors
+/// `InvalidUsage` when a part has another length than this rank expects; nothing was written then.
+pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()> {
+    let element = call.dtype.size();
+    let others = || core.members.iter().enumerate().filter(|(member, _)| *member != core.me);
+    for (member, rank) in others() {
+        // SAFETY: all lines have arrived, and no later call has started.
+        let Some((_, bytes)) = (unsafe { part(core, member, seq) }) else { continue };
+        if bytes != v.recv_counts[*rank] * element {
+            let error = mismatch(core, call, *rank, v.recv_counts[*rank], bytes / element);
+            core.spread(&error);
+            return Err(error);
+        }
+    }
+    let own = core.rank;
+    if v.send_counts[own] != v.recv_counts[own] {
+        let error = mismatch(core, call, own, v.recv_counts[own], v.send_counts[own]);
+        core.spread(&error);
+        return Err(error);
+    }
+    // SAFETY: counts and displacements lie in the caller's buffers, which do not overlap; the parts have the lengths
+    // compared above.
+    unsafe {
+        let at = |rank: usize| call.recv.add(v.recv_displs[rank] * element);
+        for (member, rank) in others() {
+            if let Some((data, bytes)) = part(core, member, seq) {
+                kernels::copy(&[at(*rank)], data, bytes);
+            }
+        }
+        kernels::copy(&[at(own)], call.send.add(v.send_displs[own] * element), v.send_counts[own] * element);
+    }
+    Ok(())
+}
+
+#[cold]
+fn mismatch(core: &Core, call: &Call, rank: usize, expected: usize, sent: usize) -> Error {
+    let told = |count: usize| {
+        let signature = Signature {
+            collective: Collective::AllToAllV,
+            dtype: call.dtype,
+            op: 0,
+            root: core.rank as u32,
+            count: count as u64,
+        };
+        describe(signature.pack())
+    };
+    Error::usage(format!(
+        "rank {} receives {} from rank {rank}, which sends {} in communicator {:#x}; what a rank sends to another must \
+         be what that one expects",
+        core.rank,
+        told(expected),
+        told(sent),
+        core.hash
+    ))
+}
