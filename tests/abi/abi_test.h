@@ -18,12 +18,37 @@
 #endif
 #include <oxccl.h>
 
+/* What the two libraries say to the end of a revoked communicator. */
+#ifdef ABI_RCCL
+#define FINALIZE_REVOKED ncclInvalidUsage
+#else
+#define FINALIZE_REVOKED ncclInvalidArgument
+#endif
+
+/* Ends the process at once: another thread may be in the middle of a call. */
+static inline void abi_failed(void) {
+  fflush(stderr);
+  _exit(1);
+}
+
 #define CHECK(condition)                                                              \
   do {                                                                                \
     if (!(condition)) {                                                               \
       fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);         \
-      exit(1);                                                                        \
+      abi_failed();                                                                   \
     }                                                                                 \
+  } while (0)
+
+/* A call that gives this code; its text, if words are given, begins with them. */
+#define GIVES(call, code, words)                                                                      \
+  do {                                                                                                \
+    ncclResult_t result_ = (call);                                                                    \
+    const char *words_ = (words), *text_ = ncclGetLastError(NULL);                                    \
+    if (result_ != (code) || (words_ != NULL && strncmp(text_, words_, strlen(words_)) != 0)) {       \
+      fprintf(stderr, "%s:%d: %s = %d, expected %d\n  text \"%s\"\n  expected \"%s...\"\n", __FILE__, \
+              __LINE__, #call, (int)result_, (int)(code), text_, words_ ? words_ : "");               \
+      abi_failed();                                                                                   \
+    }                                                                                                 \
   } while (0)
 
 #define OK(call)                                                                      \
@@ -32,7 +57,7 @@
     if (result_ != ncclSuccess) {                                                     \
       fprintf(stderr, "%s:%d: %s = %d (%s): %s\n", __FILE__, __LINE__, #call,         \
               (int)result_, ncclGetErrorString(result_), ncclGetLastError(NULL));     \
-      exit(1);                                                                        \
+      abi_failed();                                                                   \
     }                                                                                 \
   } while (0)
 

@@ -20,6 +20,10 @@ int main() {
   SAME(ncclAllReduce); SAME(ncclReduceScatter); SAME(ncclAllGather); SAME(ncclAlltoAll); SAME(ncclGather);
   SAME(ncclScatter); SAME(ncclSend); SAME(ncclRecv); SAME(ncclPutSignal); SAME(ncclSignal); SAME(ncclWaitSignal);
   SAME(ncclGroupStart); SAME(ncclGroupEnd); SAME(ncclGroupSimulateEnd);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  SAME(ncclResetDebugInit);
+#pragma GCC diagnostic pop
 #ifdef ABI_RCCL
   SAME(ncclAllReduceWithBias); SAME(ncclAlltoAllv); SAME(ncclAllToAll); SAME(ncclAllToAllv); SAME(mscclLoadAlgo);
   SAME(mscclRunAlgo); SAME(mscclUnloadAlgo);

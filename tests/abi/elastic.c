@@ -1,219 +1,165 @@
-/* One process, one thread, four ranks: nonblocking calls that are polled, in groups and outside; several ids; split,
- * shrink, grow and revoke of all ranks in a group. */
-#include "abi_test.h"
+/*
+ * Chapter "elastic": split by colour and key, shrink, grow, revoke, suspend and resume, as all ranks call them.
+ * Nonblocking parents and calls that are aborted half way are in nonblocking.c, death in shrink_abort.c.
+ */
+#include "launch.h"
 
-#include <poll.h>
+/* Which ranks of the world a communicator has, in its order. */
+static void members(world_t* w, ncclComm_t* comm, int ranks, const int* wanted) {
+  int32_t *mine[WORLD_MAX], *all[WORLD_MAX];
+  OK(ncclGroupStart());
+  EACH(w, i) {
+    if (comm[i] == NULL) continue;
+    mine[i] = (int32_t*)allocate(4);
+    all[i] = (int32_t*)allocate((size_t)ranks * 4);
+    *mine[i] = w->rank[i];
+    OK(ncclAllGather(mine[i], all[i], 1, ncclInt32, comm[i], w->stream[i]));
+  }
+  OK(ncclGroupEnd());
+  EACH(w, i) {
+    if (comm[i] == NULL) continue;
+    OK(oxcclStreamSynchronize(w->stream[i]));
+    for (int r = 0; r < ranks; r++) CHECK(all[i][r] == wanted[r]);
+    OK(ncclMemFree(mine[i]));
+    OK(ncclMemFree(all[i]));
+  }
+}
 
-#define RANKS 4
-/* What the two libraries say to the end of a revoked communicator. */
-#ifdef ABI_RCCL
-#define FINALIZE_REVOKED ncclInvalidUsage
-#else
-#define FINALIZE_REVOKED ncclInvalidArgument
-#endif
+static void destroy(world_t* w, ncclComm_t* comm) {
+  OK(ncclGroupStart());
+  EACH(w, i) if (comm[i] != NULL) OK(ncclCommDestroy(comm[i]));
+  OK(ncclGroupEnd());
+}
 
-static ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-static oxcclStream_t streams[RANKS];
+static void split(world_t* w) {
+  ncclComm_t comm[WORLD_MAX], part[WORLD_MAX];
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  int order[WORLD_MAX];
+  /* Everybody in one, in reverse order. */
+  ALL(w, i, ncclCommSplit(w->comm[i], 3, -w->rank[i], &comm[i], NULL));
+  for (int r = 0; r < w->n; r++) order[r] = w->n - 1 - r;
+  world_works(w, comm, w->n);
+  members(w, comm, w->n, order);
+  /* Out of the child; ranks of equal keys keep their order. Rank 0 of the world takes no part in the result. */
+  config.splitShare = 1;
+  EACH(w, i) part[i] = w->comm[i];
+  ALL(w, i, ncclCommSplit(comm[i], w->rank[i] == 0 ? NCCL_SPLIT_NOCOLOR : -2, 5, &part[i], &config));
+  EACH(w, i) CHECK((part[i] == NULL) == (w->rank[i] == 0));
+  world_works(w, part, w->n - 1);
+  members(w, part, w->n - 1, order);
+  destroy(w, part);
+  destroy(w, comm);
+  /* Each alone. */
+  ALL(w, i, ncclCommSplit(w->comm[i], w->rank[i], 0, &comm[i], NULL));
+  world_works(w, comm, 1);
+  destroy(w, comm);
+}
 
-/* Waits until no communicator is in progress; all must be fine then. */
-static void ready(ncclComm_t* comms, int n) {
-  for (int i = 0; i < n; i++) {
-    ncclResult_t state = ncclInProgress;
-    while (state == ncclInProgress) {
-      OK(ncclCommGetAsyncError(comms[i], &state));
-      if (state == ncclInProgress) poll(NULL, 0, 1);
+static void shrink(world_t* w) {
+  ncclComm_t comm[WORLD_MAX];
+  int rest[WORLD_MAX], list[2] = {99, 1}, count = 0;
+  for (int r = 0; r < w->n; r++)
+    if (r != 1) rest[count++] = r;
+  EACH(w, i) comm[i] = NULL;
+  OK(ncclGroupStart());
+  /* A rank that does not exist is excluded already; the list comes back sorted. */
+  EACH(w, i) if (w->rank[i] != 1) OK(ncclCommShrink(w->comm[i], list, 2, &comm[i], NULL, NCCL_SHRINK_DEFAULT));
+  OK(ncclGroupEnd());
+  EACH(w, i) if (w->rank[i] != 1) CHECK(list[0] == 1 && list[1] == 99);
+  world_works(w, comm, w->n - 1);
+  members(w, comm, w->n - 1, rest);
+  destroy(w, comm);
+  /* Who is to be left out must not call. */
+  int self[1] = {1};
+  EACH(w, i) if (w->rank[i] == 1) GIVES(ncclCommShrink(w->comm[i], self, 1, &comm[i], NULL, 0), ncclInvalidArgument, NULL);
+}
+
+/* The first two ranks have a communicator; the others join it. */
+static void grow(world_t* w) {
+  ncclComm_t pair[WORLD_MAX], comm[WORLD_MAX];
+  ncclUniqueId id;
+  int order[WORLD_MAX];
+  memset(&id, 0, sizeof id);
+  ALL(w, i, ncclCommSplit(w->comm[i], w->rank[i] < 2 ? 0 : NCCL_SPLIT_NOCOLOR, 0, &pair[i], NULL));
+  EACH(w, i) if (w->rank[i] == 1) OK(ncclCommGetUniqueId(pair[i], &id));
+  share(w, &id, sizeof id, 1);
+  OK(ncclGroupStart());
+  EACH(w, i) {
+    OK(oxcclSetDevice(w->rank[i]));
+    if (pair[i] != NULL) OK(ncclCommGrow(pair[i], w->n, w->rank[i] == 1 ? &id : NULL, -1, &comm[i], NULL));
+    else OK(ncclCommGrow(NULL, w->n, &id, w->rank[i], &comm[i], NULL));
+  }
+  OK(ncclGroupEnd());
+  for (int r = 0; r < w->n; r++) order[r] = r;
+  world_works(w, comm, w->n);
+  members(w, comm, w->n, order);
+  /* The old one is as it was. */
+  world_works(w, pair, 2);
+  destroy(w, pair);
+  destroy(w, comm);
+}
+
+/* Rank 0 waits for a call that the others never make; all revoke, and split what remains of use. */
+static void revoke_all(world_t* w) {
+  static int32_t in[WORLD_MAX], out[WORLD_MAX];
+  ncclComm_t comm[WORLD_MAX], child[WORLD_MAX];
+  ALL(w, i, ncclCommSplit(w->comm[i], 0, w->rank[i], &comm[i], NULL));
+  EACH(w, i) if (w->rank[i] == 0) OK(ncclAllReduce(&in[i], &out[i], 1, ncclInt32, ncclSum, comm[i], w->stream[i]));
+  EACH(w, i) OK(ncclCommRevoke(comm[i], NCCL_REVOKE_DEFAULT));
+  EACH(w, i) {
+    CHECK((oxcclStreamSynchronize(w->stream[i]) == ncclSuccess) == (w->rank[i] != 0));
+    GIVES(ncclAllReduce(&in[i], &out[i], 1, ncclInt32, ncclSum, comm[i], w->stream[i]), ncclInvalidUsage,
+          w->mode == LAUNCH_THREADS ? NULL : "AllReduce: communicator was revoked");
+    GIVES(ncclCommRevoke(comm[i], NCCL_REVOKE_DEFAULT), ncclInvalidArgument, NULL);
+    GIVES(ncclCommFinalize(comm[i]), FINALIZE_REVOKED, NULL);
+    OK(oxcclStreamDestroy(w->stream[i]));
+    OK(oxcclSetDevice(w->rank[i]));
+    OK(oxcclStreamCreate(&w->stream[i]));
+  }
+  ALL(w, i, ncclCommSplit(comm[i], 0, w->rank[i], &child[i], NULL));
+  world_works(w, child, w->n);
+  destroy(w, child);
+  destroy(w, comm);
+}
+
+static uint64_t stat_of(ncclComm_t comm, ncclCommMemStat_t stat) {
+  uint64_t value = ~(uint64_t)0;
+  OK(ncclCommMemStats(comm, stat, &value));
+  return value;
+}
+
+static void suspend_all(world_t* w) {
+  for (int round = 0; round < 2; round++) {
+    ALL(w, i, ncclCommSuspend(w->comm[i], 0)); /* nothing to suspend is nothing done */
+    EACH(w, i) CHECK(stat_of(w->comm[i], ncclStatGpuMemSuspended) == 0);
+    ALL(w, i, ncclCommSuspend(w->comm[i], NCCL_SUSPEND_MEM));
+    EACH(w, i) {
+      uint64_t suspend = stat_of(w->comm[i], ncclStatGpuMemSuspend), persist = stat_of(w->comm[i], ncclStatGpuMemPersist);
+      CHECK(stat_of(w->comm[i], ncclStatGpuMemSuspended) == 1);
+      CHECK(stat_of(w->comm[i], ncclStatGpuMemTotal) == suspend + persist);
+      GIVES(ncclCommSuspend(w->comm[i], NCCL_SUSPEND_MEM), ncclInvalidUsage,
+            w->mode == LAUNCH_THREADS ? NULL : "MemManager: Already suspended");
     }
-    CHECK(state == ncclSuccess);
+    meet(w);
+    ALL(w, i, ncclCommResume(w->comm[i]));
+    EACH(w, i) {
+      CHECK(stat_of(w->comm[i], ncclStatGpuMemSuspended) == 0);
+      CHECK(stat_of(w->comm[i], ncclStatGpuMemSuspend) > 0);
+      GIVES(ncclCommResume(w->comm[i]), ncclInvalidUsage,
+            w->mode == LAUNCH_THREADS ? NULL : "MemManager: Not in suspended state");
+    }
+    meet(w);
+    world_works(w, w->comm, w->n);
   }
 }
 
-/* The end of a group of nonblocking communicators. */
-static void end(ncclComm_t* comms, int n) {
-  ncclResult_t result = ncclGroupEnd();
-  CHECK(result == ncclInProgress);
-  ready(comms, n);
-}
-
-/* The sum of 1, 2, ... over the ranks. */
-static void works(ncclComm_t* comms, int n) {
-  int32_t* data[RANKS];
-  OK(ncclGroupStart());
-  for (int i = 0; i < n; i++) {
-    data[i] = (int32_t*)allocate(1000 * sizeof(int32_t));
-    for (int j = 0; j < 1000; j++) data[i][j] = i + 1;
-    OK(ncclAllReduce(data[i], data[i], 1000, ncclInt32, ncclSum, comms[i], streams[i]));
-  }
-  OK(ncclGroupEnd());
-  for (int i = 0; i < n; i++) {
-    OK(oxcclStreamSynchronize(streams[i]));
-    for (int j = 0; j < 1000; j++) CHECK(data[i][j] == n * (n + 1) / 2);
-    OK(ncclMemFree(data[i]));
-  }
-}
-
-static void destroy(ncclComm_t* comms, int n) {
-  for (int i = 0; i < n; i++) OK(ncclCommDestroy(comms[i]));
-}
-
-/* Outside of groups: the first rank's call returns before the others were made. */
-static void init_polled(ncclComm_t* comms) {
-  ncclUniqueId ids[2];
-  int count;
-  OK(ncclGetUniqueId(&ids[0]));
-  OK(ncclGetUniqueId(&ids[1]));
-  for (int i = 0; i < RANKS; i++) {
-    OK(oxcclSetDevice(i));
-    CHECK(ncclCommInitRankScalable(&comms[i], RANKS, i, 2, ids, &config) == ncclInProgress || i == RANKS - 1);
-    CHECK(comms[i] != NULL);
-    if (i == 0) CHECK(ncclCommCount(comms[0], &count) == ncclInvalidArgument);
-  }
-  ready(comms, RANKS);
-  OK(ncclCommCount(comms[0], &count));
-  CHECK(count == RANKS);
-  works(comms, RANKS);
-}
-
-static void split_and_shrink(ncclComm_t* comms) {
-  ncclComm_t child[RANKS], rest[RANKS];
-  int number, exclude[1] = {1};
-  OK(ncclGroupStart());
-  for (int i = 0; i < RANKS; i++) OK(ncclCommSplit(comms[i], i % 2, -i, &child[i], NULL));
-  end(comms, RANKS);
-  for (int i = 0; i < RANKS; i++) {
-    OK(ncclCommUserRank(child[i], &number));
-    CHECK(number == (i < 2 ? 1 : 0));
-    OK(ncclCommCuDevice(child[i], &number));
-    CHECK(number == i);
-  }
-  ncclComm_t even[2] = {child[2], child[0]}, odd[2] = {child[3], child[1]};
-  works(even, 2);
-  works(odd, 2);
-  destroy(child, RANKS);
-  /* Three of four remain. Blocking children of nonblocking parents. */
-  ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
-  blocking.blocking = 1;
-  OK(ncclGroupStart());
-  for (int i = 0; i < RANKS; i++)
-    if (i != 1) OK(ncclCommShrink(comms[i], exclude, 1, &rest[i - (i > 1)], &blocking, NCCL_SHRINK_DEFAULT));
-  end(comms, RANKS);
-  works(rest, 3);
-  destroy(rest, 3);
-}
-
-static void grow_pair(ncclComm_t* comms) {
-  ncclComm_t grown[RANKS];
-  ncclUniqueId id;
-  OK(ncclCommGetUniqueId(comms[1], &id));
-  OK(ncclGroupStart());
-  for (int i = 0; i < 2; i++) OK(ncclCommGrow(comms[i], RANKS, i == 1 ? &id : NULL, -1, &grown[i], NULL));
-  for (int i = 2; i < RANKS; i++) OK(ncclCommGrow(NULL, RANKS, &id, i, &grown[i], NULL));
-  OK(ncclGroupEnd());
-  works(grown, RANKS);
-  destroy(grown, RANKS);
-}
-
-static void revoke_all(ncclComm_t* comms) {
-  ncclComm_t child[RANKS];
-  int32_t in = 1, out = 0;
-  /* Never comes about: the other ranks do not call. */
-  OK(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comms[0], streams[0]));
-  for (int i = 0; i < RANKS; i++) {
-    ncclResult_t result = ncclCommRevoke(comms[i], NCCL_REVOKE_DEFAULT);
-    CHECK(result == ncclSuccess || result == ncclInProgress);
-  }
-  ready(comms, RANKS);
-  CHECK(oxcclStreamSynchronize(streams[0]) != ncclSuccess);
-  CHECK(ncclAllReduce(&in, &out, 1, ncclInt32, ncclSum, comms[1], streams[1]) == ncclInvalidUsage);
-  CHECK(ncclCommFinalize(comms[2]) == FINALIZE_REVOKED);
-  OK(oxcclStreamDestroy(streams[0]));
-  OK(oxcclSetDevice(0));
-  OK(oxcclStreamCreate(&streams[0]));
-  OK(ncclGroupStart());
-  for (int i = 0; i < RANKS; i++) OK(ncclCommSplit(comms[i], 0, i, &child[i], NULL));
-  end(comms, RANKS);
-  works(child, RANKS);
-  destroy(child, RANKS);
-}
-
-/* A split for which not all come stays in progress and can be aborted. */
-static void abort_a_split(void) {
-  ncclComm_t comms[2], child = NULL;
-  ncclUniqueId id;
-  ncclResult_t state;
-  int count;
-  OK(ncclGetUniqueId(&id));
-  OK(ncclGroupStart());
-  for (int i = 0; i < 2; i++) {
-    OK(oxcclSetDevice(i));
-    OK(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
-  }
-  end(comms, 2);
-  CHECK(ncclCommSplit(comms[0], 0, 0, &child, NULL) == ncclInProgress);
-  OK(ncclCommGetAsyncError(comms[0], &state));
-  CHECK(state == ncclInProgress);
-  CHECK(ncclCommCount(comms[0], &count) == ncclInvalidArgument);
-  CHECK(ncclCommSplit(comms[0], 0, 0, &child, NULL) == ncclInvalidArgument);
-  CHECK(ncclCommFinalize(comms[0]) == ncclInvalidArgument);
-  OK(ncclCommAbort(comms[0]));
-  CHECK(child == NULL);
-  OK(ncclCommAbort(comms[1]));
-}
-
-/* Finalize in the background, then destroy. */
-static void finalize(void) {
-  ncclComm_t comms[2];
-  ncclUniqueId id;
-  OK(ncclGetUniqueId(&id));
-  OK(ncclGroupStart());
-  for (int i = 0; i < 2; i++) {
-    OK(oxcclSetDevice(i));
-    OK(ncclCommInitRankConfig(&comms[i], 2, id, i, &config));
-  }
-  end(comms, 2);
-  works(comms, 2);
-  for (int i = 0; i < 2; i++) {
-    ncclResult_t result = ncclCommFinalize(comms[i]);
-    CHECK(result == ncclSuccess || result == ncclInProgress);
-  }
-  ready(comms, 2);
-  destroy(comms, 2);
-}
-
-int main(void) {
-  ncclComm_t comms[RANKS], pair[2], alone, mixed[2];
-  ncclUniqueId id;
-  bound_time();
-  config.blocking = 0;
-  for (int i = 0; i < RANKS; i++) {
-    OK(oxcclSetDevice(i));
-    OK(oxcclStreamCreate(&streams[i]));
-  }
-  init_polled(comms);
-  split_and_shrink(comms);
-  revoke_all(comms);
-  destroy(comms, RANKS);
-
-  OK(ncclCommInitAll(pair, 2, NULL));
-  grow_pair(pair);
-  /* One group, one way of waiting. */
-  OK(ncclGetUniqueId(&id));
-  OK(ncclGroupStart());
-  OK(ncclCommInitRank(&mixed[0], 2, id, 0));
-  OK(ncclCommInitRankConfig(&mixed[1], 2, id, 1, &config));
-  CHECK(ncclGroupEnd() == ncclInvalidArgument);
-  CHECK(strstr(ncclGetLastError(NULL), "Blocking and nonblocking communicators are not allowed in the same group.") != NULL);
-  OK(ncclCommAbort(mixed[0]));
-  OK(ncclCommAbort(mixed[1]));
-  destroy(pair, 2);
-
-  abort_a_split();
-  finalize();
-
-  /* An initialisation that never ends is aborted. */
-  OK(ncclGetUniqueId(&id));
-  CHECK(ncclCommInitRankConfig(&alone, 2, id, 0, &config) == ncclInProgress);
-  CHECK(ncclCommDestroy(alone) == ncclInvalidArgument);
-  OK(ncclCommAbort(alone));
-  for (int i = 0; i < RANKS; i++) OK(oxcclStreamDestroy(streams[i]));
-  return 0;
+void chapter(world_t* w) {
+  world_open(w);
+  world_works(w, w->comm, w->n);
+  split(w);
+  shrink(w);
+  grow(w);
+  revoke_all(w);
+  suspend_all(w);
+  world_close(w);
 }

@@ -13,6 +13,13 @@
 #define ASSERT(what) _Static_assert(what, #what)
 #endif
 #define AT(type, field, offset) ASSERT(offsetof(type, field) == offset)
+/* A field's place and size. */
+#define FIELD(type, field, offset, bytes) AT(type, field, offset); ASSERT(sizeof(((type*)0)->field) == bytes)
+#ifdef __cplusplus
+#define ALIGNED(type, bytes) ASSERT(alignof(type) == bytes)
+#else
+#define ALIGNED(type, bytes) ASSERT(_Alignof(type) == bytes)
+#endif
 
 ASSERT(NCCL_MAJOR == 2 && NCCL_MINOR == 29 && NCCL_PATCH == 7);
 ASSERT(NCCL_VERSION_CODE == 22907 && NCCL_VERSION(2, 29, 7) == 22907 && NCCL_VERSION(2, 8, 4) == 2804);
@@ -41,44 +48,44 @@ ASSERT(ncclStatGpuMemTotal == 3);
 
 ASSERT(sizeof(ncclComm_t) == 8 && sizeof(ncclWindow_t) == 8 && sizeof(oxcclStream_t) == 8 && sizeof(oxcclEvent_t) == 8);
 ASSERT(sizeof(ncclUniqueId) == 128);
-#ifdef __cplusplus
-ASSERT(alignof(ncclUniqueId) == 1 && alignof(ncclConfig_t) == 8);
-#else
-ASSERT(_Alignof(ncclUniqueId) == 1 && _Alignof(ncclConfig_t) == 8);
-#endif
+FIELD(ncclUniqueId, internal, 0, 128);
+ALIGNED(ncclUniqueId, 1);
 
 ASSERT(sizeof(ncclConfig_t) == 88 && sizeof(struct ncclConfig_v22800) == 88);
-AT(ncclConfig_t, size, 0);
-AT(ncclConfig_t, magic, 8);
-AT(ncclConfig_t, version, 12);
-AT(ncclConfig_t, blocking, 16);
-AT(ncclConfig_t, cgaClusterSize, 20);
-AT(ncclConfig_t, minCTAs, 24);
-AT(ncclConfig_t, maxCTAs, 28);
-AT(ncclConfig_t, netName, 32);
-AT(ncclConfig_t, splitShare, 40);
-AT(ncclConfig_t, trafficClass, 44);
-AT(ncclConfig_t, commName, 48);
-AT(ncclConfig_t, collnetEnable, 56);
-AT(ncclConfig_t, CTAPolicy, 60);
-AT(ncclConfig_t, shrinkShare, 64);
-AT(ncclConfig_t, nvlsCTAs, 68);
-AT(ncclConfig_t, nChannelsPerNetPeer, 72);
-AT(ncclConfig_t, nvlinkCentricSched, 76);
-AT(ncclConfig_t, graphUsageMode, 80);
-AT(ncclConfig_t, numRmaCtx, 84);
+ALIGNED(ncclConfig_t, 8);
+FIELD(ncclConfig_t, size, 0, 8);
+FIELD(ncclConfig_t, magic, 8, 4);
+FIELD(ncclConfig_t, version, 12, 4);
+FIELD(ncclConfig_t, blocking, 16, 4);
+FIELD(ncclConfig_t, cgaClusterSize, 20, 4);
+FIELD(ncclConfig_t, minCTAs, 24, 4);
+FIELD(ncclConfig_t, maxCTAs, 28, 4);
+FIELD(ncclConfig_t, netName, 32, 8);
+FIELD(ncclConfig_t, splitShare, 40, 4);
+FIELD(ncclConfig_t, trafficClass, 44, 4);
+FIELD(ncclConfig_t, commName, 48, 8);
+FIELD(ncclConfig_t, collnetEnable, 56, 4);
+FIELD(ncclConfig_t, CTAPolicy, 60, 4);
+FIELD(ncclConfig_t, shrinkShare, 64, 4);
+FIELD(ncclConfig_t, nvlsCTAs, 68, 4);
+FIELD(ncclConfig_t, nChannelsPerNetPeer, 72, 4);
+FIELD(ncclConfig_t, nvlinkCentricSched, 76, 4);
+FIELD(ncclConfig_t, graphUsageMode, 80, 4);
+FIELD(ncclConfig_t, numRmaCtx, 84, 4);
 
 ASSERT(sizeof(ncclSimInfo_t) == 24 && sizeof(struct ncclSimInfo_v22200) == 24);
-AT(ncclSimInfo_t, size, 0);
-AT(ncclSimInfo_t, magic, 8);
-AT(ncclSimInfo_t, version, 12);
-AT(ncclSimInfo_t, estimatedTime, 16);
+ALIGNED(ncclSimInfo_t, 8);
+FIELD(ncclSimInfo_t, size, 0, 8);
+FIELD(ncclSimInfo_t, magic, 8, 4);
+FIELD(ncclSimInfo_t, version, 12, 4);
+FIELD(ncclSimInfo_t, estimatedTime, 16, 4);
 
 ASSERT(sizeof(ncclWaitSignalDesc_t) == 16);
-AT(ncclWaitSignalDesc_t, opCnt, 0);
-AT(ncclWaitSignalDesc_t, peer, 4);
-AT(ncclWaitSignalDesc_t, sigIdx, 8);
-AT(ncclWaitSignalDesc_t, ctx, 12);
+ALIGNED(ncclWaitSignalDesc_t, 4);
+FIELD(ncclWaitSignalDesc_t, opCnt, 0, 4);
+FIELD(ncclWaitSignalDesc_t, peer, 4, 4);
+FIELD(ncclWaitSignalDesc_t, sigIdx, 8, 4);
+FIELD(ncclWaitSignalDesc_t, ctx, 12, 4);
 
 #ifdef ABI_RCCL
 ASSERT(sizeof(mscclAlgoHandle_t) == 4);

@@ -1,94 +1,114 @@
-/* What only librccl.so has. */
-#include "abi_test.h"
-#include <pthread.h>
+/*
+ * What only librccl.so has: all-reduce with a bias, all-to-all with counts of its own for each pair, old spellings, and
+ * the calls of the removed MSCCL. With libnccl.so there is nothing to do.
+ */
+#include "launch.h"
+#include "values.h"
 
-#define RANKS 3
-#define COUNT 500
-static ncclUniqueId id;
-
-static void with_bias(ncclComm_t comm, oxcclStream_t stream, int rank) {
-  int32_t *in = (int32_t*)allocate(COUNT * 4), *out = (int32_t*)allocate(COUNT * 4), *bias = (int32_t*)allocate(COUNT * 4);
-  int want = 0;
-  for (int r = 0; r < RANKS; r++) want += r + 1;
-  for (int i = 0; i < COUNT; i++) in[i] = rank + 1, bias[i] = 100 * (rank + 1) + i;
-  OK(ncclAllReduceWithBias(in, out, COUNT, ncclInt32, ncclSum, comm, stream, bias));
-  OK(oxcclStreamSynchronize(stream));
-  for (int i = 0; i < COUNT; i++) CHECK(out[i] == want + 100 * (rank + 1) + i);
-  OK(ncclAllReduceWithBias(in, out, COUNT, ncclInt32, ncclMax, comm, stream, bias));
-  OK(oxcclStreamSynchronize(stream));
-  for (int i = 0; i < COUNT; i++) CHECK(out[i] == 100 * (rank + 1) + i);
-  OK(ncclMemFree(in));
-  OK(ncclMemFree(out));
-  OK(ncclMemFree(bias));
+#ifdef ABI_RCCL
+/* Every type and operator; the bias is another on every rank. */
+static void with_bias(world_t* w) {
+  static const ncclRedOp_t ops[] = {ncclSum, ncclProd, ncclMax, ncclMin};
+  enum { COUNT = 37 };
+  for (int t = 0; t < TYPES; t++) {
+    for (int o = 0; o < 4; o++) {
+      char in[WORLD_MAX][COUNT * 8], out[WORLD_MAX][COUNT * 8], bias[WORLD_MAX][COUNT * 8];
+      ncclDataType_t type = (ncclDataType_t)t;
+      EACH(w, i) {
+        for (size_t k = 0; k < COUNT; k++) {
+          put(type, in[i], k, 1 + (double)((k + (size_t)w->rank[i]) % 2));
+          put(type, bias[i], k, (double)(w->rank[i] % 2 + 1));
+        }
+      }
+      ALL(w, i, ncclAllReduceWithBias(in[i], out[i], COUNT, type, ops[o], w->comm[i], w->stream[i], bias[i]));
+      world_wait(w);
+      EACH(w, i) {
+        for (size_t k = 0; k < COUNT; k++) {
+          double want = get(type, bias[i], k);
+          for (int r = 0; r < w->n; r++) {
+            double next = 1 + (double)((k + (size_t)r) % 2);
+            want = o == 0 ? want + next : o == 1 ? want * next : (o == 2) == (next > want) ? next : want;
+          }
+          CHECK(get(type, out[i], k) == want);
+        }
+      }
+    }
+  }
 }
 
-/* Rank s sends s + 2 * d elements to rank d, one element apart from each other; 0 for s = d = 0. */
-static void with_counts(ncclComm_t comm, oxcclStream_t stream, int rank, int old_name) {
-  size_t sendcounts[RANKS], sdispls[RANKS], recvcounts[RANKS], rdispls[RANKS], sends = 0, receives = 0;
-  for (int r = 0; r < RANKS; r++) {
-    sendcounts[r] = (size_t)(rank + 2 * r);
-    recvcounts[r] = (size_t)(r + 2 * rank);
-    sdispls[r] = sends;
-    rdispls[r] = receives;
-    sends += sendcounts[r] + 1;
-    receives += recvcounts[r] + 1;
+typedef struct {
+  size_t sendcounts[WORLD_MAX], sdispls[WORLD_MAX], recvcounts[WORLD_MAX], rdispls[WORLD_MAX];
+  int16_t *in, *out;
+} parts_t;
+
+/* Rank s sends s + 2 * d elements to rank d, with a gap between them; none for s = d = 0. */
+static void cut(parts_t* p, int n, int rank) {
+  size_t sends = 0, receives = 0;
+  for (int r = 0; r < n; r++) {
+    p->sendcounts[r] = (size_t)(rank + 2 * r);
+    p->recvcounts[r] = (size_t)(r + 2 * rank);
+    p->sdispls[r] = sends;
+    p->rdispls[r] = receives;
+    sends += p->sendcounts[r] + 1;
+    receives += p->recvcounts[r] + 1;
   }
-  int16_t* in = (int16_t*)allocate(sends * 2);
-  int16_t* out = (int16_t*)allocate(receives * 2);
-  for (size_t i = 0; i < sends; i++) in[i] = -1;
-  for (size_t i = 0; i < receives; i++) out[i] = -2;
-  for (int r = 0; r < RANKS; r++)
-    for (size_t i = 0; i < sendcounts[r]; i++) in[sdispls[r] + i] = (int16_t)(1000 * rank + 100 * r + (int)i);
-  if (old_name) {
-    OK(ncclAllToAllv(in, sendcounts, sdispls, out, recvcounts, rdispls, ncclFloat16, comm, stream));
-  } else {
-    OK(ncclAlltoAllv(in, sendcounts, sdispls, out, recvcounts, rdispls, ncclFloat16, comm, stream));
-  }
-  OK(oxcclStreamSynchronize(stream));
-  for (int r = 0; r < RANKS; r++) {
-    for (size_t i = 0; i < recvcounts[r]; i++) CHECK(out[rdispls[r] + i] == 1000 * r + 100 * rank + (int)i);
-    CHECK(out[rdispls[r] + recvcounts[r]] == -2);
-  }
-  OK(ncclMemFree(in));
-  OK(ncclMemFree(out));
+  p->in = (int16_t*)allocate(sends * 2);
+  p->out = (int16_t*)allocate(receives * 2);
+  for (size_t k = 0; k < receives; k++) p->out[k] = -2;
+  for (int r = 0; r < n; r++)
+    for (size_t k = 0; k < p->sendcounts[r]; k++) p->in[p->sdispls[r] + k] = (int16_t)(1000 * rank + 100 * r + (int)k);
 }
 
-static void old_names(ncclComm_t comm, oxcclStream_t stream, int rank) {
-  uint64_t *in = (uint64_t*)allocate(RANKS * 8), *out = (uint64_t*)allocate(RANKS * 8);
+static void with_counts(world_t* w, int old_name) {
+  parts_t p[WORLD_MAX];
+  OK(ncclGroupStart());
+  EACH(w, i) {
+    cut(&p[i], w->n, w->rank[i]);
+    OK((old_name ? ncclAllToAllv : ncclAlltoAllv)(p[i].in, p[i].sendcounts, p[i].sdispls, p[i].out, p[i].recvcounts,
+                                                 p[i].rdispls, ncclFloat16, w->comm[i], w->stream[i]));
+    /* The lists may go once the call has returned. */
+    memset(p[i].sendcounts, 0, sizeof p[i].sendcounts);
+    memset(p[i].sdispls, 0, sizeof p[i].sdispls);
+  }
+  OK(ncclGroupEnd());
+  world_wait(w);
+  EACH(w, i) {
+    for (int r = 0; r < w->n; r++) {
+      for (size_t k = 0; k < p[i].recvcounts[r]; k++)
+        CHECK(p[i].out[p[i].rdispls[r] + k] == 1000 * r + 100 * w->rank[i] + (int)k);
+      CHECK(p[i].out[p[i].rdispls[r] + p[i].recvcounts[r]] == -2);
+    }
+    OK(ncclMemFree(p[i].in));
+    OK(ncclMemFree(p[i].out));
+  }
+}
+
+static void old_names(world_t* w) {
+  uint64_t in[WORLD_MAX][WORLD_MAX], out[WORLD_MAX][WORLD_MAX];
   mscclAlgoHandle_t handle = 77;
-  for (int r = 0; r < RANKS; r++) in[r] = (uint64_t)(10 * rank + r);
-  OK(ncclAllToAll(in, out, 1, ncclUint64, comm, stream));
-  OK(oxcclStreamSynchronize(stream));
-  for (int r = 0; r < RANKS; r++) CHECK(out[r] == (uint64_t)(10 * r + rank));
-  OK(mscclLoadAlgo("nowhere", &handle, rank));
+  EACH(w, i) for (int r = 0; r < w->n; r++) in[i][r] = (uint64_t)(10 * w->rank[i] + r);
+  ALL(w, i, ncclAllToAll(in[i], out[i], 1, ncclUint64, w->comm[i], w->stream[i]));
+  if (w->mode != LAUNCH_THREADS)
+    CHECK(strcmp(ncclGetLastError(NULL), "Please note that ncclAllToAll is deprecated, please use ncclAlltoAll instead") == 0);
+  world_wait(w);
+  EACH(w, i) for (int r = 0; r < w->n; r++) CHECK(out[i][r] == (uint64_t)(10 * r + w->rank[i]));
+  /* Nothing happens, and nothing is written. */
+  OK(mscclLoadAlgo("nowhere", &handle, w->rank[0]));
   CHECK(handle == 77);
-  OK(mscclRunAlgo(in, NULL, NULL, out, NULL, NULL, 1, ncclUint64, 0, 0, ncclSum, handle, comm, stream));
+  OK(mscclRunAlgo(in, NULL, NULL, out, NULL, NULL, 1, ncclUint64, 0, 0, ncclSum, handle, w->comm[0], w->stream[0]));
   OK(mscclUnloadAlgo(handle));
-  OK(ncclMemFree(in));
-  OK(ncclMemFree(out));
 }
 
-static void* rank_main(void* argument) {
-  int rank = (int)(intptr_t)argument;
-  ncclComm_t comm = NULL;
-  oxcclStream_t stream = NULL;
-  OK(oxcclSetDevice(rank));
-  OK(ncclCommInitRank(&comm, RANKS, id, rank));
-  OK(oxcclStreamCreate(&stream));
-  with_bias(comm, stream, rank);
-  with_counts(comm, stream, rank, 0);
-  with_counts(comm, stream, rank, 1);
-  old_names(comm, stream, rank);
-  OK(oxcclStreamDestroy(stream));
-  OK(ncclCommDestroy(comm));
-  return NULL;
+void chapter(world_t* w) {
+  world_open(w);
+  with_bias(w);
+  with_counts(w, 0);
+  with_counts(w, 1);
+  old_names(w);
+  world_close(w);
 }
-
-int main(void) {
-  pthread_t threads[RANKS];
-  bound_time();
-  OK(ncclGetUniqueId(&id));
-  for (intptr_t r = 0; r < RANKS; r++) CHECK(pthread_create(&threads[r], NULL, rank_main, (void*)r) == 0);
-  for (int r = 0; r < RANKS; r++) CHECK(pthread_join(threads[r], NULL) == 0);
-  return 0;
+#else
+void chapter(world_t* w) {
+  put(ncclInt32, &w->n, 0, get(ncclInt32, &w->n, 0));
 }
+#endif

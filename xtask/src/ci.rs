@@ -38,8 +38,12 @@ const STEPS: &[Step] = &[
     Step { name: "test", about: "all tests", run: test },
     Step { name: "large", about: "calls of more than 2^31 bytes on every road", run: large },
     Step { name: "loom", about: "every interleaving of the shared-memory ring", run: loom },
-    Step { name: "install", about: "the layout of an installed prefix", run: |_| install::run(&prefix()) },
-    Step { name: "c", about: "C programs against the prefix", run: |_| crate::install::check(&prefix()) },
+    Step {
+        name: "install",
+        about: "the layout of an installed prefix",
+        run: |_| install::run(&install::Plan::all(&prefix())),
+    },
+    Step { name: "c", about: "C programs against the prefix", run: c_programs },
     Step { name: "without-gpu", about: "the guide's three ways: plain, MPI, CMake", run: without_gpu },
     Step { name: "perf", about: "four ranks, every result checked, with the installed tool", run: perf },
     Step {
@@ -118,6 +122,13 @@ fn loom(results: &mut Vec<String>) -> Result<()> {
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", root().join("target/loom"));
     keep_results(program, results)
+}
+
+/// The examples, then some chapters of the interface, against the release libraries; step test runs all chapters.
+fn c_programs(results: &mut Vec<String>) -> Result<()> {
+    install::check(&prefix())?;
+    let line = "cargo test --locked -p oxccl-capi --test chapters -- --exact collectives p2p errors";
+    keep_results(Program::new(line, Duration::from_secs(600)).env("OXCCL_TEST_PREFIX", prefix()), results)
 }
 
 /// Runs tests; their result lines go to `results` also when they fail.

@@ -44,11 +44,19 @@ pub fn run(mode: Mode) -> Result<()> {
 }
 
 fn documents() -> Result<Vec<(&'static str, String)>> {
-    let readme = fs::read_to_string(crate::root().join("README.md")).context("cannot read README.md")?;
-    let readme = replace_part(&readme, "functions", &functions::render())?;
+    const GUIDE: &str = "docs/guide/README.md";
+    let read = |path: &str| fs::read_to_string(crate::root().join(path)).with_context(|| format!("cannot read {path}"));
+    let readme = replace_part(&read("README.md")?, "functions", &functions::summary("docs/functions.md"))?;
     let readme = replace_part(&readme, "rust", &program("rust", "crates/oxccl/examples/hello.rs")?)?;
     let readme = replace_part(&readme, "c", &program("c", "examples/c/all_reduce.c")?)?;
-    Ok(vec![("docs/env.md", env::render()), ("docs/algorithms.md", algorithms::render()), ("README.md", readme)])
+    let guide = replace_part(&read(GUIDE)?, "functions", &functions::summary("../functions.md"))?;
+    Ok(vec![
+        ("docs/env.md", env::render()),
+        ("docs/algorithms.md", algorithms::render()),
+        ("docs/functions.md", functions::document()),
+        ("README.md", readme),
+        (GUIDE, guide),
+    ])
 }
 
 /// A program of the repository, which tests compile and run, without the comment at its head.

@@ -62,12 +62,50 @@ const PERF: &[&str] = &[
     "sendrecv",
 ];
 
-/// Builds for release and lays out `prefix`.
-pub fn run(prefix: &Path) -> Result<()> {
-    build()?;
-    let prefix = std::path::absolute(prefix)?;
-    let built = target().join("release");
-    for folder in ["bin", "lib/pkgconfig", "lib/oxccl-host", "include/rccl"] {
+/// What to install, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The folder that `lib`, `include` and `bin` are made in.
+    pub prefix: PathBuf,
+    /// Cargo's profile: `release`, or `dev` for tests.
+    pub profile: String,
+    /// Only the two libraries with their headers and pkg-config files.
+    pub libraries_only: bool,
+}
+
+impl Plan {
+    /// Everything, for release.
+    pub fn all(prefix: &Path) -> Plan {
+        Plan { prefix: prefix.to_owned(), profile: "release".to_owned(), libraries_only: false }
+    }
+
+    /// Reads the options that follow `install`.
+    pub fn parse(options: &[&str]) -> Result<Plan> {
+        let (mut prefix, mut profile, mut libraries_only) = (None, "release", false);
+        let mut rest = options.iter();
+        while let Some(option) = rest.next() {
+            let mut value = || rest.next().copied().with_context(|| format!("{option} needs a value"));
+            match *option {
+                "--prefix" => prefix = Some(PathBuf::from(value()?)),
+                "--profile" => profile = value()?,
+                "--libraries" => libraries_only = true,
+                _ => bail!("install: unknown option {option}"),
+            }
+        }
+        Ok(Plan { prefix: prefix.context("install needs --prefix DIR")?, profile: profile.to_owned(), libraries_only })
+    }
+
+    /// Where cargo puts what it builds with this profile.
+    fn built(&self) -> PathBuf {
+        target().join(if self.profile == "dev" { "debug" } else { &self.profile })
+    }
+}
+
+/// Builds and lays out what `plan` says.
+pub fn run(plan: &Plan) -> Result<()> {
+    build(plan)?;
+    let (prefix, built) = (std::path::absolute(&plan.prefix)?, plan.built());
+    for folder in ["lib/pkgconfig", "include"] {
         let folder = prefix.join(folder);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
@@ -80,17 +118,27 @@ pub fn run(prefix: &Path) -> Result<()> {
         pkg_config(&prefix, library.package, library.description, library.package)?;
         say(&lib.join(&library.full))?;
     }
-    host_runtimes(&prefix, &built)?;
     pkg_config(&prefix, "oxccl", "oxccl: collective communication on host devices (oxccl.h)", "nccl")?;
     headers(&crate::root().join("crates/capi/include"), &prefix.join("include"))?;
-    copy(&built.join("oxccl"), &prefix.join("bin/oxccl"))?;
-    strip(&prefix.join("bin/oxccl"))?;
-    say(&prefix.join("bin/oxccl"))?;
+    if !plan.libraries_only {
+        host_runtimes(&prefix, &built)?;
+        tools(&prefix, &built)?;
+    }
+    println!("installed under {}", prefix.display());
+    Ok(())
+}
+
+/// Installs the tool and its links.
+fn tools(prefix: &Path, built: &Path) -> Result<()> {
+    let tool = prefix.join("bin/oxccl");
+    fs::create_dir_all(prefix.join("bin")).context("cannot make the folder of the tool")?;
+    copy(&built.join("oxccl"), &tool)?;
+    strip(&tool)?;
+    say(&tool)?;
     for name in PERF {
         link("oxccl", &prefix.join(format!("bin/{name}_perf")))?;
     }
     println!("{} links to bin/oxccl: {}_perf", PERF.len(), PERF.join("_perf, "));
-    println!("installed under {}", prefix.display());
     Ok(())
 }
 
@@ -104,6 +152,7 @@ const HOST_RUNTIMES: &[(&str, &str, &[&str])] = &[
 /// Installs them in a folder of their own, only for those who ask for it: nothing finds them by accident.
 fn host_runtimes(prefix: &Path, built: &Path) -> Result<()> {
     let folder = prefix.join("lib/oxccl-host");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (file, name, links) in HOST_RUNTIMES {
         copy(&built.join(file), &folder.join(name))?;
         strip(&folder.join(name))?;
@@ -132,9 +181,12 @@ fn toolkit(folder: &Path) -> Result<()> {
     link("..", &folder.join("lib64"))
 }
 
-fn build() -> Result<()> {
-    let packages = "-p oxccl-nccl -p oxccl-rccl -p oxccl-cli -p oxccl-cudart12 -p oxccl-cudart13 -p oxccl-amdhip64";
-    Program::new(&format!("cargo build --release --locked {packages}"), Duration::from_secs(1800)).run()
+fn build(plan: &Plan) -> Result<()> {
+    let mut line = format!("cargo build --locked --profile {} -p oxccl-nccl -p oxccl-rccl", plan.profile);
+    if !plan.libraries_only {
+        line += " -p oxccl-cli -p oxccl-cudart12 -p oxccl-cudart13 -p oxccl-amdhip64";
+    }
+    Program::new(&line, Duration::from_secs(1800)).run()
 }
 
 /// The folder of cargo's outputs.
@@ -295,6 +347,15 @@ mod tests {
         let text = fs::read_to_string(folder.path().join("lib/pkgconfig/nccl.pc")).expect("readable");
         assert!(text.starts_with(&format!("prefix={}\n", folder.path().display())), "{text}");
         assert!(text.contains("Libs: -L${libdir} -lnccl\n"), "{text}");
+    }
+
+    #[test]
+    fn options_are_read() {
+        let plan = Plan::parse(&["--prefix", "p", "--libraries", "--profile", "dev"]).expect("good options");
+        assert_eq!(plan, Plan { prefix: "p".into(), profile: "dev".into(), libraries_only: true });
+        assert!(plan.built().ends_with("debug"));
+        assert_eq!(Plan::parse(&["--prefix", "p"]).expect("a prefix is enough"), Plan::all(Path::new("p")));
+        assert!(Plan::parse(&[]).is_err() && Plan::parse(&["--prefix"]).is_err() && Plan::parse(&["p"]).is_err());
     }
 
     #[test]

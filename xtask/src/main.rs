@@ -20,7 +20,8 @@ const USAGE: &str = "\
 usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until the first failure
        cargo xtask tidy                             rules of the house that no other tool checks
        cargo xtask docs [--check]                   write what is generated from the code, or say what is stale
-       cargo xtask install --prefix DIR             build and lay out libraries, headers and tools under DIR
+       cargo xtask install --prefix DIR [--libraries] [--profile P]
+                                                    build and lay out libraries, headers and tools under DIR
        cargo xtask counts [--write | --top [PHASE]] instructions of small collectives, against benches/counts/counts.toml
        cargo xtask bench-peers [--ranks N] [--collectives A,B] [--sizes 8,64K] [--rounds N]
                                                     side by side with Open MPI and MPICH on this machine
@@ -47,7 +48,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["docs", "--check"] => docs::run(docs::Mode::Check),
         ["counts", ref options @ ..] => counts::run(counts::mode(options)?, &mut Vec::new()),
         ["bench-peers", ref options @ ..] => peers::run(&peers::plan(options)?),
-        ["install", "--prefix", prefix] => install::run(Path::new(prefix)),
+        ["install", ref options @ ..] => install::run(&install::Plan::parse(options)?),
         ["help" | "--help" | "-h"] | [] => {
             print!("{USAGE}");
             Ok(())

@@ -136,9 +136,19 @@ mod tests {
         assert_eq!((size_of::<ncclUniqueId>(), align_of::<ncclUniqueId>()), (128, 1));
         assert_eq!((size_of::<ncclConfig_t>(), align_of::<ncclConfig_t>()), (88, 8));
         assert_eq!(size_of::<ncclSimInfo_t>(), 24);
-        assert_eq!(offset_of!(ncclSimInfo_t, estimatedTime), 16);
-        assert_eq!(size_of::<ncclWaitSignalDesc_t>(), 16);
-        assert_eq!(size_of::<ncclTeam_t>(), 12);
+        let sim_info = (offset_of!(ncclSimInfo_t, size), offset_of!(ncclSimInfo_t, magic));
+        assert_eq!(sim_info, (0, 8));
+        let sim_info = (offset_of!(ncclSimInfo_t, version), offset_of!(ncclSimInfo_t, estimatedTime));
+        assert_eq!(sim_info, (12, 16));
+        assert_eq!((size_of::<ncclWaitSignalDesc_t>(), align_of::<ncclWaitSignalDesc_t>()), (16, 4));
+        let signal = (offset_of!(ncclWaitSignalDesc_t, opCnt), offset_of!(ncclWaitSignalDesc_t, peer));
+        assert_eq!(signal, (0, 4));
+        let signal = (offset_of!(ncclWaitSignalDesc_t, sigIdx), offset_of!(ncclWaitSignalDesc_t, ctx));
+        assert_eq!(signal, (8, 12));
+        assert_eq!((size_of::<ncclTeam_t>(), align_of::<ncclTeam_t>()), (12, 4));
+        let team = (offset_of!(ncclTeam_t, nRanks), offset_of!(ncclTeam_t, rank), offset_of!(ncclTeam_t, stride));
+        assert_eq!(team, (0, 4, 8));
+        assert_eq!((size_of::<ncclMultimemHandle>(), offset_of!(ncclMultimemHandle, mcBasePtr)), (8, 0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
 use oxccl_runtime::{Operator, Request, VCounts};
-use oxccl_types::{Collective, DataType, ReduceOp};
+use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
 
 /// One call as C made it. `count` is per block.
@@ -121,7 +121,7 @@ impl Call {
             3 => ReduceOp::Min,
             4 => ReduceOp::Avg,
             ..0 => return Err(invalid_op(self.name, op)),
-            _ => return Ok(communicator.find_op(op, dtype)?),
+            _ => return communicator.find_op(op, dtype).map_err(|error| named(self.name, error)),
         }))
     }
 
@@ -174,6 +174,15 @@ fn invalid_op(name: &str, op: ncclRedOp_t) -> Failure {
         "{name} : invalid reduction operation {op}. Built-in operations are in 0..4; others are made by \
          ncclRedOpCreatePreMulSum"
     ))
+}
+
+/// The operation's name before a text that does not know it; a type that does not match has a text of its own.
+#[cold]
+fn named(name: &str, error: Error) -> Failure {
+    if error.text.starts_with("reduction operation") {
+        return Failure::new(error.code, format!("{name} : {}", error.text));
+    }
+    error.into()
 }
 
 #[cold]

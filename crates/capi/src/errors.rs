@@ -1,7 +1,7 @@
 //! Chapter "errors": codes as words, the last error's text, the state of a communicator, the log's reset.
 
 use crate::abi::*;
-use crate::entry::{Outcome, non_null, write_out};
+use crate::entry::{Failure, Outcome, non_null, write_out};
 use crate::handle::check_known;
 use oxccl_runtime::log;
 use std::cell::UnsafeCell;
@@ -61,7 +61,15 @@ pub unsafe fn reset_debug_init() {
 pub unsafe fn comm_get_async_error(comm: ncclComm_t, async_error: *mut ncclResult_t) -> Outcome {
     let communicator = check_known("CommGetAsyncError", comm)?;
     non_null("CommGetAsyncError", "asyncError", async_error)?;
-    let state = communicator.async_error().map_or_else(|error| error.code as ncclResult_t, |()| NCCL_SUCCESS);
+    let state = communicator.async_error().map_or_else(
+        |error| {
+            let failure = Failure::from(error);
+            // Another process may have found it out, so that this one has no text of it yet.
+            failure.log();
+            failure.code() as ncclResult_t
+        },
+        |()| NCCL_SUCCESS,
+    );
     // SAFETY: the C caller's promise.
     unsafe { write_out("CommGetAsyncError", "asyncError", async_error, state) }
 }

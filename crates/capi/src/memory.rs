@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, clear, non_null, write_out};
 use crate::handle::check_known;
 use oxccl_runtime::device;
-use oxccl_types::ResultCode;
+use oxccl_types::{Error, ResultCode};
 
 pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
     if ptr.is_null() {
@@ -17,17 +17,28 @@ pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
     }
     // SAFETY: the C caller's promise.
     unsafe { clear(ptr) };
-    let memory = device::alloc(size)?;
+    let memory = device::alloc(size).map_err(of_the_device)?;
     // SAFETY: the C caller's promise.
     unsafe { write_out("MemAlloc", "ptr", ptr, memory.cast()) }
 }
 
 pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
-    Ok(unsafe { device::free(ptr.cast()) }?)
+    unsafe { device::free(ptr.cast()) }.map_err(of_the_device)
+}
+
+/// Where the original asks the runtime of the device, whatever goes wrong is that runtime's error.
+fn of_the_device(error: Error) -> Failure {
+    Failure::new(ResultCode::UnhandledDeviceError, error.text)
 }
 
 pub unsafe fn comm_register(comm: ncclComm_t, buff: *mut c_void, size: usize, handle: *mut *mut c_void) -> Outcome {
+    if oxccl_runtime::config::text("NCCL_LOCAL_REGISTER").as_deref() == Some("0") {
+        // Switched off, it succeeds whatever it is given, with a handle that deregistration accepts.
+        // SAFETY: the C caller's promise.
+        unsafe { clear(handle) };
+        return Ok(());
+    }
     let communicator = check_known("CommRegister", comm)?;
     non_null("CommRegister", "handle", handle)?;
     let number = communicator.regions().add(buff as usize, size);

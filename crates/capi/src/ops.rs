@@ -47,7 +47,7 @@ pub unsafe fn red_op_destroy(op: ncclRedOp_t, comm: ncclComm_t) -> Outcome {
     const NAME: &str = "ncclRedOpDestroy";
     match op {
         0..=4 => return Err(Failure::argument(format!("{NAME} : operator is a NCCL builtin."))),
-        ..0 => return Err(Failure::argument(format!("{NAME} : operator is garbage ({op}, operators are >= 0)."))),
+        ..0 => return Err(Failure::argument(format!("{NAME} : operator is garbage. ({op}; operators are >= 0)"))),
         _ if comm.is_null() => return Err(Failure::argument(format!("{NAME} : invalid communicator passed."))),
         _ => {}
     }

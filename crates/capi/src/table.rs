@@ -16,6 +16,34 @@ pub enum Status {
     Later,
 }
 
+/// A kind of device that the ranks of a communicator can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A CPU with its memory.
+    Host,
+    /// A GPU behind the CUDA driver.
+    Cuda,
+    /// A GPU behind the HIP runtime.
+    Hip,
+}
+
+impl Device {
+    /// Every kind.
+    pub const ALL: [Device; 3] = [Device::Host, Device::Cuda, Device::Hip];
+
+    /// The kinds that communicators of this version can have.
+    const THERE: &'static [Device] = &[Device::Host];
+
+    /// The name in documents.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Device::Host => "host devices",
+            Device::Cuda => "CUDA GPUs",
+            Device::Hip => "HIP GPUs",
+        }
+    }
+}
+
 /// One exported C function.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
@@ -23,7 +51,7 @@ pub struct Function {
     pub name: &'static str,
     /// The file of this crate that implements it.
     pub chapter: &'static str,
-    /// Whether it works.
+    /// Whether it works where communicators can be made.
     pub status: Status,
     /// Whether `libnccl.so` exports it.
     pub nccl: bool,
@@ -31,6 +59,13 @@ pub struct Function {
     pub rccl: bool,
     /// Whether there is a twin with a `p` before the name.
     pub twin: bool,
+}
+
+impl Function {
+    /// What can be expected of it on a kind of device.
+    pub fn on(&self, device: Device) -> Status {
+        if Device::THERE.contains(&device) { self.status } else { Status::Later }
+    }
 }
 
 /// Calls the macro `$then` with every row that has a profiling twin.

@@ -1,134 +1,27 @@
-//! Builds the C and C++ programs of `tests/abi/` with the system's compilers against the headers and the two shared
-//! libraries, and runs them; and checks what the libraries export. Needs gcc, g++ and nm.
+//! Builds C and C++ programs of `tests/abi/` with the system's compilers against an installed prefix with the headers
+//! and the two libraries, and runs them; and checks what the libraries export. Needs gcc, g++ and nm. The chapters of
+//! the interface are in chapters.rs.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+mod common;
 
-#[derive(Clone, Copy, PartialEq)]
-enum Library {
-    Nccl,
-    Rccl,
-}
-use Library::{Nccl, Rccl};
-
-impl Library {
-    const BOTH: [Library; 2] = [Nccl, Rccl];
-
-    fn name(self) -> &'static str {
-        match self {
-            Nccl => "nccl",
-            Rccl => "rccl",
-        }
-    }
-
-    fn soname(self) -> &'static str {
-        match self {
-            Nccl => "libnccl.so.2",
-            Rccl => "librccl.so.1",
-        }
-    }
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
-}
-
-fn sources() -> PathBuf {
-    repository().join("tests/abi")
-}
-
-fn include() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
-}
-
-/// Runs a command that has to succeed; its output otherwise explains the failure.
-fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    output
-}
-
-/// A folder with both libraries under the names that programs link with and those that the loader looks for. It lies
-/// in cargo's folder for test files, is made anew by each run and shared by the tests of this process.
-fn libraries() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("abi");
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("the test folder can be made");
-        for library in Library::BOTH {
-            let built = build(library);
-            for name in [format!("lib{}.so", library.name()), library.soname().to_string()] {
-                std::os::unix::fs::symlink(&built, folder.join(name)).expect("links can be made");
-            }
-        }
-        folder
-    })
-}
-
-/// Builds a library in the profile and folder of this test and says where it is.
-fn build(library: Library) -> PathBuf {
-    let tests = std::env::current_exe().expect("a test knows its own path");
-    let profile_folder = tests.ancestors().nth(2).expect("target/<profile>/deps/<test>");
-    let profile = match profile_folder.file_name().and_then(|n| n.to_str()).expect("a profile's name") {
-        "debug" => "dev",
-        other => other,
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let target = profile_folder.parent().expect("the target folder");
-    let mut command = Command::new(cargo);
-    command.current_dir(repository()).args(["build", "--quiet", "--profile", profile, "--target-dir"]).arg(target);
-    run(command.args(["-p", &format!("oxccl-{}", library.name())]));
-    profile_folder.join(format!("lib{}.so", library.name()))
-}
-
-const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
-
-/// A compiler's command line for one library's headers.
-fn compiler(library: Library, cxx: bool, standard: &str) -> Command {
-    let mut command = Command::new(if cxx { "g++" } else { "gcc" });
-    command.arg(format!("-std={standard}")).args(WARNINGS).arg("-I").arg(include());
-    command.args(["-DOXCCL_NO_CUDA", "-DOXCCL_NO_HIP"]);
-    if library == Rccl {
-        command.arg("-DABI_RCCL");
-    }
-    command
-}
+use common::{Library, Nccl, Rccl, command, compile, compiler, folder, include, lib, link, run, sources};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
 
 /// Compiles and links one program of `tests/abi/`.
 fn program(library: Library, source: &str) -> PathBuf {
     let cxx = source.ends_with(".cpp");
-    let folder = libraries();
-    let binary = folder.join(format!("{}-{}", source.replace('.', "-"), library.name()));
-    let mut command = compiler(library, cxx, if cxx { "c++14" } else { "c11" });
-    command.args(["-O1", "-g", "-pthread", "-o"]).arg(&binary).arg(sources().join(source));
-    command.arg("-L").arg(folder).arg(format!("-l{}", library.name()));
-    run(command.arg(format!("-Wl,-rpath,{}", folder.display())));
+    let binary = folder().join(format!("{}-{}", source.replace('.', "-"), library.name()));
+    let standard = if cxx { "c++14" } else { "c11" };
+    let object = binary.with_extension("o");
+    compile(compiler(library, cxx, standard), source, if cxx { "c++" } else { "c" }, &object);
+    link(compiler(library, cxx, standard), library, &[object], &binary);
     binary
 }
 
-/// The command of a program, without the settings of whoever runs the tests.
-fn command(binary: &Path) -> Command {
-    let mut command = Command::new(binary);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if ["NCCL_", "RCCL_", "OXCCL_"].iter().any(|p| text.starts_with(p)) {
-            command.env_remove(&name);
-        }
-    }
-    command.env("OXCCL_HOST_DEVICES", "8");
-    command
-}
-
 fn compile_and_run(library: Library, source: &str) -> String {
-    let output = run(&mut command(&program(library, source)));
+    let output = run(&mut command(program(library, source)));
     String::from_utf8(output.stdout).expect("programs print text")
 }
 
@@ -139,7 +32,7 @@ fn headers_compile_everywhere_without_a_warning() {
         let mut headers = vec![own.to_string(), format!("{own}>\n#include <oxccl.h")];
         headers.push(if library == Rccl { "rccl/nccl.h".into() } else { "oxccl.h".into() });
         for (i, header) in headers.iter().enumerate() {
-            let file = libraries().join(format!("include-{}-{i}.c", library.name()));
+            let file = folder().join(format!("include-{}-{i}.c", library.name()));
             std::fs::write(&file, format!("#include <{header}>\n")).expect("the test folder takes files");
             for (cxx, standards) in [(false, &["c99", "c11", "c17"][..]), (true, &["c++11", "c++14", "c++17", "c++20"])]
             {
@@ -154,7 +47,7 @@ fn headers_compile_everywhere_without_a_warning() {
 
 #[test]
 fn headers_agree_with_later_includes_of_the_vendors_types() {
-    let file = libraries().join("vendor-types.cpp");
+    let file = folder().join("vendor-types.cpp");
     let text = "#include <nccl.h>\ntypedef struct CUstream_st *cudaStream_t;\ncudaStream_t s;\n";
     std::fs::write(&file, text).expect("the test folder takes files");
     run(compiler(Nccl, true, "c++14").arg("-fsyntax-only").arg(&file));
@@ -171,6 +64,77 @@ fn layouts_and_values_are_those_of_the_original() {
     }
 }
 
+/// The assertions, in C, that a struct of the headers is laid out as ours.
+macro_rules! as_in_rust {
+    ($type:ident { $($field:ident),* $(,)? }) => {{
+        use oxccl_capi::abi::$type as Ours;
+        let mut text = format!("SAME(sizeof({}) == {});\n", stringify!($type), std::mem::size_of::<Ours>());
+        $(
+            let (name, offset) = (stringify!($field), std::mem::offset_of!(Ours, $field));
+            text += &format!("SAME(offsetof({}, {name}) == {offset});\n", stringify!($type));
+        )*
+        text
+    }};
+}
+
+#[test]
+fn structs_are_laid_out_in_rust_as_in_the_headers() {
+    let mut text = String::from(
+        "#include <stddef.h>\n#ifdef ABI_RCCL\n#include <rccl/rccl.h>\n#else\n#include <nccl.h>\n#endif\n\
+         #define SAME(what) _Static_assert(what, #what)\n",
+    );
+    text += &as_in_rust!(ncclUniqueId { internal });
+    text += &as_in_rust!(ncclConfig_t {
+        size,
+        magic,
+        version,
+        blocking,
+        cgaClusterSize,
+        minCTAs,
+        maxCTAs,
+        netName,
+        splitShare,
+        trafficClass,
+        commName,
+        collnetEnable,
+        CTAPolicy,
+        shrinkShare,
+        nvlsCTAs,
+        nChannelsPerNetPeer,
+        nvlinkCentricSched,
+        graphUsageMode,
+        numRmaCtx,
+    });
+    text += &as_in_rust!(ncclSimInfo_t { size, magic, version, estimatedTime });
+    text += &as_in_rust!(ncclWaitSignalDesc_t { opCnt, peer, sigIdx, ctx });
+    let file = folder().join("as-in-rust.c");
+    std::fs::write(&file, text).expect("the test folder takes files");
+    for library in Library::BOTH {
+        run(compiler(library, false, "c11").arg("-fsyntax-only").arg(&file));
+    }
+}
+
+/// Whether a text calls a function.
+fn calls(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| text[at + name.len()..].starts_with(['(', ')']))
+}
+
+#[test]
+fn every_function_that_works_is_called_by_a_program() {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(sources()).expect("the programs are there") {
+        let path = entry.expect("a folder can be listed").path();
+        if path.extension().is_some_and(|e| e == "c" || e == "h") {
+            text += &std::fs::read_to_string(path).expect("a program can be read");
+        }
+    }
+    for f in oxccl_capi::FUNCTIONS.iter().filter(|f| f.status == oxccl_capi::Status::Works) {
+        // These have no declaration in the headers of C programs.
+        let undeclared = f.chapter == "device_api" || f.chapter == "host_interface" || f.name.ends_with("Internal");
+        assert!(undeclared || calls(&text, f.name), "no program of tests/abi calls {}", f.name);
+    }
+}
+
 #[test]
 fn both_headers_share_their_common_part() {
     let read = |path: &str| std::fs::read_to_string(include().join(path)).expect("the header is there");
@@ -184,7 +148,7 @@ fn both_headers_share_their_common_part() {
 }
 
 fn exported(library: Library) -> Vec<String> {
-    let path = libraries().join(library.soname());
+    let path = lib().join(library.soname());
     let output = run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(path));
     let text = String::from_utf8(output.stdout).expect("nm prints text");
     let mut names: Vec<_> = text.lines().map(|l| l.split(' ').next().expect("a name").to_string()).collect();
@@ -229,52 +193,58 @@ fn the_function_table_is_what_is_exported() {
 #[test]
 fn the_libraries_have_the_names_that_programs_ask_for() {
     for library in Library::BOTH {
-        let output = run(Command::new("readelf").arg("-d").arg(libraries().join(library.soname())));
+        let output = run(Command::new("readelf").arg("-d").arg(lib().join(library.soname())));
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains(&format!("[{}]", library.soname())), "{text}");
     }
 }
 
+/// Functions without a bad argument that could be told: they take none, or anything. The device interface has no
+/// header here.
+fn takes_anything(f: &oxccl_capi::Function) -> bool {
+    const NAMES: [&str; 6] = [
+        "ncclGetErrorString",
+        "ncclGetLastError",
+        "ncclGroupStart",
+        "ncclResetDebugInit",
+        "ncclResetDebugInitInternal",
+        "oxcclHostInterface",
+    ];
+    f.chapter == "device_api" || NAMES.contains(&f.name)
+}
+
 #[test]
-fn bad_arguments_get_the_right_code_and_words() {
+fn bad_arguments_and_bad_times_get_the_right_code_and_words() {
     for library in Library::BOTH {
-        let output = compile_and_run(library, "arguments.c");
-        let rows = output.lines().find_map(|l| l.strip_prefix("rows "));
-        let rows: u32 = rows.and_then(|n| n.parse().ok()).expect("the number of rows");
-        assert!(rows > 180, "only {rows} rows ran");
+        let text = compile_and_run(library, "arguments.c") + &compile_and_run(library, "states.c");
+        let rows: u32 =
+            text.lines().filter_map(|l| l.strip_prefix("rows ")).map(|n| n.parse::<u32>().expect("n")).sum();
+        assert!(rows > 800, "only {rows} rows ran");
+        // Not captured: the number of rows is a figure of its own.
+        let _ = writeln!(std::io::stderr(), "{} rows of errors ran with {}", rows, library.soname());
+        let seen: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("function ")?.split(' ').next()).collect();
+        for f in oxccl_capi::FUNCTIONS.iter().filter(|f| if library == Nccl { f.nccl } else { f.rccl }) {
+            let needed = f.status == oxccl_capi::Status::Works && !takes_anything(f);
+            assert!(!needed || seen.contains(&f.name), "{} has no row in the tables of errors", f.name);
+        }
     }
 }
 
 #[test]
 fn a_cplusplus_program_links_every_function() {
+    let text = std::fs::read_to_string(sources().join("cplusplus.cpp")).expect("the program is there");
+    for f in oxccl_capi::FUNCTIONS.iter().filter(|f| f.twin && f.chapter != "device_api") {
+        assert!(text.contains(&format!("SAME({});", f.name)), "cplusplus.cpp does not link {}", f.name);
+    }
     for library in Library::BOTH {
         compile_and_run(library, "cplusplus.cpp");
     }
 }
 
 #[test]
-fn one_thread_drives_four_ranks() {
+fn nonblocking_communicators_are_polled_and_aborted() {
     for library in Library::BOTH {
-        compile_and_run(library, "init_all.c");
-    }
-}
-
-#[test]
-fn communicators_are_made_out_of_communicators() {
-    for library in Library::BOTH {
-        compile_and_run(library, "elastic.c");
-    }
-}
-
-#[test]
-fn threads_are_ranks() {
-    compile_and_run(Nccl, "threads.c");
-}
-
-#[test]
-fn processes_are_ranks() {
-    for library in Library::BOTH {
-        compile_and_run(library, "processes.c");
+        compile_and_run(library, "nonblocking.c");
     }
 }
 
@@ -295,23 +265,6 @@ fn puts_and_signals_need_no_call_of_the_target() {
 }
 
 #[test]
-fn pre_mul_sum_multiplies() {
-    compile_and_run(Nccl, "premulsum.c");
-}
-
-#[test]
-fn rccl_has_its_own_functions() {
-    compile_and_run(Rccl, "rccl_extras.c");
-}
-
-#[test]
-fn streams_and_events_keep_order() {
-    for library in Library::BOTH {
-        compile_and_run(library, "streams.c");
-    }
-}
-
-#[test]
 fn groups_can_be_simulated() {
     for library in Library::BOTH {
         compile_and_run(library, "simulate.c");
@@ -321,7 +274,7 @@ fn groups_can_be_simulated() {
 #[test]
 fn the_libraries_differ_where_the_originals_do() {
     let said = |library, level: Option<&str>| {
-        let mut command = command(&program(library, "flavour.c"));
+        let mut command = command(program(library, "flavour.c"));
         if let Some(level) = level {
             command.env("NCCL_DEBUG", level);
         }
@@ -369,25 +322,4 @@ fn launches_keep_the_hosts_order_where_that_is_asked_for() {
     assert!(!output.status.success());
     let rccl = program(Rccl, "order.c");
     run(command(&rccl).args(["threads", "chain"]).env("RCCL_ENABLE_CONTEXT_TRACKING", "1"));
-}
-
-#[test]
-fn an_abort_sets_waiting_threads_free() {
-    compile_and_run(Nccl, "abort.c");
-}
-
-#[test]
-fn a_profiler_can_interpose() {
-    let tool = libraries().join("libinterpose.so");
-    let mut compile = compiler(Nccl, false, "gnu11");
-    compile.args(["-shared", "-fPIC", "-o"]).arg(&tool).arg(sources().join("interpose.c"));
-    run(&mut compile);
-    let output = run(command(&program(Nccl, "init_all.c")).env("LD_PRELOAD", &tool));
-    let text = String::from_utf8(output.stdout).expect("programs print text");
-    let number = |word: &str| -> u32 {
-        let line = text.lines().find_map(|l| l.strip_prefix(word)).unwrap_or_else(|| panic!("no {word:?} in {text:?}"));
-        line.trim().parse().expect("a number")
-    };
-    assert_eq!(number("interposed"), number("allreduces"));
-    assert!(number("interposed") > 0);
 }
