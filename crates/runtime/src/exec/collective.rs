@@ -25,8 +25,6 @@ pub(crate) struct Engine {
     seq: u64,
     pub(super) seen: Seen,
     history: History,
-    /// The last calls: sequence and signature.
-    recent: [(u64, [u64; 2]); RECENT],
     /// The last call whose peers' arrival was not awaited: sequence and signature.
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
@@ -48,7 +46,6 @@ impl Engine {
             seq: 0,
             seen: Seen::new(members),
             history: History::default(),
-            recent: [(0, [0; 2]); RECENT],
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
@@ -70,7 +67,7 @@ impl Engine {
         if core.whole {
             call.signature = self.history.add(call.signature);
         }
-        self.recent[self.seq as usize % RECENT] = (self.seq, call.signature);
+        self.seen.called(self.seq, call.signature);
         self.seq
     }
 
@@ -197,8 +194,6 @@ impl Drop for CollectiveTask {
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
-/// Calls whose signature is remembered, to be compared with what peers are blocked in.
-const RECENT: usize = 8;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 
@@ -665,8 +660,7 @@ impl Blocked for Waiting<'_> {
     }
 
     fn earlier(&self, seq: u64) -> Option<[u64; 2]> {
-        let (number, signature) = self.core.lock_engine().recent[seq as usize % RECENT];
-        (number == seq).then_some(signature)
+        self.core.lock_engine().seen.own(seq)
     }
 
     fn indirect(&self) -> bool {

@@ -16,6 +16,8 @@ pub(super) struct Seen {
     lines: Vec<u64>,
     /// Looks at one line before the answer is that it has not come.
     polls: u32,
+    /// The last calls of this rank: sequence and signature. To be compared with what peers called, or are blocked in.
+    recent: [(u64, [u64; 2]); DEPTH as usize],
 }
 
 /// Polls of one line before the task says that it is blocked.
@@ -25,13 +27,38 @@ const BARE_POLLS: u32 = 64;
 
 impl Seen {
     pub(super) fn new(members: usize) -> Seen {
-        Seen { lines: vec![0; members], polls: 1 }
+        Seen { lines: vec![0; members], polls: 1, recent: [(0, [0; 2]); DEPTH as usize] }
     }
 
     /// From now on a line is looked at this often. Once is enough where the peers may need this very thread.
     #[inline]
     pub(super) fn look(&mut self, polls: u32) {
         self.polls = polls;
+    }
+
+    /// Remembers the call `seq` of this rank.
+    #[inline]
+    pub(super) fn called(&mut self, seq: u64, signature: [u64; 2]) {
+        self.recent[(seq % DEPTH) as usize] = (seq, signature);
+    }
+
+    /// The signature of the call `seq` of this rank, if it is remembered.
+    pub(super) fn own(&self, seq: u64) -> Option<[u64; 2]> {
+        let (number, signature) = self.recent[(seq % DEPTH) as usize];
+        (number == seq).then_some(signature)
+    }
+
+    /// The error of two calls `seq` that differ. Where only their histories do, an earlier call is what differs; it is
+    /// named as long as its line is there.
+    #[cold]
+    fn mismatch(&self, core: &Core, mine: [u64; 2], member: usize, theirs: [u64; 2], seq: u64) -> Error {
+        let earlier = |s: u64| {
+            let (mine, theirs) = (self.own(s)?, line_of(core, member, s)?);
+            (mine != theirs).then_some((mine, theirs, s))
+        };
+        let first = (seq.saturating_sub(DEPTH - 1)..seq).find_map(earlier);
+        let (mine, theirs, seq) = first.unwrap_or((mine, theirs, seq));
+        mismatch_words(core, mine, member, theirs, seq)
     }
 
     /// Whether my line and slot of `seq` may be written: every peer is done with what they held, `DEPTH` calls ago.
@@ -69,7 +96,7 @@ impl Seen {
             // line again before this rank has started call `seq + 1`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
             if theirs != call.signature {
-                return Err(mismatch(core, call, member, theirs, seq));
+                return Err(self.mismatch(core, call.signature, member, theirs, seq));
             }
         }
         Ok(true)
@@ -102,7 +129,7 @@ impl Seen {
             // SAFETY: as in `arrived`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
             if theirs != call_signature {
-                return Err(mismatch_words(core, call_signature, member, theirs, seq));
+                return Err(self.mismatch(core, call_signature, member, theirs, seq));
             }
         }
         Ok(all)
@@ -153,9 +180,18 @@ pub(crate) const fn polls(crowded: bool) -> u32 {
     if crowded { 2 } else { POLLS }
 }
 
-#[cold]
-fn mismatch(core: &Core, call: &Call, member: usize, theirs: [u64; 2], seq: u64) -> Error {
-    mismatch_words(core, call.signature, member, theirs, seq)
+/// The signature in `member`'s line of the earlier call `seq`; `None` when the line belongs to another call by now.
+fn line_of(core: &Core, member: usize, seq: u64) -> Option<[u64; 2]> {
+    let line = core.hub.entry(member, seq);
+    // SYNC: entry-line
+    let there = || line.seq.load(Ordering::Acquire) == seq;
+    if !there() {
+        return None;
+    }
+    // SAFETY: two words of the line, aligned. The peer may be writing them for a later call: they are read once each,
+    // and believed only when the line still belongs to `seq`; they serve a text.
+    let words = unsafe { [line.signature.read_volatile(), line.signature.add(1).read_volatile()] };
+    there().then_some(words)
 }
 
 #[cold]
