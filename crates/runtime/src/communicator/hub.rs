@@ -37,7 +37,7 @@ pub struct Geometry {
     pub eager_bytes: usize,
     /// Bytes of one half of a rank's scratch.
     pub scratch_half: usize,
-    /// Lanes of local connections per ordered pair: lane 0 carries Send and Recv, lane `1 + c` channel `c`.
+    /// Lanes of local connections per ordered pair; `exec::links` says what each carries.
     pub lanes: usize,
     /// Bytes of one local connection.
     pub lane_bytes: usize,

@@ -12,7 +12,7 @@ use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
 use crate::config::{self, Config};
-use crate::exec::links::lane_bytes;
+use crate::exec::links::{CHANNEL_LANE, lane_bytes};
 use crate::log::{self, Subsys};
 use crate::request::Request;
 use crate::service::CommKey;
@@ -201,7 +201,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         ranks,
         eager_bytes: c.eager_limit.max(64).next_multiple_of(64),
         scratch_half: scratch / 2,
-        lanes: 1 + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
+        lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_bytes: lane_bytes(c.slot_bytes),
     }
 }

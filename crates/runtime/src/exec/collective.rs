@@ -328,10 +328,14 @@ impl CollectiveTask {
                         step => return Ok(step),
                     }
                 }
-                Phase::Exchange(exchange) => match exchange.step(core, &mut engine.links)? {
-                    Step::Done => self.phase = Phase::Post(0),
-                    step => return Ok(step),
-                },
+                Phase::Exchange(exchange) => {
+                    // Receiving may read straight from the sender's memory.
+                    let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Step::Blocked) };
+                    match exchange.step(core, &mut engine.links)? {
+                        Step::Done => self.phase = Phase::Post(0),
+                        step => return Ok(step),
+                    }
+                }
                 Phase::Post(_) => {
                     if let Some(step) = self.post(core) {
                         return Ok(step);
@@ -462,6 +466,11 @@ impl CollectiveTask {
         if let Some(v) = &self.v {
             // What came with the lines is taken from there; the rest is exchanged.
             eager_v::take(core, &self.call, v, self.seq)?;
+            let others = (0..core.members.len()).filter(|m| *m != core.me);
+            if self.published && others.map(|m| eager_v::came(core, m, self.seq)).all(|came| came) {
+                self.phase = Phase::Bias(0);
+                return Ok(());
+            }
             if self.plan.is_none() {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
             }
@@ -554,7 +563,11 @@ impl CollectiveTask {
     }
 
     fn fail(&mut self, core: &Core, error: &Error) {
-        let lent = matches!(self.phase, Phase::Meet | Phase::Direct { mapped: true, .. });
+        let lent = match &self.phase {
+            Phase::Meet | Phase::Direct { mapped: true, .. } => true,
+            Phase::Exchange(exchange) => exchange.lends(),
+            _ => false,
+        };
         self.over = true;
         core.fail_operation(Lane::Collectives, self.turn, error, lent);
     }
@@ -697,7 +710,9 @@ impl Task for CollectiveTask {
     }
 
     fn is_quick(&self) -> bool {
-        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.ranks > 1 && plan::is_eager(c, &self.call))
+        let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
+        let quick = |c: &Arc<Core>| c.ranks > 1 && (plan::is_eager(c, &self.call) || (meets && c.eager));
+        self.batch == 0 && self.core.as_ref().is_some_and(quick)
     }
 
     fn crowded(&self) -> bool {

@@ -81,8 +81,12 @@ pub(crate) struct Links {
     pub(super) spare: Option<Box<Exchange>>,
 }
 
-/// Lane of sends and receives; channel `c` of collectives has lane `1 + c`.
+/// Lane of sends and receives.
 pub(crate) const P2P_LANE: usize = 0;
+/// Lane of collectives that only exchange user memory.
+pub(crate) const EXCHANGE_LANE: usize = 1;
+/// Channel `c` of collectives by messages has the lane `CHANNEL_LANE + c`.
+pub(crate) const CHANNEL_LANE: usize = 2;
 
 impl Links {
     /// The sending end towards `to`, opened if need be.
@@ -185,7 +189,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Box<dyn SendEnd>> {
         let cma = core.cma.get(to as usize).copied().unwrap_or(false);
         let policy = match (core.config.p2p.as_str(), lane) {
             // Channels of collectives rely on their sources being free at once: slots only.
-            (_, 1..) | ("shm", _) => Policy::only(Route::Slots),
+            (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
             ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
             ("cma", _) if cma => Policy { direct_from: None, ..Policy::new(false, true) },
             _ => Policy::new(same, cma),

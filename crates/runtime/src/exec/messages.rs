@@ -10,6 +10,7 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
+use super::links::CHANNEL_LANE;
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
@@ -210,7 +211,7 @@ impl Bound<'_> {
         if bytes == 0 && self.piece > 0 {
             return Ok(true);
         }
-        let end = engine.links.sender(self.core, to, 1 + self.channel)?;
+        let end = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)?;
         while !lane.offered || lane.sent < bytes {
             let header = self.header(bytes, lane.sent);
             // SAFETY: the bytes are the caller's or our scratch; the connections of channels copy what they accept.
@@ -226,7 +227,7 @@ impl Bound<'_> {
 
     /// The next arrival from `from`, checked against this call.
     fn arrival<'e>(&self, engine: &'e mut Engine, from: u32) -> Result<Option<(&'e mut Box<dyn RecvEnd>, Arrival)>> {
-        let Some(end) = engine.links.receiver(self.core, from, 1 + self.channel)? else { return Ok(None) };
+        let Some(end) = engine.links.receiver(self.core, from, CHANNEL_LANE + self.channel)? else { return Ok(None) };
         let Some(arrival) = end.poll_recv()? else { return Ok(None) };
         let h = arrival.header;
         if h.signature != self.call.signature || h.sequence != self.seq {

@@ -10,7 +10,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, ResultCode, Signature};
 
 use super::call::{Call, describe};
-use super::links::{Links, P2P_LANE};
+use super::links::{EXCHANGE_LANE, Links, P2P_LANE};
 use super::plan::{MessagePlan, alignment};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Step, Task, abandoned, caught};
@@ -134,7 +134,7 @@ impl Exchange {
         seq: u64,
     ) -> Result<Exchange> {
         let element = call.dtype.size();
-        let mut exchange = Exchange::empty(1, seq);
+        let mut exchange = Exchange::empty(EXCHANGE_LANE, seq);
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
         for op in plan.program.channels.iter().flatten() {
@@ -292,7 +292,7 @@ impl Exchange {
     }
 
     /// Whether a receiver may know the address of memory that is sent.
-    fn lends(&self) -> bool {
+    pub(super) fn lends(&self) -> bool {
         self.sends.iter().any(|t| t.offered && !t.complete)
     }
 
