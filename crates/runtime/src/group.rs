@@ -43,6 +43,13 @@ struct Group {
     registrations: Vec<Job>,
 }
 
+impl Group {
+    /// Whether it holds nothing but collectives, sends and receives.
+    fn is_plain(&self) -> bool {
+        self.error.is_none() && self.one_sided.is_empty() && self.jobs.is_empty() && self.registrations.is_empty()
+    }
+}
+
 thread_local! {
     static GROUP: RefCell<Group> =
         const { RefCell::new(Group { error: None, requests: Vec::new(), one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
@@ -120,6 +127,10 @@ fn close(name: &str) -> Result<Option<(Requests, OneSidedCalls)>> {
     DEPTH.set(rest);
     if rest > 0 {
         return Ok(None);
+    }
+    let plain = GROUP.with_borrow_mut(|g| g.is_plain().then(|| std::mem::take(&mut g.requests)));
+    if let Some(requests) = plain {
+        return Ok(Some((requests, Vec::new())));
     }
     let mut group = GROUP.take();
     if let Some(error) = group.error {

@@ -13,8 +13,12 @@ use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence};
 use oxccl_sys::{Doorbell, SharedMemory, barrier};
 use oxccl_types::{Error, Result, ResultCode};
 
-/// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for.
-pub const DEPTH: u64 = 8;
+/// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
+/// a core, that many are made between two switches.
+pub const DEPTH: u64 = 32;
+/// Payload slots per rank: the same for calls whose payload does not fit into the line. Fewer, since the slots should stay
+/// in the caches.
+pub const SLOTS: u64 = 8;
 /// Bytes that fit into an entry line beside sequence and signature.
 pub const INLINE_BYTES: usize = 40;
 /// Greatest number of channels of a program.
@@ -60,7 +64,7 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
-        page(self.eager_bytes * DEPTH as usize)
+        page(self.eager_bytes * SLOTS as usize)
     }
     fn rank_bytes(&self) -> usize {
         self.lines_bytes() + self.payload_bytes() + page(2 * self.scratch_half)
@@ -160,7 +164,7 @@ impl Hub {
     /// The payload slot of `member` for collective `seq`: `geometry.eager_bytes` bytes.
     pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.geometry.lines_bytes();
-        self.at(slots + (seq % DEPTH) as usize * self.geometry.eager_bytes)
+        self.at(slots + (seq % SLOTS) as usize * self.geometry.eager_bytes)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -355,6 +359,8 @@ mod tests {
         for m in 0..3 {
             for seq in 0..DEPTH {
                 areas.push((hub.entry(m, seq).signature as usize - 8, 64));
+            }
+            for seq in 0..SLOTS {
                 areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
             }
             for from in 0..3 {

@@ -370,8 +370,10 @@ impl Communicator {
 
     #[inline]
     fn check_request<S>(&self, r: &Request<S>) -> Result<()> {
-        let plain = r.v.is_none() && r.collective != Collective::AllToAllV;
-        if plain && self.is_usable() && r.root < self.ranks && !r.send.is_null() && !r.recv.is_null() {
+        let plain = r.v.is_none() && r.collective != Collective::AllToAllV && r.root < self.ranks;
+        let sends = !r.send.is_null() || r.collective == Collective::Recv;
+        let receives = !r.recv.is_null() || r.collective == Collective::Send;
+        if plain && sends && receives && self.is_usable() {
             return Ok(());
         }
         self.check_request_closely(r)

@@ -10,6 +10,7 @@ use oxccl_types::Result;
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
+use super::entry::ahead;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::{eager, eager_v, plan};
 use crate::communicator::core::{Core, Lane};
@@ -64,7 +65,7 @@ fn advance(core: &Core, engine: &mut Engine, call: &mut Call, seq: &mut u64) -> 
     core.check()?;
     engine.seen.look(core.polls);
     *seq = engine.number(core, call);
-    if !engine.seen.may_publish(core, *seq) {
+    if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
     eager::start(core, call, *seq);
@@ -121,7 +122,7 @@ fn advance_v(
     core.check()?;
     engine.seen.look(core.polls);
     *seq = engine.number(core, call);
-    if !engine.seen.may_publish(core, *seq) {
+    if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
         return Ok(Some(Phase::Announce));
     }
     *published = eager_v::announce(core, call, v, *seq);

@@ -16,7 +16,6 @@ use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
 use super::{eager, eager_v, p2p};
 use crate::communicator::core::{Blocked, Core, Lane};
-use crate::communicator::hub::DEPTH;
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
@@ -266,7 +265,7 @@ impl CollectiveTask {
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
                 Phase::EagerPublish | Phase::Announce => {
-                    if !engine.seen.may_publish(core, self.seq) {
+                    if !engine.seen.may_publish(core, self.seq, entry::ahead(core, &self.call)) {
                         return Ok(Step::Blocked);
                     }
                     if matches!(self.phase, Phase::EagerPublish) {
@@ -466,8 +465,8 @@ impl CollectiveTask {
         if let Some(v) = &self.v {
             // What came with the lines is taken from there; the rest is exchanged.
             eager_v::take(core, &self.call, v, self.seq)?;
-            let others = (0..core.members.len()).filter(|m| *m != core.me);
-            if self.published && others.map(|m| eager_v::came(core, m, self.seq)).all(|came| came) {
+            let mut others = (0..core.members.len()).filter(|m| *m != core.me);
+            if self.published && others.all(|m| eager_v::came(core, m, self.seq)) {
                 self.phase = Phase::Bias(0);
                 return Ok(());
             }
@@ -647,7 +646,10 @@ impl Blocked for Waiting<'_> {
             return false;
         }
         match &task.phase {
-            Phase::EagerPublish | Phase::Announce => self.missing((task.seq + 1).saturating_sub(DEPTH)).contains(&rank),
+            Phase::EagerPublish | Phase::Announce => {
+                let ahead = entry::ahead(self.core, &task.call);
+                self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
+            }
             Phase::EagerWait => match eager::only_source(self.core, &task.call) {
                 Some(source) => rank == source,
                 None => self.missing(task.seq).contains(&rank),

@@ -1,5 +1,5 @@
 //! The eager protocol: small collectives whose payload travels in the line, or the slot beside it, that announces the
-//! call. One line per rank and call, no second flag, no barrier; the slots are reused `DEPTH` calls later.
+//! call. One line per rank and call, no second flag, no barrier; lines and slots are used again some calls later.
 //!
 //! It is the fused form of the `one_shot` schedules, which remain its oracle.
 

@@ -4,16 +4,19 @@
 
 use oxccl_sys::prefetch;
 use oxccl_sys::sync::Ordering;
-use oxccl_types::{Error, Result};
+use oxccl_types::{Collective, Error, Result};
 
 use super::call::{Call, describe};
+use super::{eager, plan};
 use crate::communicator::core::Core;
-use crate::communicator::hub::DEPTH;
+use crate::communicator::hub::{DEPTH, INLINE_BYTES, SLOTS};
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
-    /// Per member the highest sequence.
+    /// Per member the highest sequence of a line that was compared with this rank's call.
     lines: Vec<u64>,
+    /// Per member a call that it has started, compared or not.
+    freed: Vec<u64>,
     /// Looks at one line before the answer is that it has not come.
     polls: u32,
     /// The last calls of this rank: sequence and signature. To be compared with what peers called, or are blocked in.
@@ -27,7 +30,7 @@ const BARE_POLLS: u32 = 64;
 
 impl Seen {
     pub(super) fn new(members: usize) -> Seen {
-        Seen { lines: vec![0; members], polls: 1, recent: [(0, [0; 2]); DEPTH as usize] }
+        Seen { lines: vec![0; members], freed: vec![0; members], polls: 1, recent: [(0, [0; 2]); DEPTH as usize] }
     }
 
     /// From now on a line is looked at this often. Once is enough where the peers may need this very thread.
@@ -61,22 +64,29 @@ impl Seen {
         mismatch_words(core, mine, member, theirs, seq)
     }
 
-    /// Whether my line and slot of `seq` may be written: every peer is done with what they held, `DEPTH` calls ago.
-    pub(super) fn may_publish(&mut self, core: &Core, seq: u64) -> bool {
-        if seq <= DEPTH {
+    /// Whether my line of `seq`, and the slot where `ahead` is [`SLOTS`](crate::communicator::hub::SLOTS), may be written:
+    /// every peer is done with what they held, `ahead` calls ago.
+    pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
+        if seq <= ahead {
             return true;
         }
-        // Who has started call `seq - DEPTH + 1` has finished call `seq - DEPTH`.
-        let need = seq - DEPTH + 1;
-        let polls = self.polls;
-        for (member, seen) in self.lines.iter_mut().enumerate() {
-            if *seen < need && member != core.me {
-                if !has_come(core, member, need, polls) {
-                    return false;
-                }
-                // Not what was found, which may be a later call: its signature was not compared yet.
-                *seen = need;
+        // Who has started call `seq - ahead + 1` has finished call `seq - ahead`.
+        let need = seq - ahead + 1;
+        for member in 0..self.lines.len() {
+            if self.lines[member] >= need || self.freed[member] >= need || member == core.me {
+                continue;
             }
+            // A peer that keeps up is further by now: one look then serves several calls.
+            let far = need + ahead / 2;
+            let line = core.hub.entry(member, far);
+            // SYNC: entry-line
+            self.freed[member] = if line.seq.load(Ordering::Acquire) >= far {
+                far
+            } else if has_come(core, member, need, self.polls) {
+                need
+            } else {
+                return false;
+            };
         }
         true
     }
@@ -153,6 +163,14 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
         }
     }
     true
+}
+
+/// How many calls a rank may be ahead of its peers when it announces `call`.
+#[inline]
+pub(super) fn ahead(core: &Core, call: &Call) -> u64 {
+    let in_slot = call.collective == Collective::AllToAllV
+        || (plan::is_eager(core, call) && eager::published(call, core.ranks) > INLINE_BYTES as u64);
+    if in_slot { SLOTS } else { DEPTH }
 }
 
 /// What a rank called so far, in eight bits that travel with each signature: a call that no peer had to look at (a
