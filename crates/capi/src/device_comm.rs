@@ -3,6 +3,7 @@
 //! There are LSA barriers, resources in memory and windows; no multicast and no network resources, which are refused.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::abi::*;
@@ -11,7 +12,7 @@ use crate::device_api::{check_version, is_early, lsa_barrier_bytes};
 use crate::entry::{Failure, Outcome, non_null, remember};
 use crate::handle::{self, InUse, check_known};
 use crate::{lifecycle, window};
-use oxccl_runtime::{Window, device};
+use oxccl_runtime::{Window, device, group};
 
 /// Handles count in units of this many bytes of the resource window.
 const UNIT: usize = 128;
@@ -151,6 +152,9 @@ unsafe fn create(comm: ncclComm_t, reqs: *const c_void, out_dev_comm: *mut c_voi
     let (reqs, early) = unsafe { read(NAME, reqs) }?;
     communicator.ensure_ready()?;
     non_null(NAME, "outDevComm", out_dev_comm)?;
+    if !communicator.has_windows() {
+        return Err(Failure::usage("Communicator does not support symmetric memory! (NCCL_WIN_ENABLE=0)"));
+    }
     refuse_what_is_not_there(NAME, &reqs)?;
     let lsa = communicator.lsa_and_rail()?.0.ranks as c_int;
     let barrier = ncclLsaBarrierHandle_t::default();
@@ -162,15 +166,24 @@ unsafe fn create(comm: ncclComm_t, reqs: *const c_void, out_dev_comm: *mut c_voi
     }
     let memory = Memory(device::alloc_alone(bytes)?);
     let at = memory.0;
+    let filled = Arc::new(AtomicBool::new(false));
+    let told = filled.clone();
     let done = move |window: Option<Arc<Window>>| {
         // Destroyed meanwhile: nobody is left to use it.
         let Ok(communicator) = handle::check(NAME, out.comm) else { return };
         if let Some(window) = window {
             out.fill(&communicator, Some((window, memory)));
+            told.store(true, Ordering::Release);
         }
     };
     communicator.register_window(at, bytes, 0, Box::new(done))?;
-    lifecycle::progress(&communicator)
+    lifecycle::progress(&communicator)?;
+    if group::depth() == 0 && communicator.is_blocking() && !filled.load(Ordering::Acquire) {
+        return Err(Failure::usage(
+            "DevCommCreate : another rank made a call that does not match; all ranks must create the device communicator",
+        ));
+    }
+    Ok(())
 }
 
 /// For divisions by `x` without dividing.

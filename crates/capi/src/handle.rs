@@ -242,7 +242,7 @@ impl Mark {
     fn set(comm: &Comm) -> Mark {
         match marks::free_word() {
             Some(word) => {
-                word.store(std::ptr::from_ref(comm) as usize, Relaxed);
+                word.store(std::ptr::from_ref(comm) as usize, Release);
                 Mark::Word(word)
             }
             None => {

@@ -365,8 +365,7 @@ pub(crate) fn launch(requests: Vec<(Arc<Communicator>, Request)>) -> Result<()> 
     let mut exchanges = Vec::new();
     for (comm, list) in messages {
         let core = comm.core()?.clone();
-        let exchange =
-            Exchange::from_requests(&core, &mut core.lock_links(), list.iter()).inspect_err(|e| log::warn(&e.text))?;
+        let exchange = Exchange::from_requests(&core, None, list.iter()).inspect_err(|e| log::warn(&e.text))?;
         exchanges.push((core, list, exchange));
     }
     let mut pushes = Pushes::default();

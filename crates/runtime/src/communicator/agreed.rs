@@ -9,12 +9,14 @@ use crate::config::Config;
 use crate::log::{self, Subsys};
 
 /// Bytes of the numbers in front of the constants.
-const NUMBERS: usize = 5 * 8;
+const NUMBERS: usize = 7 * 8;
 
 /// What `config` says of the agreed settings.
 pub(super) fn encode(config: &Config) -> Vec<u8> {
     let channels = config.max_channels as usize;
-    let numbers = [config.eager_limit, usize::from(config.eager_auto), config.scratch, config.slot_bytes, channels];
+    let (eager_auto, windows) = (usize::from(config.eager_auto), usize::from(config.windows));
+    let (eager, lsa) = (config.eager_limit, config.lsa_team);
+    let numbers = [eager, eager_auto, config.scratch, config.slot_bytes, channels, windows, lsa];
     let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| (*n as u64).to_le_bytes()).collect();
     let model = constants::encode(&config.constants.model);
     bytes.extend((model.len() as u32).to_le_bytes());
@@ -38,6 +40,8 @@ fn decode(own: &Config, bytes: &[u8]) -> Option<Config> {
     config.scratch = next()?;
     config.slot_bytes = next()?;
     config.max_channels = u32::try_from(next()?).ok()?;
+    config.windows = next()? == 1;
+    config.lsa_team = next()?;
     let (length, rest) = rest.split_first_chunk::<4>()?;
     let (model, algo) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
     config.constants.model = constants::decode(model)?;
@@ -57,6 +61,8 @@ pub(super) fn tell(rank: usize, own: &Config, agreed: &Config) {
     compare("OXCCL_SCRATCH", own.scratch == agreed.scratch);
     compare("OXCCL_SLOT_BYTES", own.slot_bytes == agreed.slot_bytes);
     compare("OXCCL_MAX_CHANNELS", own.max_channels == agreed.max_channels);
+    compare("NCCL_WIN_ENABLE", own.windows == agreed.windows);
+    compare("NCCL_LSA_TEAM_SIZE", own.lsa_team == agreed.lsa_team);
     compare("OXCCL_ALGO", own.algo == agreed.algo);
     let encoded = |c: &Config| constants::encode(&c.constants.model);
     compare("the constants of the cost model", encoded(own) == encoded(agreed));

@@ -389,6 +389,11 @@ impl Communicator {
         group::manage_before_operations(Job { comm: self.clone(), halt: Arc::default(), run: Box::new(run) })
     }
 
+    /// Whether windows are made at all (`NCCL_WIN_ENABLE` of rank 0).
+    pub fn has_windows(&self) -> bool {
+        self.core.get().is_some_and(|core| core.config.windows)
+    }
+
     fn usable_for_windows(&self, call: &str) -> Result<&Arc<Core>> {
         self.ensure_ready()?;
         let core = self.core()?;

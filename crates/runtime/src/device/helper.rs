@@ -88,8 +88,7 @@ fn run() {
             take_over();
             idle = 0;
         }
-        for s in streams(|s| s.is_doubtful()) {
-            s.settle();
+        if settle_all() {
             idle = 0;
         }
         seen.clear();
@@ -117,6 +116,13 @@ fn rest(idle: u32, period: Duration, last: u64) {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
+/// Looks at all checks that are left on streams. Whether there were any.
+fn settle_all() -> bool {
+    let doubtful = streams(|s| s.is_doubtful());
+    doubtful.iter().for_each(|s| s.settle());
+    !doubtful.is_empty()
+}
+
 /// Works on all streams that nobody runs until none has work, or others took them.
 fn take_over() {
     let mut waiter = Waiter::new(true);
@@ -136,6 +142,8 @@ fn take_over() {
             continue;
         }
         let Some(blocked) = mine else { return };
+        // What blocks here may take for ever; what is unsettled elsewhere must not wait for it.
+        settle_all();
         if let Turn::Park(timeout) = waiter.turn() {
             blocked.park(timeout.min(Duration::from_millis(1)));
         }

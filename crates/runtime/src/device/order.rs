@@ -111,8 +111,10 @@ fn add_waits(stream: &Stream) {
 /// Makes `stream` wait for what `target` holds now, unless `seen` says that it does already.
 fn wait_once(stream: &Stream, target: &Arc<Inner>, seen: &AtomicU64) {
     let ticket = target.enqueued();
-    if target.finished() < ticket && seen.fetch_max(ticket, Ordering::AcqRel) < ticket {
+    if target.finished() < ticket && seen.load(Ordering::Acquire) < ticket {
+        // Marked when it is there: another thread may add a second one, which is harmless, but must not go without.
         stream.push_unordered(Box::new(After(target.clone(), ticket)));
+        seen.fetch_max(ticket, Ordering::AcqRel);
     }
 }
 
@@ -140,13 +142,15 @@ static LEFT: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 impl Drop for PerThread {
     fn drop(&mut self) {
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        left.retain(|s| s.0.pending());
-        for s in self.0.take() {
-            closed(&s.0.order);
-            if s.0.pending() {
-                left.push(s);
+        left.extend(self.0.take());
+        // Until its work is done a stream keeps order with the default stream.
+        left.retain(|s| {
+            let pending = s.0.pending();
+            if !pending {
+                closed(&s.0.order);
             }
-        }
+            pending
+        });
     }
 }
 

@@ -352,8 +352,9 @@ impl Stream {
             queue: Mutex::default(),
             running: Latch::default(),
             doubtful: AtomicBool::new(false),
-            enqueued: AtomicU64::new(0),
-            finished: AtomicU64::new(0),
+            // From 1 on, see `go_on`.
+            enqueued: AtomicU64::new(1),
+            finished: AtomicU64::new(1),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
             sleepers: Mutex::default(),
@@ -619,7 +620,15 @@ impl IdleStream<'_> {
     /// What the thread has begun is not over: the stream goes on with it.
     pub(crate) fn go_on(mut self, task: Box<dyn Task>) {
         self.running.tasks.push_back(task);
-        self.inner.count_enqueued();
+        let queue = lock(&self.inner.queue);
+        if queue.is_empty() {
+            self.inner.count_enqueued();
+        } else {
+            // Another thread has enqueued meanwhile: its work ends after this, but was counted before. The end of this
+            // must not be taken for one of its own.
+            self.inner.finished.fetch_sub(1, Ordering::AcqRel);
+        }
+        drop(queue);
         drop(self.running);
         helper::notify();
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oxccl_sys::sync::{AtomicU32, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 
 use super::stream::Waited;
 use super::{Step, Stream, Task};
@@ -52,4 +52,37 @@ fn batches_do_not_mix() {
     first.store(2, Ordering::Release);
     stream.synchronize().unwrap();
     assert_eq!(second.load(Ordering::Acquire), 1);
+}
+
+/// A task that is over when it is told.
+struct Told(Arc<AtomicBool>);
+
+impl Task for Told {
+    fn step(&mut self) -> Step {
+        if self.0.load(Ordering::Acquire) { Step::Done } else { Step::Blocked }
+    }
+}
+
+#[test]
+fn work_that_was_begun_at_once_does_not_end_what_another_thread_enqueued() {
+    let stream = Stream::new().unwrap();
+    let ran = Arc::new(AtomicBool::new(false));
+    let told = Arc::new(AtomicBool::new(false));
+    let idle = stream.try_idle().expect("nothing is queued");
+    // Another thread enqueues while this one has the stream, and then waits for its work.
+    let (from, mark) = (stream.clone(), ran.clone());
+    let other = std::thread::spawn(move || {
+        let done = mark.clone();
+        from.launch_host(Box::new(move || mark.store(true, Ordering::Release))).unwrap();
+        let enqueued = from.0.enqueued();
+        (from, done, enqueued)
+    });
+    let (from, done, enqueued) = other.join().unwrap();
+    idle.go_on(Box::new(Told(told.clone())));
+    assert_eq!(from.0.enqueued(), enqueued, "the end of the work at once is not taken for the other's");
+    assert!(!from.query().unwrap());
+    told.store(true, Ordering::Release);
+    from.synchronize().unwrap();
+    assert!(done.load(Ordering::Acquire), "synchronize returned before the work had run");
+    assert_eq!(from.0.finished(), enqueued);
 }

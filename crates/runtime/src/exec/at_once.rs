@@ -151,7 +151,7 @@ pub(crate) fn exchange<'a, S: 'a>(
 ) -> Result<bool> {
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    let mut exchange = Exchange::from_requests(core, &mut links, requests)?;
+    let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
     let turn = if exchange.is_quick() { core.issue_at_once(Lane::P2p) } else { None };
     let Some(turn) = turn else {
         exchange.give_back(&mut links);

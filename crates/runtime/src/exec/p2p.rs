@@ -61,10 +61,11 @@ impl Exchange {
     /// `InvalidUsage` when a send to oneself has no receive, or one of another length.
     pub(crate) fn from_requests<'a, S: 'a>(
         core: &Core,
-        links: &mut Links,
+        mut links: Option<&mut Links>,
         requests: impl Iterator<Item = &'a Request<S>>,
     ) -> Result<Box<Exchange>> {
-        let mut exchange = links.spare.take().unwrap_or_else(|| Box::new(Exchange::empty(P2P_LANE, 0)));
+        let mut exchange =
+            links.as_mut().and_then(|l| l.spare.take()).unwrap_or_else(|| Box::new(Exchange::empty(P2P_LANE, 0)));
         let mut own: (Vec<&Request<S>>, Vec<&Request<S>>) = (vec![], vec![]);
         for r in requests {
             let sends = r.collective == Collective::Send;
@@ -88,7 +89,9 @@ impl Exchange {
         match exchange.copy_own(core, &own.0, &own.1) {
             Ok(()) => Ok(exchange),
             Err(error) => {
-                exchange.give_back(links);
+                if let Some(links) = links {
+                    exchange.give_back(links);
+                }
                 Err(error)
             }
         }
@@ -398,7 +401,12 @@ impl P2pTask {
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         let polls = if self.started_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
-        self.exchange.see_through(core, &mut links, polls)
+        let step = self.exchange.see_through(core, &mut links, polls)?;
+        if matches!(step, Step::Done) {
+            let done = std::mem::replace(&mut self.exchange, Box::new(Exchange::empty(P2P_LANE, 0)));
+            done.give_back(&mut links);
+        }
+        Ok(step)
     }
 
     fn blocked(&mut self) -> Result<Step> {

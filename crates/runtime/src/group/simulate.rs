@@ -84,7 +84,7 @@ pub(super) fn time(requests: &[(Arc<Communicator>, Request)]) -> Result<Option<f
     }
     for (comm, list) in &messages {
         let core = comm.core()?;
-        Exchange::from_requests(core, &mut core.lock_links(), list.iter()).inspect_err(|e| log::warn(&e.text))?;
+        Exchange::from_requests(core, None, list.iter()).inspect_err(|e| log::warn(&e.text))?;
         let streams: Vec<&Stream> = list.iter().map(|r| &r.stream).collect();
         clocks.add(core, true, &streams, estimate::exchange(core, list));
     }
