@@ -19,6 +19,8 @@ const UNIT: usize = 128;
 
 /// What a device communicator holds, by the address of its table of windows.
 struct Held {
+    /// The communicator, whose end is theirs as well.
+    comm: usize,
     /// A chain in one piece: its address stays.
     tables: Box<[ncclDevCommWindowTable]>,
     resources: Option<Memory>,
@@ -31,6 +33,14 @@ static HELD: Mutex<Option<HashMap<usize, Held>>> = Mutex::new(None);
 
 fn with_held<R>(body: impl FnOnce(&mut HashMap<usize, Held>) -> R) -> R {
     body(HELD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// Gives back what device communicators of `comm`, which has ended, still hold.
+pub(crate) fn forget(comm: ncclComm_t) {
+    // Behind the lock: memory is given back.
+    let gone: Vec<Held> =
+        with_held(|all| all.extract_if(|_, held| held.comm == comm as usize).map(|(_, h)| h).collect());
+    drop(gone);
 }
 
 /// Memory of the resource window.
@@ -220,7 +230,7 @@ impl Out {
             Some((window, memory)) => (Some(window::adopt(communicator, window)), Some(memory)),
             None => (None, None),
         };
-        let mut held = Held { tables: tables(communicator), resources: memory };
+        let mut held = Held { comm: self.comm as usize, tables: tables(communicator), resources: memory };
         let nothing = ncclWindow_vidmem {
             winHost: std::ptr::null_mut(),
             lsaFlatBase: std::ptr::null_mut(),

@@ -383,6 +383,7 @@ pub(crate) fn retire(op: &str, comm: ncclComm_t, body: impl FnOnce(&Communicator
     // Windows that were not given back end with their communicator.
     window::forget(&std::mem::take(&mut *lock(&handle.windows)));
     drop(in_use);
+    crate::device_comm::forget(comm);
     with_registry(|registry| registry.retired.push_back(comm as usize));
     outcome
 }
@@ -425,6 +426,7 @@ mod tests {
         end(comm).unwrap();
         assert!(weak.upgrade().is_some());
         drop(in_use);
+        crate::device_comm::forget(comm);
         assert!(weak.upgrade().is_none());
     }
 

@@ -106,7 +106,7 @@ impl Doorbell {
     }
 
     /// [`ring`](Doorbell::ring) without the fence: for ringers of registered processes whose waiters are registered too
-    /// (see [`barrier`](crate::barrier)).
+    /// (see [`barrier`]).
     #[inline]
     pub fn ring_light(&self) {
         // SYNC: doorbell. The waiter's heavy barrier lies between its bit and its look.

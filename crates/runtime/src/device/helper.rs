@@ -16,7 +16,8 @@ use crate::exec::wait::{Turn, Waiter};
 
 static STREAMS: RwLock<Vec<Weak<Inner>>> = RwLock::new(Vec::new());
 static ASLEEP: AtomicBool = AtomicBool::new(false);
-static BED: Mutex<()> = Mutex::new(());
+/// Whether the sleeping helper was called.
+static BED: Mutex<bool> = Mutex::new(false);
 static ALARM: Condvar = Condvar::new();
 /// Idle periods after which the helper sleeps without a timeout.
 const IDLE_PERIODS: u32 = 200;
@@ -34,19 +35,23 @@ pub(super) fn unregister(stream: &Arc<Inner>) {
 
 /// The streams of the process for which `wanted` holds, busy or not.
 pub(super) fn streams(wanted: impl Fn(&Inner) -> bool) -> Vec<Arc<Inner>> {
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
-    streams.iter().filter_map(Weak::upgrade).filter(|s| wanted(s)).collect()
+    let mut all = every();
+    // Behind the lock: a handle may turn out to be the last one, and what goes with it may make or end streams.
+    all.retain(|s| wanted(s));
+    all
+}
+
+fn every() -> Vec<Arc<Inner>> {
+    STREAMS.read().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
 }
 
 fn snapshot() -> Vec<Arc<Inner>> {
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
-    streams.iter().filter_map(Weak::upgrade).filter(|s| s.pending()).collect()
+    streams(|s| s.pending())
 }
 
-/// Everything that was ever enqueued on the live streams: it changes when something was.
-fn enqueued() -> u64 {
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
-    streams.iter().filter_map(Weak::upgrade).fold(0, |sum, s| sum.wrapping_add(s.enqueued()))
+/// Everything that was ever enqueued on `streams`: it changes when something was.
+fn enqueued(streams: &[Arc<Inner>]) -> u64 {
+    streams.iter().fold(0, |sum, s| sum.wrapping_add(s.enqueued()))
 }
 
 /// Work was enqueued, and its stream has counted it: make sure that the helper is awake. No line is written that
@@ -62,13 +67,12 @@ pub(super) fn notify() {
     // SYNC: helper-asleep. The stream's count comes before this look, the helper's look at the counts behind its word.
     barrier::light_here();
     if ASLEEP.load(Ordering::Relaxed) {
-        // Behind the lock: the helper either has not looked yet, or waits already.
-        drop(bed());
+        *bed() = true;
         ALARM.notify_one();
     }
 }
 
-fn bed() -> MutexGuard<'static, ()> {
+fn bed() -> MutexGuard<'static, bool> {
     BED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -78,7 +82,7 @@ fn run() {
     let mut idle = 0;
     let mut last = 0;
     loop {
-        let now = enqueued();
+        let now = enqueued(&every());
         idle = if now == last { idle + 1 } else { 0 };
         last = now;
         rest(idle, period, last);
@@ -101,17 +105,22 @@ fn run() {
 
 /// Sleeps one period, or until the next enqueue when nothing happened for long.
 fn rest(idle: u32, period: Duration, last: u64) {
-    let guard = bed();
+    let mut guard = bed();
     if idle < IDLE_PERIODS {
         drop(ALARM.wait_timeout(guard, period));
         return;
     }
+    *guard = false;
+    drop(guard);
     ASLEEP.store(true, Ordering::Relaxed);
     // SYNC: helper-asleep
     barrier::heavy();
-    let mut guard = guard;
-    while enqueued() == last && streams(|s| s.pending() || s.is_doubtful()).is_empty() {
-        guard = ALARM.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    let all = every();
+    let busy = enqueued(&all) != last || all.iter().any(|s| s.pending() || s.is_doubtful());
+    // Before the lock is taken, see `streams`.
+    drop(all);
+    if !busy {
+        drop(ALARM.wait_while(bed(), |called| !*called));
     }
     ASLEEP.store(false, Ordering::Relaxed);
 }
