@@ -56,7 +56,7 @@ impl Policy {
     /// Messages from here on go `Direct` by default, in bytes.
     pub const DIRECT_FROM: usize = 16 << 10;
     /// Messages from here on go `Cma` by default, in bytes.
-    pub const CMA_FROM: usize = 64 << 10;
+    pub const CMA_FROM: usize = 24 << 10;
 
     /// The usual policy; `cma`: whether the probe of the connection succeeded.
     pub const fn new(same_process: bool, cma: bool) -> Policy {
