@@ -5,8 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc;
+use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Instant;
 
 use super::*;
@@ -460,20 +459,17 @@ fn rank_lists_are_short() {
 }
 
 static SERVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static SAID: Condvar = Condvar::new();
 
 /// What the roots of `ids` said at their end, in the order of the ids.
 fn served(ids: &[UniqueId]) -> Vec<usize> {
     let said = |id: &UniqueId| {
         let begin = format!("Bootstrap: root {:016x} served ", id.hash());
-        let deadline = Instant::now() + 20 * SECOND;
-        loop {
-            let lines = SERVED.lock().unwrap().clone();
-            if let Some(rest) = lines.iter().find_map(|l| l.strip_prefix(&begin)) {
-                return rest.split(' ').next().unwrap().parse().unwrap();
-            }
-            assert!(Instant::now() < deadline, "{begin} was not said");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let missing = |lines: &mut Vec<String>| !lines.iter().any(|l| l.starts_with(&begin));
+        let (lines, waited) = SAID.wait_timeout_while(SERVED.lock().unwrap(), 20 * SECOND, missing).unwrap();
+        assert!(!waited.timed_out(), "{begin} was not said");
+        let rest = lines.iter().find_map(|l| l.strip_prefix(&begin)).unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
     };
     ids.iter().map(said).collect()
 }
@@ -486,7 +482,10 @@ fn scalable(ids: &[UniqueId], ranks: usize, config: &BootstrapConfig) -> Vec<Res
 /// Every root serves its part of the ranks, the first one the delegates of the others beside it.
 #[test]
 fn several_roots_share_the_load() {
-    let log: LogFn = |_, text| SERVED.lock().unwrap().push(text.into());
+    let log: LogFn = |_, text| {
+        SERVED.lock().unwrap().push(text.into());
+        SAID.notify_all();
+    };
     for (ranks, roots, wanted) in
         [(16, 4, vec![7, 4, 4, 4]), (7, 3, vec![5, 2, 2]), (3, 3, vec![3, 1, 1]), (2, 1, vec![2])]
     {

@@ -195,7 +195,7 @@ impl Inner {
                 Step::DoneUnsettled => {
                     progress = true;
                     if let Some(check) = running.tasks[i].unsettled() {
-                        self.doubt(running, &check);
+                        self.doubt(running, &check, Arc::downgrade);
                     }
                     self.finish(running, i);
                 }
@@ -313,10 +313,11 @@ impl Inner {
     }
 
     /// `check` is to be looked after.
-    fn doubt(&self, running: &mut Running, check: &Arc<dyn Settle>) {
+    fn doubt<S: Settle + ?Sized>(&self, running: &mut Running, check: &Arc<S>, keep: fn(&Arc<S>) -> Weak<dyn Settle>) {
         let known = |u: &Weak<dyn Settle>| std::ptr::addr_eq(u.as_ptr(), Arc::as_ptr(check));
+        // Usually it is: then nothing is counted.
         if !running.unsettled.iter().any(known) {
-            running.unsettled.push(Arc::downgrade(check));
+            running.unsettled.push(keep(check));
             self.doubtful.store(true, Ordering::Relaxed);
             helper::notify();
         }
@@ -640,11 +641,7 @@ impl IdleStream<'_> {
 
     /// What the thread did is over, but `check` is to be looked after.
     pub(crate) fn doubt<S: Settle + 'static>(&mut self, check: &Arc<S>) {
-        let known = |u: &Weak<dyn Settle>| std::ptr::addr_eq(u.as_ptr(), Arc::as_ptr(check));
-        if !self.running.unsettled.iter().any(known) {
-            let check: Arc<dyn Settle> = check.clone();
-            self.inner.doubt(&mut self.running, &check);
-        }
+        self.inner.doubt(&mut self.running, check, |check| Arc::<S>::downgrade(check));
     }
 }
 

@@ -158,7 +158,7 @@ fn wait(child: &mut Child, start: Instant) -> Option<bool> {
 }
 
 #[test]
-#[ignore = "run by the other tests, in a process with another environment"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential` runs it in processes of their own"]
 fn worker() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
     let words: Vec<&str> = text.split(' ').collect();
