@@ -11,6 +11,7 @@ use oxccl_types::Result;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::entry::ahead;
+use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::{eager, eager_v, plan};
 use crate::communicator::core::{Core, Lane};

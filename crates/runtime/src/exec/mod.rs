@@ -3,7 +3,7 @@
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
 //! travels in the line that announces the call (`at_once`: carried out without a task). `direct`: a direct program
 //! over mapped memory. `messages`: a message program over connections. `p2p` is the task of a group of sends and
-//! receives, `one_sided` that of puts, signals and waits for signals. An executor knows no algorithm.
+//! receives, `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor knows no algorithm.
 
 pub(crate) mod at_once;
 pub(crate) mod call;
@@ -17,6 +17,7 @@ pub(crate) mod imports;
 pub(crate) mod links;
 mod messages;
 pub(crate) mod one_sided;
+mod operation;
 pub(crate) mod p2p;
 pub(crate) mod plan;
 pub(crate) mod wait;

@@ -10,13 +10,14 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oxccl_kernels as kernels;
-use oxccl_types::{Error, Result, ResultCode};
+use oxccl_types::{Error, Result};
 
+use super::operation::{Course, Operation};
 use crate::communicator::Window;
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::SIGNALS;
 use crate::communicator::window::PUTS;
-use crate::device::{Step, Stream, Task, abandoned, caught};
+use crate::device::{Step, Stream, Task, abandoned};
 use crate::service::{self, Route};
 use crate::transport::put::{Frame, PutSender};
 
@@ -148,18 +149,13 @@ struct Awaited {
 
 /// The task of the one-sided calls of one communicator that start together.
 pub(crate) struct OneSidedTask {
-    core: Arc<Core>,
-    ticket: u64,
+    course: Course,
     /// Names the task at the connections.
     owner: u64,
     batch: u64,
     moves: VecDeque<Move>,
     waits: Vec<Awaited>,
-    since_ns: u64,
     fresh: bool,
-    over: bool,
-    /// A connection failed: the error, until it is known whether it was the cause.
-    doubt: Option<Error>,
 }
 
 // SAFETY: as for `OneSided`.
@@ -175,16 +171,12 @@ impl OneSidedTask {
         let ticket = core.issue(Lane::OneSided);
         let owner = core.windows.owner();
         let mut task = OneSidedTask {
-            core,
-            ticket,
+            course: Course::new(core, Lane::OneSided, ticket),
             owner,
             batch,
             moves: VecDeque::new(),
             waits: Vec::new(),
-            since_ns: 0,
             fresh: true,
-            over: false,
-            doubt: None,
         };
         calls.into_iter().for_each(|call| task.add(call));
         task
@@ -204,19 +196,55 @@ impl OneSidedTask {
             OneSidedCall::Wait(list) => {
                 for (peer, signal, count) in list {
                     let word = signal.word();
-                    let target = self.core.windows.expect(peer, word, count);
+                    let target = self.course.core.windows.expect(peer, word, count);
                     self.waits.push(Awaited { peer, word, target });
                 }
             }
         }
     }
 
+    /// Moves what can be moved of the first puts; whether anything did.
+    fn step_moves(&mut self) -> Result<bool> {
+        let mut budget = STEP;
+        let mut moved = false;
+        while let Some(first) = self.moves.front_mut() {
+            let local = self.course.core.member_of[first.peer] != usize::MAX;
+            let (done, some) = match local {
+                true => first.copy(&self.course.core, &mut budget)?,
+                false => first.send(&self.course.core, self.owner)?,
+            };
+            moved |= some;
+            if !done {
+                break;
+            }
+            self.moves.pop_front();
+            if budget == 0 {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn sends(&self) -> bool {
+        self.moves.front().is_some_and(|m| self.course.core.member_of[m.peer] == usize::MAX)
+    }
+}
+
+impl Operation for OneSidedTask {
+    fn course(&self) -> &Course {
+        &self.course
+    }
+
+    fn course_mut(&mut self) -> &mut Course {
+        &mut self.course
+    }
+
     fn advance(&mut self) -> Result<Step> {
-        self.core.check()?;
-        let mut polls = if std::mem::take(&mut self.fresh) { self.core.polls } else { 0 };
+        self.course.core.check()?;
+        let mut polls = if std::mem::take(&mut self.fresh) { self.course.core.polls } else { 0 };
         loop {
             let moved = self.step_moves()?;
-            let core = &self.core;
+            let core = &self.course.core;
             let before = self.waits.len();
             self.waits.retain(|w| core.signals(w.peer, w.word) < w.target);
             if self.moves.is_empty() && self.waits.is_empty() {
@@ -233,89 +261,23 @@ impl OneSidedTask {
         }
     }
 
-    /// Moves what can be moved of the first puts; whether anything did.
-    fn step_moves(&mut self) -> Result<bool> {
-        let mut budget = STEP;
-        let mut moved = false;
-        while let Some(first) = self.moves.front_mut() {
-            let local = self.core.member_of[first.peer] != usize::MAX;
-            let (done, some) = match local {
-                true => first.copy(&self.core, &mut budget)?,
-                false => first.send(&self.core, self.owner)?,
-            };
-            moved |= some;
-            if !done {
-                break;
-            }
-            self.moves.pop_front();
-            if budget == 0 {
-                break;
-            }
-        }
-        Ok(moved)
+    fn has_begun(&self) -> bool {
+        true
     }
 
-    fn blocked(&mut self) -> Result<Step> {
-        let waiting = Waiting { moves: &self.moves, waits: &self.waits, core: &self.core };
-        let result = match &self.doubt {
-            Some(doubt) => self.core.check_doubt(&mut self.since_ns, doubt),
-            None => self.core.check_blocked(&mut self.since_ns, &waiting),
-        };
-        let Err(error) = result else { return Ok(Step::Blocked) };
-        let news = self.core.check().is_ok();
-        // What ended the communicator may have come after what this call was waiting for: a last look.
-        if self.doubt.is_none() && !self.core.is_aborted() {
-            match self.advance() {
-                Ok(Step::Blocked) | Err(_) => {}
-                moved => return moved,
-            }
-        }
-        if news {
-            self.core.spread(&error);
-        }
-        Err(error)
+    fn check_blocked(&self, since: &mut u64) -> Result<()> {
+        let core = &self.course.core;
+        core.check_blocked(since, &Waiting { moves: &self.moves, waits: &self.waits, core })
     }
 
-    fn fail(&mut self, error: &Error) {
-        self.over = true;
-        if let Some(end) = connections(&self.core).get_mut(&self.moves.front().map_or(usize::MAX, |m| m.peer)) {
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn abandon(&mut self) {
+        if let Some(end) = connections(&self.course.core).get_mut(&self.moves.front().map_or(usize::MAX, |m| m.peer)) {
             end.abandon(self.owner);
         }
-        self.core.fail_operation(Lane::OneSided, self.ticket, error, true);
-    }
-
-    fn try_step(&mut self) -> Step {
-        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.advance() };
-        let result = match looked {
-            Ok(Step::Blocked) => self.blocked(),
-            // A broken connection: perhaps there is a better reason, now or soon.
-            Err(e) if e.code == ResultCode::RemoteError => self.core.check().and_then(|()| {
-                self.since_ns = 0;
-                self.doubt = Some(e);
-                self.blocked()
-            }),
-            other => other,
-        };
-        match result {
-            Ok(Step::Blocked) => Step::Blocked,
-            Ok(Step::Done) => {
-                self.over = true;
-                self.core.pass_turn(Lane::OneSided, self.ticket);
-                Step::Done
-            }
-            Ok(step) => {
-                self.since_ns = 0;
-                step
-            }
-            Err(error) => {
-                self.fail(&error);
-                Step::Failed(error)
-            }
-        }
-    }
-
-    fn sends(&self) -> bool {
-        self.moves.front().is_some_and(|m| self.core.member_of[m.peer] == usize::MAX)
     }
 }
 
@@ -420,7 +382,7 @@ impl Blocked for Waiting<'_> {
 
 impl Drop for OneSidedTask {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.course.over {
             self.fail(&abandoned("a one-sided call"));
         }
     }
@@ -428,21 +390,16 @@ impl Drop for OneSidedTask {
 
 impl Task for OneSidedTask {
     fn step(&mut self) -> Step {
-        caught(|| self.try_step()).unwrap_or_else(|error| {
-            if !self.over {
-                self.fail(&error);
-            }
-            Step::Failed(error)
-        })
+        self.step_caught()
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
         // Signals from elsewhere ring as well.
-        (!self.sends()).then(|| self.core.bell())
+        (!self.sends()).then(|| self.course.core.bell())
     }
 
     fn park(&self, timeout: Duration) {
-        self.core.park(timeout);
+        self.course.core.park(timeout);
     }
 
     fn batch(&self) -> u64 {
@@ -454,6 +411,6 @@ impl Task for OneSidedTask {
     }
 
     fn crowded(&self) -> bool {
-        self.core.crowded
+        self.course.core.crowded
     }
 }

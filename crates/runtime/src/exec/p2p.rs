@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
-use oxccl_types::{Collective, DataType, Error, Result, ResultCode, Signature};
+use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{Call, describe};
 use super::links::{EXCHANGE_LANE, Links, P2P_LANE};
+use super::operation::{Course, Operation};
 use super::plan::{MessagePlan, alignment};
 use crate::communicator::core::{Blocked, Core, Lane};
-use crate::device::{Step, Task, abandoned, caught};
+use crate::device::{Step, Task, abandoned};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -365,32 +366,36 @@ fn mismatch(core: &Core, t: &Transfer, h: &Header) -> Error {
 
 /// The task of the sends and receives of a group.
 pub(crate) struct P2pTask {
-    core: Arc<Core>,
-    turn: u64,
+    course: Course,
     batch: u64,
     exchange: Box<Exchange>,
-    started_ns: u64,
-    /// Its end is known to the communicator.
-    over: bool,
     started: bool,
-    /// A connection failed: the error, until it is known whether it was the cause.
-    doubt: Option<Error>,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
-        P2pTask { core, turn, batch, exchange, started_ns: 0, over: false, started: false, doubt: None }
+        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started: false }
     }
 
     /// The task of an exchange that was begun without one.
     pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
-        P2pTask { core, turn, batch: 0, exchange, started_ns: 0, over: false, started: true, doubt: None }
+        P2pTask { course: Course::new(core, Lane::P2p, turn), batch: 0, exchange, started: true }
+    }
+}
+
+impl Operation for P2pTask {
+    fn course(&self) -> &Course {
+        &self.course
+    }
+
+    fn course_mut(&mut self) -> &mut Course {
+        &mut self.course
     }
 
     fn advance(&mut self) -> Result<Step> {
-        let core = &self.core;
-        if !core.is_turn(Lane::P2p, self.turn) {
+        let core = &self.course.core;
+        if !core.is_turn(Lane::P2p, self.course.turn) {
             return Ok(Step::Blocked);
         }
         if !self.started {
@@ -400,7 +405,7 @@ impl P2pTask {
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        let polls = if self.started_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
+        let polls = if self.course.since_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
         let step = self.exchange.see_through(core, &mut links, polls)?;
         if matches!(step, Step::Done) {
             let done = std::mem::replace(&mut self.exchange, Box::new(Exchange::empty(P2P_LANE, 0)));
@@ -409,25 +414,18 @@ impl P2pTask {
         Ok(step)
     }
 
-    fn blocked(&mut self) -> Result<Step> {
-        let waiting = Waiting { exchange: &self.exchange, turn: self.core.is_turn(Lane::P2p, self.turn) };
-        let result = match &self.doubt {
-            Some(doubt) => self.core.check_doubt(&mut self.started_ns, doubt),
-            None => self.core.check_blocked(&mut self.started_ns, &waiting),
-        };
-        let Err(error) = result else { return Ok(Step::Blocked) };
-        let news = self.core.check().is_ok();
-        // What ended the communicator may have come after what this call was waiting for: a last look.
-        if self.doubt.is_none() && self.started && !self.core.is_aborted() {
-            match self.advance() {
-                Ok(Step::Blocked) | Err(_) => {}
-                moved => return moved,
-            }
-        }
-        if news {
-            self.core.spread(&error);
-        }
-        Err(error)
+    fn has_begun(&self) -> bool {
+        self.started
+    }
+
+    fn check_blocked(&self, since: &mut u64) -> Result<()> {
+        let core = &self.course.core;
+        let waiting = Waiting { exchange: &self.exchange, turn: core.is_turn(Lane::P2p, self.course.turn) };
+        core.check_blocked(since, &waiting)
+    }
+
+    fn lends(&self) -> bool {
+        self.exchange.lends()
     }
 }
 
@@ -459,51 +457,9 @@ impl Blocked for Waiting<'_> {
     }
 }
 
-impl P2pTask {
-    fn fail(&mut self, error: &Error) {
-        self.over = true;
-        self.core.fail_operation(Lane::P2p, self.turn, error, self.exchange.lends());
-    }
-
-    fn try_step(&mut self) -> Step {
-        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.advance() };
-        self.gave(looked)
-    }
-
-    /// What a step comes to whose look at the exchange gave `looked`.
-    pub(super) fn gave(&mut self, looked: Result<Step>) -> Step {
-        let result = match looked {
-            Ok(Step::Blocked) => self.blocked(),
-            // A broken connection: perhaps there is a better reason, now or soon.
-            Err(e) if e.code == ResultCode::RemoteError => self.core.check().and_then(|()| {
-                self.started_ns = 0;
-                self.doubt = Some(e);
-                self.blocked()
-            }),
-            other => other,
-        };
-        match result {
-            Ok(Step::Blocked) => Step::Blocked,
-            Ok(Step::Done) => {
-                self.over = true;
-                self.core.pass_turn(Lane::P2p, self.turn);
-                Step::Done
-            }
-            Ok(step) => {
-                self.started_ns = 0;
-                step
-            }
-            Err(error) => {
-                self.fail(&error);
-                Step::Failed(error)
-            }
-        }
-    }
-}
-
 impl Drop for P2pTask {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.course.over {
             self.fail(&abandoned("a group of sends and receives"));
         }
     }
@@ -511,20 +467,15 @@ impl Drop for P2pTask {
 
 impl Task for P2pTask {
     fn step(&mut self) -> Step {
-        caught(|| self.try_step()).unwrap_or_else(|error| {
-            if !self.over {
-                self.fail(&error);
-            }
-            Step::Failed(error)
-        })
+        self.step_caught()
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
-        self.core.park_bell()
+        self.course.core.park_bell()
     }
 
     fn park(&self, timeout: Duration) {
-        self.core.park(timeout);
+        self.course.core.park(timeout);
     }
 
     fn batch(&self) -> u64 {
@@ -536,6 +487,6 @@ impl Task for P2pTask {
     }
 
     fn crowded(&self) -> bool {
-        self.core.crowded
+        self.course.core.crowded
     }
 }
