@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, VCounts};
+use oxccl_runtime::{Operator, Request, Shape, VCounts};
 use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
 
@@ -60,7 +60,24 @@ impl Call {
 
     /// Checks and enqueues. A failure is remembered in the thread's group.
     pub(crate) fn submit(self) -> Outcome {
+        if self.again() {
+            return Ok(());
+        }
         remember(self.checked_submit(|_, _| Ok(None)))
+    }
+
+    /// Makes the call as the last one of its shape was made, if that can be done: what would be checked was found to be
+    /// right then.
+    #[inline]
+    fn again(&self) -> bool {
+        if self.count > Shape::MOST || self.stream.is_null() || !self.bias.is_null() || self.is_message() {
+            return false;
+        }
+        let Ok(communicator) = handle::check(self.name, self.comm) else { return false };
+        let (op, root) = (self.op.unwrap_or(0), self.root.unwrap_or(0));
+        let shape = Shape::new(self.collective, self.datatype, op, root, self.count);
+        let make = |stream: &Stream| communicator.again(&shape, self.send.cast(), self.recv.cast(), stream);
+        Stream::with_raw(self.stream, make).unwrap_or(false)
     }
 
     /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
@@ -93,6 +110,10 @@ impl Call {
                 stream,
             })
         })
+    }
+
+    fn is_message(&self) -> bool {
+        matches!(self.collective, Collective::Send | Collective::Recv)
     }
 
     /// The null stream is the default stream of the communicator's device, whatever the current device is.
@@ -198,6 +219,7 @@ fn too_large(name: &str, count: usize, dtype: DataType, blocks: usize) -> Failur
 }
 
 #[allow(clippy::too_many_arguments)] // as many as the C function has
+#[inline]
 pub unsafe fn reduce(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -214,6 +236,7 @@ pub unsafe fn reduce(
         .submit()
 }
 
+#[inline]
 pub unsafe fn bcast(
     buff: *mut c_void,
     count: usize,
@@ -225,6 +248,7 @@ pub unsafe fn bcast(
     Call::new("Broadcast", Collective::Broadcast, buff, buff, count, datatype, comm, stream).root(root).submit()
 }
 
+#[inline]
 pub unsafe fn broadcast(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -237,6 +261,7 @@ pub unsafe fn broadcast(
     Call::new("Broadcast", Collective::Broadcast, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
 }
 
+#[inline]
 pub unsafe fn all_reduce(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -249,6 +274,7 @@ pub unsafe fn all_reduce(
     Call::new("AllReduce", Collective::AllReduce, sendbuff, recvbuff, count, datatype, comm, stream).op(op).submit()
 }
 
+#[inline]
 pub unsafe fn reduce_scatter(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -263,6 +289,7 @@ pub unsafe fn reduce_scatter(
         .submit()
 }
 
+#[inline]
 pub unsafe fn all_gather(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -274,6 +301,7 @@ pub unsafe fn all_gather(
     Call::new("AllGather", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream).submit()
 }
 
+#[inline]
 pub unsafe fn all_to_all(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -285,6 +313,7 @@ pub unsafe fn all_to_all(
     Call::new("AlltoAll", Collective::AllToAll, sendbuff, recvbuff, count, datatype, comm, stream).submit()
 }
 
+#[inline]
 pub unsafe fn gather(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -297,6 +326,7 @@ pub unsafe fn gather(
     Call::new("Gather", Collective::Gather, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
 }
 
+#[inline]
 pub unsafe fn scatter(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
