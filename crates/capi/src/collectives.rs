@@ -59,10 +59,13 @@ impl Call {
     }
 
     /// Checks and enqueues. A failure is remembered in the thread's group.
+    #[inline]
     pub(crate) fn submit(self) -> Outcome {
-        if self.again() {
-            return Ok(());
-        }
+        if self.again() { Ok(()) } else { self.submit_anew() }
+    }
+
+    #[inline(never)]
+    fn submit_anew(self) -> Outcome {
         remember(self.checked_submit(|_, _| Ok(None)))
     }
 
@@ -70,14 +73,12 @@ impl Call {
     /// right then.
     #[inline]
     fn again(&self) -> bool {
-        if self.count > Shape::MOST || self.stream.is_null() || !self.bias.is_null() || self.is_message() {
+        if self.count > Shape::MOST || !self.bias.is_null() || self.is_message() {
             return false;
         }
-        let Ok(communicator) = handle::check(self.name, self.comm) else { return false };
         let (op, root) = (self.op.unwrap_or(0), self.root.unwrap_or(0));
         let shape = Shape::new(self.collective, self.datatype, op, root, self.count);
-        let make = |stream: &Stream| communicator.again(&shape, self.send.cast(), self.recv.cast(), stream);
-        Stream::with_raw(self.stream, make).unwrap_or(false)
+        again(&shape, self.send.cast(), self.recv.cast(), self.comm, self.stream)
     }
 
     /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
@@ -112,6 +113,7 @@ impl Call {
         })
     }
 
+    #[inline]
     fn is_message(&self) -> bool {
         matches!(self.collective, Collective::Send | Collective::Recv)
     }
@@ -172,6 +174,15 @@ impl Call {
             _ => Err(too_large(self.name, self.count, dtype, blocks)),
         }
     }
+}
+
+/// The part of [`Call::again`] that is the same for all functions.
+fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
+    if stream.is_null() {
+        return false;
+    }
+    let Some(communicator) = handle::enter(comm) else { return false };
+    Stream::with_raw(stream, |stream| communicator.again(shape, send, recv, stream)).unwrap_or(false)
 }
 
 #[cold]

@@ -22,10 +22,8 @@ use crate::request::{Request, Shape, VCounts};
 
 /// How far a call has come.
 enum Reached {
-    /// It is over.
+    /// It is over on this rank.
     End,
-    /// It is over on this rank, but not every peer is known to have made it.
-    UnsettledEnd,
     /// It is blocked in, or goes on with, this phase.
     Phase(Phase),
 }
@@ -72,14 +70,13 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
     let mut seq = 0;
     match caught(|| advance(core, &mut engine, &mut made, &mut seq)).and_then(|reached| reached) {
         Ok(Reached::End) => {
-            engine.known.keep(made);
-            core.pass_turn(Lane::Collectives, turn);
-        }
-        Ok(Reached::UnsettledEnd) => {
+            let settled = made.form.settled;
             engine.known.keep(made);
             core.pass_turn(Lane::Collectives, turn);
             drop(engine);
-            idle.doubt(core);
+            if !settled {
+                idle.doubt(core);
+            }
         }
         Ok(Reached::Phase(phase)) => {
             let call = made.call.clone();
@@ -112,11 +109,7 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64) -> 
     if !form.settled {
         engine.leave_unsettled(*seq, call.signature);
     }
-    Ok(match (call.bias.is_null(), form.settled) {
-        (false, _) => Reached::Phase(Phase::Bias(0)),
-        (true, true) => Reached::End,
-        (true, false) => Reached::UnsettledEnd,
-    })
+    Ok(if call.bias.is_null() { Reached::End } else { Reached::Phase(Phase::Bias(0)) })
 }
 
 /// As [`run`] for an AlltoAllv with its counts.
