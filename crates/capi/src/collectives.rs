@@ -69,19 +69,21 @@ impl Call {
         remember(self.checked_submit(|_, _| Ok(None)))
     }
 
-    /// Makes the call as the last one of its shape was made, if that can be done: what would be checked was found to be
-    /// right then.
+    /// Makes the call where that takes no second look: as the last one of its shape was made, or by recording it in the
+    /// open group.
     #[inline]
     fn again(&self) -> bool {
-        match self.collective {
-            Collective::Send => return record(self, self.send.cast_mut()),
-            Collective::Recv => return record(self, self.recv),
-            _ if self.count > Shape::MOST || !self.bias.is_null() => return false,
-            _ => {}
+        let (send, recv) = match self.collective {
+            Collective::Send => (self.send, self.send.cast_mut()),
+            Collective::Recv => (self.recv.cast_const(), self.recv),
+            _ => (self.send, self.recv),
+        };
+        if !self.bias.is_null() {
+            return false;
         }
         let (op, root) = (self.op.unwrap_or(0), self.root.unwrap_or(0));
         let shape = Shape::new(self.collective, self.datatype, op, root, self.count);
-        again(&shape, self.send.cast(), self.recv.cast(), self.comm, self.stream)
+        again(&shape, send.cast(), recv.cast(), self.comm, self.stream)
     }
 
     /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
@@ -181,16 +183,6 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
     }
     let Some(communicator) = handle::enter(comm) else { return false };
     Stream::with_raw(stream, |stream| communicator.again(shape, send, recv, stream)).unwrap_or(false)
-}
-
-/// Records a `Send` or `Recv` of the memory at `at` in an open group, where nothing is the matter with it.
-fn record(call: &Call, at: *mut c_void) -> bool {
-    let (Some(peer), false) = (call.root, call.stream.is_null()) else { return false };
-    let Some(communicator) = handle::enter(call.comm) else { return false };
-    let record = |stream: &Stream| {
-        communicator.record_message(call.collective, at.cast(), call.count, call.datatype, peer, stream)
-    };
-    Stream::with_raw(call.stream, record).unwrap_or(false)
 }
 
 #[cold]

@@ -23,6 +23,7 @@ use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
+use crate::exec::streak;
 use crate::log;
 use crate::request::{Request, Shape};
 use recorded::Recorded;
@@ -167,8 +168,12 @@ fn launch_run(requests: &mut Recorded) -> Result<bool> {
     }
     let messages = run.requests.iter().filter(|r| is_p2p(r)).count();
     if messages == 0 {
-        for request in run.requests.drain(..) {
-            launch_collective(core, request.on(&run.stream));
+        let together = streak::run(core, &run.stream, &run.requests);
+        for request in run.requests.drain(..).skip(together) {
+            let known = Shape::of(&request).filter(Shape::may_be_small);
+            if !known.is_some_and(|s| at_once::again(core, &s, request.send, request.recv, &run.stream)) {
+                launch_collective(core, request.on(&run.stream));
+            }
         }
     } else if messages < run.requests.len()
         || !at_once::exchange(core, run.requests.iter(), &run.stream).inspect_err(|e| log::warn(&e.text))?
@@ -238,7 +243,7 @@ fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
 /// Records a checked request, or enqueues it outside of groups.
 pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Result<()> {
     if depth() > 0 {
-        record(comm, request);
+        GROUP.with_borrow_mut(|g| g.requests.push(comm, request));
         return Ok(());
     }
     if device::is_capturing(request.stream) {
@@ -259,16 +264,18 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
     Ok(())
 }
 
-/// Records a checked request in the open group.
+/// Records a call on a usable communicator in the open group, if nothing about it needs a second look.
 #[inline]
-pub(crate) fn record(comm: &Arc<Communicator>, request: Request<&Stream>) {
-    GROUP.with_borrow_mut(|g| g.requests.push(comm, request));
+pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    let Some(request) = shape.request(comm.ranks(), send, recv) else { return false };
+    GROUP.with_borrow_mut(|g| g.requests.push(comm, request.on(stream)));
+    true
 }
 
-/// Makes a call on a usable communicator again, if it can be done at once.
+/// Makes a call on a usable communicator again, if it can be done at once and no group is open.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    depth() == 0
+    shape.may_be_small()
         && !device::is_capturing(stream)
         && !core.config.launch_order
         && at_once::again(core, shape, send, recv, stream)
