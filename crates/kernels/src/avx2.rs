@@ -2,9 +2,11 @@
 //! what it cannot find by itself is written out.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use crate::baseline::{Array, Bf16, E4m3, E5m2};
 use crate::lanes::{Lanes, level_table};
+use crate::small;
 
 /// Whether this machine has every feature that the functions here enable.
 pub(crate) fn available() -> bool {
@@ -38,6 +40,19 @@ impl Lanes for F16 {
     type V = __m256;
     const N: usize = 8;
     const SIZE: usize = 2;
+    const IS_FLOAT: bool = true;
+    const SMALL: usize = small::BYTES / 2;
+
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { small::reduce::<F16, OP, PAIR>(dsts, srcs, range, factor) }
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {

@@ -161,6 +161,7 @@ impl<F: Format, const STICKY: bool> Lanes for Half<F, STICKY> {
     type V = Sums;
     const N: usize = 64;
     const SIZE: usize = 1;
+    const IS_FLOAT: bool = true;
     const UNROLL: usize = 1;
 
     #[inline(always)]
@@ -263,6 +264,7 @@ impl<F: Format, const MAX: bool> Lanes for Codes<F, MAX> {
     type V = Ordered;
     const N: usize = 64;
     const SIZE: usize = 1;
+    const IS_FLOAT: bool = true;
     const UNROLL: usize = 2;
 
     #[inline(always)]
