@@ -85,6 +85,7 @@ impl Raw {
 /// The pointer again, of which the compiler no longer knows where it came from: it would prepare and unroll loops that go
 /// round once or twice, and save registers for them.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through the pointer")]
 fn opaque<T>(p: *const T) -> *const T {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     let p = {
