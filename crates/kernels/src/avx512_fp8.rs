@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::avx512::{mask64, max_ps, min_ps};
-use crate::avx512_fp8_half::{Codes, Half};
+use crate::avx512_fp8_half::{self as half, Codes, Half};
 use crate::lanes::{self, Lanes};
 use crate::small;
 
@@ -256,6 +256,28 @@ impl<F: Format> Lanes for Fp8<F> {
                 _ => return None,
             })
         }
+    }
+
+    #[inline(always)]
+    unsafe fn short_average<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+        factor: f64,
+    ) -> Option<usize> {
+        if OP != lanes::SUM || !half::takes_factor(factor) {
+            return None;
+        }
+        let (range, factor) = (range.clone(), Some(factor));
+        // SAFETY: the caller's promise.
+        Some(unsafe {
+            match (dsts, srcs) {
+                (&[d], &[a, b]) => lanes::blocks::<Half<F, false>, OP>(&[d], &[a, b], range, far, factor),
+                (_, [_, _]) => lanes::blocks::<Half<F, false>, OP>(dsts, srcs, range, far, factor),
+                _ => lanes::blocks::<Half<F, true>, OP>(dsts, srcs, range, far, factor),
+            }
+        })
     }
 
     #[inline(always)]

@@ -62,6 +62,22 @@ pub(crate) trait Lanes: Sized {
         None
     }
 
+    /// As `short_way`, where a factor multiplies the accumulator before it is rounded.
+    ///
+    /// # Safety
+    /// As [`reduce`].
+    #[inline(always)]
+    unsafe fn short_average<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+        factor: f64,
+    ) -> Option<usize> {
+        let _ = (dsts, srcs, range, far, factor);
+        None
+    }
+
     /// # Safety
     /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
     unsafe fn load(p: *const u8) -> Self::V;
@@ -78,6 +94,14 @@ pub(crate) trait Lanes: Sized {
     /// # Safety
     /// The level's features are there.
     unsafe fn splat(x: f64) -> Self::V;
+    /// `a` times a splat factor.
+    /// # Safety
+    /// The level's features are there.
+    #[inline(always)]
+    unsafe fn times(a: Self::V, factor: Self::V) -> Self::V {
+        // SAFETY: the caller's promise.
+        unsafe { Self::prod(a, factor) }
+    }
     /// # Safety
     /// The level's features are there.
     unsafe fn sum(a: Self::V, b: Self::V) -> Self::V;
@@ -192,7 +216,7 @@ unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
         if let Some(x) = factor {
             let x = L::splat(x);
             for a in &mut acc {
-                *a = L::prod(*a, x);
+                *a = L::times(*a, x);
             }
         }
         for dst in dsts {
@@ -236,7 +260,7 @@ pub(crate) unsafe fn remainder<L: Lanes, const OP: u8>(
                 acc = combine::<L, OP>(acc, load_upto::<L>(src.add(at), n));
             }
             if let Some(x) = factor {
-                acc = L::prod(acc, L::splat(x));
+                acc = L::times(acc, L::splat(x));
             }
             for dst in dsts {
                 if n < L::N {
@@ -354,7 +378,14 @@ pub(crate) unsafe fn average<L: Lanes, const OP: u8>(
     }
     let far = !L::IS_FLOAT || is_far::<L>(&range);
     // SAFETY: the caller's promise; there is a source.
-    unsafe { blocks::<L, OP>(dsts, srcs, range, far, factor) }
+    unsafe {
+        if let Some(x) = factor
+            && let Some(from) = L::short_average::<OP>(dsts, srcs, &range, far, x)
+        {
+            return from;
+        }
+        blocks::<L, OP>(dsts, srcs, range, far, factor)
+    }
 }
 
 /// See [`Lanes::FAR`].

@@ -122,7 +122,7 @@ unsafe fn piece<L: Lanes, const OP: u8, const PAIR: bool, const BYTES: usize>(
             src = opaque(src.add(1));
         }
         if let Some(x) = factor {
-            acc = L::prod(acc, L::splat(x));
+            acc = L::times(acc, L::splat(x));
         }
         let mut dst = dsts.start;
         while dst != dsts.end {

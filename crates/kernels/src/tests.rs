@@ -260,6 +260,30 @@ fn sums_of_three_eight_bit_floats_round_once() {
     }
 }
 
+/// Averages over powers of two have ways of their own: sums of all pairs, and of three whose last is far below the others.
+#[test]
+fn power_of_two_averages_of_eight_bit_floats_round_once() {
+    let mut rng = rng();
+    let a: Vec<u8> = (0..=65535u16).map(|i| (i >> 8) as u8).collect();
+    let b: Vec<u8> = (0..=65535u16).map(|i| i as u8).collect();
+    for dtype in [DataType::Float8e4m3, DataType::Float8e5m2] {
+        for (power, third) in (0..=9).flat_map(|p| [None, Some(0x01), Some(0x81), Some(rng.u8(..))].map(|t| (p, t))) {
+            let post = Post::MulF64(f64::from(1 << power).recip());
+            let c = vec![third.unwrap_or(0); a.len()];
+            let n = 2 + usize::from(third.is_some());
+            let element = |i: usize| [&a[i..=i], &b[i..=i], &c[i..=i]];
+            let want: Vec<u8> = (0..a.len()).flat_map(|i| oracle(dtype, RedOp::Sum, &element(i)[..n], post)).collect();
+            for level in Level::available() {
+                let mut got = vec![0; a.len()];
+                let srcs = [a.as_ptr(), b.as_ptr(), c.as_ptr()];
+                // SAFETY: all four hold as many elements.
+                unsafe { reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &srcs[..n], a.len(), post) };
+                assert_same(dtype, &got, &want, || format!("{level:?} {post:?} with {third:x?}"));
+            }
+        }
+    }
+}
+
 /// A NaN stays one whatever bits of it are cut off.
 #[test]
 fn a_factor_that_is_nan_gives_nan() {
