@@ -51,6 +51,8 @@ macro_rules! native {
             const IS_FLOAT: bool = <$scalar as Element>::IS_FLOAT;
             const SMALL: usize = small::BYTES / $size;
             const FAR: usize = FAR_NATIVE;
+            // Memory is what such a loop waits for.
+            const UNROLL_FAR: bool = false;
 
             #[inline(always)]
             unsafe fn small<const OP: u8, const PAIR: bool>(

@@ -164,7 +164,7 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
     const IS_FLOAT: bool = E::IS_FLOAT;
     const IS_SOFT: bool = E::IS_SOFT;
     const SMALL: usize = if E::IS_SOFT { 0 } else { small::BYTES / Self::SIZE };
-    const FAR: usize = if size_of::<E::Raw>() == size_of::<E::Acc>() { FAR_NATIVE } else { FAR_CONVERTED };
+    const FAR: usize = if Self::SIZE == size_of::<E::Acc>() { FAR_NATIVE } else { FAR_CONVERTED };
 
     #[inline(always)]
     unsafe fn small<const OP: u8, const PAIR: bool>(

@@ -29,6 +29,8 @@ pub(crate) trait Lanes: Sized {
     const SMALL: usize = 0;
     /// Bytes per source from which on a loop asks for what it will read; with less, that is likely to lie in a cache.
     const FAR: usize = FAR_CONVERTED;
+    /// Whether the usual numbers of sources and destinations are unrolled in such a loop, too.
+    const UNROLL_FAR: bool = true;
 
     /// Reduces a small call, or what remains of a longer one; a factor multiplies the accumulator before it is rounded.
     /// `PAIR` promises one destination, two sources and no factor.
@@ -306,8 +308,7 @@ pub(crate) unsafe fn blocks<L: Lanes, const OP: u8>(
     from
 }
 
-/// [`blocks`] without a factor. The usual numbers of sources and destinations are unrolled; not where memory is what native
-/// types wait for.
+/// [`blocks`] without a factor, with the usual numbers of sources and destinations unrolled.
 ///
 /// # Safety
 /// As [`reduce`]; there is a source.
@@ -323,8 +324,8 @@ pub(crate) unsafe fn blocks_unrolled<L: Lanes, const OP: u8>(
         match (dsts, srcs) {
             (&[d], &[a, b]) if !far => blocks::<L, OP>(&[d], &[a, b], range, false, None),
             (&[d, e], &[a, b]) if !far => blocks::<L, OP>(&[d, e], &[a, b], range, false, None),
-            (&[d], &[a, b]) if L::FAR < FAR_NATIVE => blocks::<L, OP>(&[d], &[a, b], range, true, None),
-            (&[d, e], &[a, b]) if L::FAR < FAR_NATIVE => blocks::<L, OP>(&[d, e], &[a, b], range, true, None),
+            (&[d], &[a, b]) if L::UNROLL_FAR => blocks::<L, OP>(&[d], &[a, b], range, true, None),
+            (&[d, e], &[a, b]) if L::UNROLL_FAR => blocks::<L, OP>(&[d, e], &[a, b], range, true, None),
             _ => blocks::<L, OP>(dsts, srcs, range, far, None),
         }
     }
