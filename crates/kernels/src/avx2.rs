@@ -51,7 +51,7 @@ impl Lanes for F16 {
         factor: Option<f64>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { small::reduce::<F16, OP, PAIR>(dsts, srcs, range, factor) }
+        unsafe { small::reduce_after_steps::<Self, F16, OP, PAIR>(dsts, srcs, range, factor) }
     }
 
     #[inline(always)]
@@ -132,7 +132,9 @@ macro_rules! bytes {
                 factor: Option<f64>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { small::reduce::<<$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor) }
+                unsafe {
+                    small::reduce_after_steps::<Self, <$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
+                }
             }
             #[inline(always)]
             unsafe fn load(p: *const u8) -> __m256i {

@@ -62,7 +62,9 @@ macro_rules! native {
                 factor: Option<f64>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { small::reduce::<<$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor) }
+                unsafe {
+                    small::reduce_or_mask::<Self, <$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
+                }
             }
 
             #[inline(always)]
@@ -228,7 +230,7 @@ impl Lanes for F16 {
         factor: Option<f64>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { small::reduce::<avx2::F16, OP, PAIR>(dsts, srcs, range, factor) }
+        unsafe { small::reduce_or_mask::<Self, avx2::F16, OP, PAIR>(dsts, srcs, range, factor) }
     }
 
     #[inline(always)]
@@ -301,7 +303,8 @@ impl Lanes for Bf16 {
     const N: usize = 32;
     const SIZE: usize = 2;
     const IS_FLOAT: bool = true;
-    const SMALL: usize = small::BYTES / 2;
+    // Two pieces: rounding by selects, as they do, is more work than with masks.
+    const SMALL: usize = 16;
 
     #[inline(always)]
     unsafe fn small<const OP: u8, const PAIR: bool>(
@@ -311,7 +314,9 @@ impl Lanes for Bf16 {
         factor: Option<f64>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { small::reduce::<<baseline::Bf16 as Element>::Small, OP, PAIR>(dsts, srcs, range, factor) }
+        unsafe {
+            small::reduce_or_mask::<Self, <baseline::Bf16 as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
+        }
     }
 
     #[inline(always)]

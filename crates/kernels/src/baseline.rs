@@ -174,7 +174,7 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
         factor: Option<f64>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { small::reduce::<E::Small, OP, PAIR>(dsts, srcs, range, factor) }
+        unsafe { small::reduce_after_steps::<Self, E::Small, OP, PAIR>(dsts, srcs, range, factor) }
     }
 
     #[inline(always)]

@@ -187,7 +187,7 @@ fn prefetch(p: *const u8, bytes: usize) {
 /// # Safety
 /// All pointers are good for `K * N` elements at `at`; `srcs` is not empty.
 #[inline(always)]
-unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
+pub(crate) unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     at: usize,
@@ -457,6 +457,18 @@ macro_rules! level_table {
 
         $(#[$attribute])*
         #[inline(never)]
+        unsafe fn reduce_pair<L: crate::lanes::Lanes, const OP: u8>(
+            dst: *mut u8,
+            a: *const u8,
+            b: *const u8,
+            range: std::ops::Range<usize>,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { L::small::<OP, true>(&[dst], &[a, b], range, None) }
+        }
+
+        $(#[$attribute])*
+        #[inline(never)]
         unsafe fn reduce_long<L: crate::lanes::Lanes, const OP: u8>(
             dsts: &[*mut u8],
             srcs: &[*const u8],
@@ -466,7 +478,9 @@ macro_rules! level_table {
             // SAFETY: the caller's promise; something remains only if there is a source.
             unsafe {
                 let from = crate::lanes::reduce::<L, OP>(dsts, srcs, range);
-                if from < end {
+                if from < end && !L::IS_SOFT && dsts.len() == 1 && srcs.len() == 2 {
+                    reduce_pair::<L, OP>(dsts[0], srcs[0], srcs[1], from..end);
+                } else if from < end {
                     reduce_small::<L, OP>(dsts, srcs, from..end);
                 }
             }

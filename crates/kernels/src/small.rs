@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::lanes::{Lanes, combine};
+use crate::lanes::{Lanes, combine, remainder, steps};
 
 /// Bytes per source of the calls that go this way.
 pub(crate) const BYTES: usize = 64;
@@ -167,6 +167,50 @@ pub(crate) unsafe fn reduce<L: Lanes, const OP: u8, const PAIR: bool>(
         }
         if L::SIZE == 1 && left & 1 != 0 {
             piece::<L, OP, PAIR, 1>(dsts, srcs, at, factor);
+        }
+    }
+}
+
+/// [`reduce`] with `S` after whole steps of `L`, the same type in longer vectors; a pair is short enough without them.
+///
+/// # Safety
+/// As [`reduce`].
+#[inline(always)]
+pub(crate) unsafe fn reduce_after_steps<L: Lanes, S: Lanes, const OP: u8, const PAIR: bool>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    range: Range<usize>,
+    factor: Option<f64>,
+) {
+    let Range { start: mut from, end } = range;
+    // SAFETY: the caller's promise; the steps end at or before `end`.
+    unsafe {
+        while !PAIR && end - from >= L::N {
+            steps::<L, OP, 1>(dsts, srcs, from * L::SIZE, None, factor);
+            from += L::N;
+        }
+        reduce::<S, OP, PAIR>(dsts, srcs, from..end, factor);
+    }
+}
+
+/// [`reduce`] with `S` for small pairs and for what one of its vectors holds, else with the masked vectors of `L`: pieces are
+/// more work than one of these where there are several of them for several sources.
+///
+/// # Safety
+/// As [`reduce`].
+#[inline(always)]
+pub(crate) unsafe fn reduce_or_mask<L: Lanes, S: Lanes, const OP: u8, const PAIR: bool>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    range: Range<usize>,
+    factor: Option<f64>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if range.end - range.start <= if PAIR { L::SMALL } else { S::N } {
+            reduce::<S, OP, PAIR>(dsts, srcs, range, factor);
+        } else {
+            remainder::<L, OP>(dsts, srcs, range, factor);
         }
     }
 }
