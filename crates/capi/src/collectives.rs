@@ -73,8 +73,11 @@ impl Call {
     /// right then.
     #[inline]
     fn again(&self) -> bool {
-        if self.count > Shape::MOST || !self.bias.is_null() || self.is_message() {
-            return false;
+        match self.collective {
+            Collective::Send => return record(self, self.send.cast_mut()),
+            Collective::Recv => return record(self, self.recv),
+            _ if self.count > Shape::MOST || !self.bias.is_null() => return false,
+            _ => {}
         }
         let (op, root) = (self.op.unwrap_or(0), self.root.unwrap_or(0));
         let shape = Shape::new(self.collective, self.datatype, op, root, self.count);
@@ -111,11 +114,6 @@ impl Call {
                 stream,
             })
         })
-    }
-
-    #[inline]
-    fn is_message(&self) -> bool {
-        matches!(self.collective, Collective::Send | Collective::Recv)
     }
 
     /// The null stream is the default stream of the communicator's device, whatever the current device is.
@@ -183,6 +181,16 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
     }
     let Some(communicator) = handle::enter(comm) else { return false };
     Stream::with_raw(stream, |stream| communicator.again(shape, send, recv, stream)).unwrap_or(false)
+}
+
+/// Records a `Send` or `Recv` of the memory at `at` in an open group, where nothing is the matter with it.
+fn record(call: &Call, at: *mut c_void) -> bool {
+    let (Some(peer), false) = (call.root, call.stream.is_null()) else { return false };
+    let Some(communicator) = handle::enter(call.comm) else { return false };
+    let record = |stream: &Stream| {
+        communicator.record_message(call.collective, at.cast(), call.count, call.datatype, peer, stream)
+    };
+    Stream::with_raw(call.stream, record).unwrap_or(false)
 }
 
 #[cold]

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use oxccl_sys::Deadline;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
-use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
+use oxccl_types::{Collective, DataType, Error, ReduceOp, Result, ResultCode};
 
 use crate::UniqueId;
 use crate::device::Stream;
@@ -339,6 +339,30 @@ impl Communicator {
             Some(core) if self.is_usable() => group::again(core, shape, send, recv, stream),
             _ => false,
         }
+    }
+
+    /// Records a `Send` or `Recv` in the open group of this thread, with the values of the C interface. `false`: nothing was
+    /// done, since no group is open or something is the matter with the call, and it must be submitted.
+    #[inline(never)]
+    pub fn record_message(
+        self: &Arc<Self>,
+        collective: Collective,
+        at: *mut u8,
+        count: usize,
+        dtype: i32,
+        peer: i32,
+        stream: &Stream,
+    ) -> bool {
+        /// More may not fit into the address space.
+        const MOST: usize = 1 << 48;
+        let (Some(dtype), Ok(root)) = (DataType::from_c(dtype), usize::try_from(peer)) else { return false };
+        if group::depth() == 0 || root >= self.ranks || at.is_null() || count > MOST || !self.is_usable() {
+            return false;
+        }
+        let op = Operator::Builtin(ReduceOp::Sum);
+        let (send, recv, bias) = (at.cast_const(), at, std::ptr::null());
+        group::record(self, Request { collective, send, recv, count, dtype, op, root, bias, v: None, stream });
+        true
     }
 
     /// Takes a call: into the thread's group, or at once onto its stream. Returns when it is enqueued.
