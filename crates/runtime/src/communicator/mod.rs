@@ -359,6 +359,11 @@ impl Communicator {
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn submit_on(self: &Arc<Self>, request: Request<&Stream>) -> Result<()> {
+        if let Some(shape) = Shape::of(&request).filter(Shape::may_be_small)
+            && self.again(&shape, request.send, request.recv, request.stream)
+        {
+            return Ok(());
+        }
         let checked = self.check_request(&request);
         if let Err(e) = checked {
             crate::log::warn(&e.text);
