@@ -60,6 +60,10 @@ pub struct CostModel {
     pub slots: u32,
     /// To read 1 KiB of flag lines that carry data (the eager protocol), us.
     pub eager_us_per_kib: f64,
+    /// To have the kernel copy from or to the memory of another process, whatever the size, us.
+    pub kernel_op_us: f64,
+    /// The same per KiB, us.
+    pub kernel_us_per_kib: f64,
 }
 
 impl Default for CostModel {
@@ -79,6 +83,8 @@ impl Default for CostModel {
             dram_factor: 2.2,
             slots: 8,
             eager_us_per_kib: 0.1,
+            kernel_op_us: 0.7,
+            kernel_us_per_kib: 0.06,
         }
     }
 }
@@ -193,6 +199,36 @@ pub fn predict(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Li
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (first, next) = steps(a.name, shape);
     rates.start + rates.time(&first, kib) + (rates.pieces - 1) as f64 * rates.time(&next, kib)
+}
+
+/// As [`predict`] for an algorithm over user memory, where no rank has mapped that of another: the kernel copies what is
+/// read from peers or written to them.
+pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f64 {
+    let mapped = predict(m, a, shape, bytes, Link::Direct, u64::MAX);
+    if a.needs != Needs::MappedUser || shape.ranks == 1 {
+        return mapped;
+    }
+    let rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
+    let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
+    let (far, saved) = far_moves(a.name, shape);
+    let scale = |local: f64| if m.direct.copy_us_per_kib > 0.0 { local / m.direct.copy_us_per_kib } else { 1.0 };
+    let kernel = m.kernel_op_us * rates.op / m.direct.op_us + kib * m.kernel_us_per_kib * scale(rates.copy);
+    mapped + far * kernel - saved * kib * rates.copy
+}
+
+/// What the kernel copies on the critical path, in chunks, and how many of the copies of [`steps`] it takes over: those
+/// that combine nothing.
+fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
+    let others = f64::from(shape.ranks) - 1.0;
+    match (name, shape.collective) {
+        ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
+        ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
+        // In place; where the root has another output, another rank may write to that as well.
+        ("two_shot", _) => (others, others / 2.0 + 0.5),
+        (_, Collective::AllGather | Collective::AllToAll) => (others, others),
+        (_, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce) => (others, 0.0),
+        _ => (1.0, 1.0),
+    }
 }
 
 /// Critical path of the first iteration, and what each further iteration adds.

@@ -82,6 +82,8 @@ pub(crate) struct Core {
     pub hub: Arc<Hub>,
     /// By rank: whether this process and the rank's can read each other by process_vm_readv.
     pub cma: Vec<bool>,
+    /// Collectives may have the kernel copy between this process and those of all other members.
+    pub reaches: bool,
     /// The ranks of this machine outnumber its cores.
     pub crowded: bool,
     /// Polls of a flag before a task says that it is blocked.
@@ -206,6 +208,9 @@ impl Core {
             member_of[*rank] = i;
         }
         let allowed = allow_list(&parts.config.algo);
+        let mine = &parts.peers[parts.rank].process;
+        let reached = |rank: &usize| parts.peers[*rank].process == *mine || parts.cma[*rank];
+        let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma") && parts.members.iter().all(reached);
         let crowded = parts.members.len() > oxccl_sys::affinity::available_cores();
         let core = Arc::new(Core {
             me: member_of[parts.rank],
@@ -248,6 +253,7 @@ impl Core {
             members: parts.members,
             one_process: parts.one_process,
             hub: parts.hub,
+            reaches,
             cma: parts.cma,
             abort: Arc::default(),
             inbox: parts.inbox,

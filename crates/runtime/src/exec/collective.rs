@@ -8,8 +8,9 @@ use oxccl_kernels::Post;
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
 use super::call::Call;
-use super::direct::{self, Cursor, Spot};
+use super::direct::{self, Buffers, Cursor, Road};
 use super::entry::{self, History, Seen};
+use super::far::{Bounce, Spot};
 use super::imports::Imports;
 use super::links::Links;
 use super::messages::{self, MessageState};
@@ -28,7 +29,12 @@ pub(crate) struct Engine {
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
     pub(super) imports: Imports,
-    pub(super) spots: Vec<Spot>,
+    pub(super) spots: Vec<Buffers>,
+    /// Some of them are in processes that this one has not mapped.
+    pub(super) any_far: bool,
+    pub(super) bounce: Bounce,
+    pub(super) far_srcs: Vec<Spot>,
+    pub(super) far_dsts: Vec<Spot>,
     pub(super) srcs: Vec<*const u8>,
     pub(super) dsts: Vec<*mut u8>,
     pub(super) links: Links,
@@ -48,7 +54,11 @@ impl Engine {
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
-            spots: vec![Spot::NONE; members],
+            spots: vec![Buffers::NONE; members],
+            any_far: false,
+            bounce: Bounce::default(),
+            far_srcs: Vec::with_capacity(ranks + 1),
+            far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),
             dsts: Vec::with_capacity(ranks + 1),
             links: Links::default(),
@@ -77,13 +87,14 @@ impl Engine {
 
     /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
     pub(crate) fn releasable(&self) -> usize {
-        self.imports.bytes() + self.temp.bytes
+        self.imports.bytes() + self.temp.bytes + self.bounce.bytes()
     }
 
     /// Gives that back; what is needed again is made again.
     pub(crate) fn release(&mut self) {
         self.imports.clear();
         self.temp.drop_memory();
+        self.bounce.clear();
     }
 
     /// Whether the connections may be closed without a loss for a peer.
@@ -149,7 +160,7 @@ pub(super) enum Phase {
     /// Waits until all have said it: then the calls are known to match.
     Meet,
     Direct {
-        mapped: bool,
+        road: Road,
         cursor: Cursor,
     },
     Messages(Box<MessageState>),
@@ -302,15 +313,12 @@ impl CollectiveTask {
                     }
                     self.meet(core, engine)?;
                 }
-                Phase::Direct { mapped, cursor } => {
-                    let plan = match self.plan.as_deref() {
-                        Some(Plan::Direct { mapped: plan, .. }) if *mapped => plan,
-                        Some(Plan::Direct { staged, .. }) => staged,
-                        _ => return Err(Error::internal("a direct phase without a direct plan")),
-                    };
+                Phase::Direct { road, cursor } => {
+                    let plan = self.plan.as_deref().and_then(|plan| plan.direct(*road));
+                    let plan = plan.ok_or_else(|| Error::internal("a direct phase without a direct plan"))?;
                     // Staged programs touch the peers' scratch only, which stays.
-                    let borrowed = if *mapped { core.borrow_memory(Lane::Collectives) } else { None };
-                    if *mapped && borrowed.is_none() {
+                    let borrowed = if road.borrows() { core.borrow_memory(Lane::Collectives) } else { None };
+                    if road.borrows() && borrowed.is_none() {
                         return Ok(Step::Blocked);
                     }
                     match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
@@ -474,14 +482,18 @@ impl CollectiveTask {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
             }
         }
-        let Some(Plan::Direct { mapped, staged }) = self.plan.as_deref() else {
+        let Some(Plan::Direct { mapped, far, staged }) = self.plan.as_deref() else {
             self.phase = self.message_road(core, engine)?;
             return Ok(());
         };
-        let use_mapped = direct::all_mapped(core, mapped, self.seq);
-        let plan = if use_mapped { mapped } else { staged };
-        direct::locate(core, engine, &self.call, self.seq, self.send, use_mapped.then_some(mapped))?;
-        self.phase = Phase::Direct { mapped: use_mapped, cursor: direct::begin(core, &self.call, plan) };
+        let road = direct::road(core, mapped, far.is_some(), self.seq);
+        let plan = match (road, far) {
+            (Road::Mapped, _) => mapped,
+            (Road::Far, Some(far)) => far,
+            _ => staged,
+        };
+        direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
+        self.phase = Phase::Direct { road, cursor: direct::begin(core, &self.call, plan) };
         Ok(())
     }
 
@@ -563,7 +575,8 @@ impl CollectiveTask {
 
     fn fail(&mut self, core: &Core, error: &Error) {
         let lent = match &self.phase {
-            Phase::Meet | Phase::Direct { mapped: true, .. } => true,
+            Phase::Meet => true,
+            Phase::Direct { road, .. } => road.borrows(),
             Phase::Exchange(exchange) => exchange.lends(),
             _ => false,
         };
@@ -656,10 +669,9 @@ impl Blocked for Waiting<'_> {
             },
             // Nobody can have done its part before all have met.
             Phase::Meet => true,
-            Phase::Direct { mapped, cursor } => match task.plan.as_deref() {
-                Some(Plan::Direct { mapped: plan, .. }) if *mapped => direct::awaited(plan, cursor) == Some(rank),
-                Some(Plan::Direct { staged, .. }) => direct::awaited(staged, cursor) == Some(rank),
-                _ => true,
+            Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {
+                Some(plan) => direct::awaited(plan, cursor) == Some(rank),
+                None => true,
             },
             Phase::Messages(state) => match task.plan.as_deref() {
                 Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),

@@ -2,7 +2,7 @@
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
 //! travels in the line that announces the call (`at_once`: carried out without a task). `direct`: a direct program
-//! over mapped memory. `messages`: a message program over connections. `p2p` is the task of a group of sends and
+//! over mapped memory, or over memory that the kernel copies (`far`). `messages`: a message program over connections. `p2p` is the task of a group of sends and
 //! receives, `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor knows no algorithm.
 
 pub(crate) mod at_once;
@@ -13,6 +13,7 @@ mod eager;
 mod eager_v;
 pub(crate) mod entry;
 pub(crate) mod estimate;
+mod far;
 pub(crate) mod imports;
 pub(crate) mod links;
 mod messages;

@@ -11,6 +11,7 @@ use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Error, Result};
 
 use super::call::Call;
+use super::direct::Road;
 use crate::communicator::core::Core;
 use crate::communicator::hub::MAX_CHANNELS;
 
@@ -48,10 +49,23 @@ pub(crate) struct MessagePlan {
 /// How calls of one kind and size are served.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// Over mapped memory: user memory where all of it is mapped, else scratch.
-    Direct { mapped: DirectPlan, staged: DirectPlan },
+    /// Over mapped memory: user memory where all of it is mapped; where it is not, user memory through the kernel if that
+    /// is faster than scratch and all can; else scratch.
+    Direct { mapped: DirectPlan, far: Option<DirectPlan>, staged: DirectPlan },
     /// Over connections.
     Messages(MessagePlan),
+}
+
+impl Plan {
+    /// The direct program for `road`.
+    pub(super) fn direct(&self, road: Road) -> Option<&DirectPlan> {
+        match (self, road) {
+            (Plan::Direct { mapped, .. }, Road::Mapped) => Some(mapped),
+            (Plan::Direct { far, .. }, Road::Far) => far.as_ref(),
+            (Plan::Direct { staged, .. }, Road::Staged) => Some(staged),
+            _ => None,
+        }
+    }
 }
 
 /// The plans of one communicator.
@@ -140,8 +154,10 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             let staged = choice
                 .staged
                 .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
+            let far = choice.far.map(|far| direct_plan(core, far, &shape)).transpose()?;
             Ok(Plan::Direct {
                 mapped: direct_plan(core, choice.algorithm, &shape)?,
+                far,
                 staged: direct_plan(core, staged, &shape)?,
             })
         }
@@ -151,6 +167,8 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
 /// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
 pub(super) struct Choice {
     pub(super) algorithm: &'static Algorithm,
+    /// The one for private memory that the kernel copies between processes, where that is faster than scratch.
+    pub(super) far: Option<&'static Algorithm>,
     pub(super) staged: Option<&'static Algorithm>,
     pub(super) channels: u32,
 }
@@ -171,16 +189,19 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         candidates(&query(allow, reach)).into_iter().find_map(|c| {
             // One shot all-reduce is not safe where some ranks work in place and others do not.
             let unsafe_in_place = c.algorithm == "one_shot" && call.collective == Collective::AllReduce;
-            find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)
+            let algorithm = find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)?;
+            Some((algorithm, c.predicted_us))
         })
     };
     if core.whole && call.collective != Collective::AllToAllV {
         let mapped = best(&core.allowed, Reach::MappedUser, Needs::MappedUser);
+        let far = best(&core.allowed, Reach::ReadableUser, Needs::MappedUser);
         let staged = best(&core.allowed, Reach::MappedScratch, Needs::MappedScratch);
-        if let Some(algorithm) = mapped.or(staged) {
+        if let Some((algorithm, _)) = mapped.or(staged) {
             // Buffers that peers cannot map need the scratch, also where the user named algorithms for mapped ones only.
             let staged = staged.or_else(|| best(&AllowList::all(), Reach::MappedScratch, Needs::MappedScratch));
-            return Ok(Choice { algorithm, staged, channels: 1 });
+            let far = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
+            return Ok(Choice { algorithm, far: far.map(|f| f.0), staged: staged.map(|s| s.0), channels: 1 });
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
@@ -197,7 +218,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             (a, c.channels)
         }
     };
-    Ok(Choice { algorithm, staged: None, channels: channels.min(MAX_CHANNELS as u32) })
+    Ok(Choice { algorithm, far: None, staged: None, channels: channels.min(MAX_CHANNELS as u32) })
 }
 
 fn least_parts(program: &Program) -> u32 {

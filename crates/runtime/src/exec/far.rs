@@ -1,0 +1,248 @@
+//! Moves between user memory of processes that have not mapped each other's: the kernel copies what lies in another
+//! process, in pieces that stay in the core's cache until they are combined or passed on.
+//!
+//! It knows addresses and processes; which memory may be touched when is the program's and `direct`'s.
+
+use oxccl_kernels as kernels;
+use oxccl_kernels::Post;
+use oxccl_types::{Error, Result};
+
+use super::call::Call;
+use crate::communicator::core::Core;
+
+/// Memory of a rank: an address here, or in the process of the rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub at: *mut u8,
+    /// The rank in whose process `at` is an address; `None`: it is one here.
+    pub far: Option<u32>,
+}
+
+impl Spot {
+    pub(super) const NONE: Spot = Spot { at: std::ptr::null_mut(), far: None };
+
+    /// An address here.
+    pub(super) const fn near(at: *mut u8) -> Spot {
+        Spot { at, far: None }
+    }
+
+    /// The spot `bytes` further.
+    pub(super) fn add(self, bytes: usize) -> Spot {
+        // `wrapping_add`: the address may be one of another process, or of an empty buffer.
+        Spot { at: self.at.wrapping_add(bytes), ..self }
+    }
+}
+
+/// Bytes of all pieces that lie in the bounce memory at a time: with the piece's other operands they fit a second-level
+/// cache.
+const BOUNCE: usize = 256 << 10;
+/// Least bytes of a piece: below, the system calls cost more than what the cache saves.
+const LEAST_PIECE: usize = 16 << 10;
+
+/// Memory of this process where pieces lie between the kernel's copies and the reduction. Made on first use.
+#[derive(Default)]
+pub(super) struct Bounce(Vec<Line>);
+
+/// Its unit.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    _bytes: [u8; 64],
+}
+
+impl Bounce {
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len() * size_of::<Line>()
+    }
+
+    /// Gives the memory back.
+    pub(super) fn clear(&mut self) {
+        self.0 = Vec::new();
+    }
+
+    /// `slots` pieces and the bytes of each, a multiple of a cache line.
+    fn pieces(&mut self, slots: usize) -> (*mut u8, usize) {
+        let piece = (BOUNCE / slots.max(1)).max(LEAST_PIECE) & !63;
+        let lines = piece * slots / size_of::<Line>();
+        if self.0.len() < lines {
+            self.0.resize(lines, Line { _bytes: [0; 64] });
+        }
+        (self.0.as_mut_ptr().cast(), piece)
+    }
+}
+
+/// What moves need besides their operands: the bounce memory, and lists of addresses with room for all operands.
+pub(super) struct Desk<'a> {
+    pub bounce: &'a mut Bounce,
+    pub from: &'a mut Vec<*const u8>,
+    pub to: &'a mut Vec<*mut u8>,
+}
+
+/// Combines `count` elements of `srcs` into all `dsts`; a single source is copied.
+///
+/// # Safety
+/// All spots are valid for `count` elements, for writing at `dsts`, and nobody else accesses them meanwhile but to read
+/// `srcs`. A source is a destination, or overlaps none.
+///
+/// # Errors
+/// A rank that can no longer be reached is named.
+pub(super) unsafe fn run(
+    core: &Core,
+    call: &Call,
+    desk: &mut Desk<'_>,
+    srcs: &[Spot],
+    dsts: &[Spot],
+    count: usize,
+    post: Post,
+) -> Result<()> {
+    let element = call.dtype.size();
+    if let [src] = *srcs {
+        // SAFETY: the caller's promise.
+        return unsafe { copy(core, desk.bounce, src, dsts, count * element) };
+    }
+    let slots = srcs.iter().filter(|s| s.far.is_some()).count() + 1;
+    let piece = desk.bounce.pieces(slots).1 / element;
+    let mut done = 0;
+    while done < count {
+        let n = (count - done).min(piece);
+        // SAFETY: the caller's promise; the piece fits the bounce memory.
+        unsafe { combine(core, call, desk, srcs, dsts, done * element, n, post)? };
+        done += n;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As [`run`], for bytes.
+unsafe fn copy(core: &Core, bounce: &mut Bounce, src: Spot, dsts: &[Spot], bytes: usize) -> Result<()> {
+    let near = |d: &&Spot| d.far.is_none() && **d != src;
+    // SAFETY: the caller's promise; pieces lie inside the bounce memory.
+    unsafe {
+        if src.far.is_none() {
+            for d in dsts.iter().filter(near) {
+                kernels::copy(&[d.at], src.at, bytes);
+            }
+            return write_all(core, src.at, dsts, bytes);
+        }
+        if let Some(first) = dsts.iter().find(near) {
+            read(core, src, first.at, bytes)?;
+            for d in dsts.iter().filter(near).filter(|d| *d != first) {
+                kernels::copy(&[d.at], first.at, bytes);
+            }
+            return write_all_but(core, src, first.at, dsts, bytes);
+        }
+        let (memory, piece) = bounce.pieces(1);
+        let mut done = 0;
+        while done < bytes && dsts.iter().any(|d| *d != src) {
+            let n = (bytes - done).min(piece);
+            read(core, src.add(done), memory, n)?;
+            for d in dsts.iter().filter(|d| **d != src) {
+                write(core, memory, d.add(done), n)?;
+            }
+            done += n;
+        }
+        Ok(())
+    }
+}
+
+/// `n` elements from byte `at` on, which fit a piece of the bounce memory.
+///
+/// # Safety
+/// As [`run`].
+#[allow(clippy::too_many_arguments, reason = "the move's operands and one piece of it, no more")]
+unsafe fn combine(
+    core: &Core,
+    call: &Call,
+    desk: &mut Desk<'_>,
+    srcs: &[Spot],
+    dsts: &[Spot],
+    at: usize,
+    n: usize,
+    post: Post,
+) -> Result<()> {
+    let bytes = n * call.dtype.size();
+    let (memory, piece) = desk.bounce.pieces(srcs.iter().filter(|s| s.far.is_some()).count() + 1);
+    let mut taken = 0;
+    let mut slot = || {
+        taken += 1;
+        memory.wrapping_add((taken - 1) * piece)
+    };
+    desk.from.clear();
+    desk.to.clear();
+    for s in srcs.iter().map(|s| s.add(at)) {
+        let here = match s.far {
+            None => s.at,
+            Some(_) => {
+                let here = slot();
+                // SAFETY: a piece of the bounce memory for each far source.
+                unsafe { read(core, s, here, bytes)? };
+                here
+            }
+        };
+        desk.from.push(here.cast_const());
+    }
+    desk.to.extend(dsts.iter().filter(|d| d.far.is_none()).map(|d| d.add(at).at));
+    if desk.to.is_empty() {
+        desk.to.push(slot());
+    }
+    let result = desk.to[0].cast_const();
+    // SAFETY: the caller's promise; there is a piece of the bounce memory for the result.
+    unsafe {
+        kernels::reduce(call.dtype, call.op, desk.to, desk.from, n, post);
+        for d in dsts.iter().filter(|d| d.far.is_some()) {
+            write(core, result, d.add(at), bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As [`copy`]; `from` holds the bytes.
+unsafe fn write_all(core: &Core, from: *const u8, dsts: &[Spot], bytes: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { write_all_but(core, Spot::NONE, from, dsts, bytes) }
+}
+
+/// # Safety
+/// As [`write_all`].
+unsafe fn write_all_but(core: &Core, but: Spot, from: *const u8, dsts: &[Spot], bytes: usize) -> Result<()> {
+    for d in dsts.iter().filter(|d| d.far.is_some() && **d != but) {
+        // SAFETY: the caller's promise.
+        unsafe { write(core, from, *d, bytes)? };
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `to` is writable for `bytes` bytes.
+unsafe fn read(core: &Core, from: Spot, to: *mut u8, bytes: usize) -> Result<()> {
+    let Some(rank) = from.far else { return Err(Error::internal("near memory is read by the kernel")) };
+    // SAFETY: the caller's promise; the kernel checks the peer's side.
+    unsafe { oxccl_sys::cma::read(core.peers[rank as usize].pid, to, from.at as u64, bytes) }
+        .map_err(|e| explain(core, rank, &format!("reading {bytes} bytes from"), &e))
+}
+
+/// # Safety
+/// `from` is readable for `bytes` bytes.
+unsafe fn write(core: &Core, from: *const u8, to: Spot, bytes: usize) -> Result<()> {
+    let Some(rank) = to.far else { return Err(Error::internal("near memory is written by the kernel")) };
+    // SAFETY: the caller's promise; the kernel checks the peer's side.
+    unsafe { oxccl_sys::cma::write(core.peers[rank as usize].pid, from, to.at as u64, bytes) }
+        .map_err(|e| explain(core, rank, &format!("writing {bytes} bytes to"), &e))
+}
+
+#[cold]
+fn explain(core: &Core, rank: u32, doing: &str, e: &std::io::Error) -> Error {
+    let peer = &core.peers[rank as usize];
+    let what = format!("{doing} rank {rank} (host {}, process {}): {e}", peer.host, peer.pid);
+    match e.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::Unsupported => {
+            Error::system(format!("{what}; the system forbids it now though it was allowed when the ranks met"))
+        }
+        _ => Error::remote(format!(
+            "{what}; the peer has ended, or its buffer was freed before the operation was done, or is read-only: look at \
+             its output"
+        )),
+    }
+}
