@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use oxccl_types::Result;
 
+use super::at_once_direct;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::entry::ahead;
@@ -32,7 +33,7 @@ enum Reached {
 #[inline]
 pub(crate) fn run(core: &Arc<Core>, call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !plan::is_eager(core, &call) {
-        return Some(call);
+        return at_once_direct::run(core, call, stream);
     }
     let Some(mut idle) = stream.try_idle() else { return Some(call) };
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };

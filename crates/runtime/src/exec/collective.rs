@@ -15,7 +15,7 @@ use super::imports::Imports;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
-use super::{eager, eager_v, p2p};
+use super::{at_once_direct, beside, eager, eager_v, p2p};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -32,7 +32,11 @@ pub(crate) struct Engine {
     pub(super) spots: Vec<Buffers>,
     /// Some of them are in processes that this one has not mapped.
     pub(super) any_far: bool,
+    /// The buffers of all ranks fit the caches.
+    pub(super) cached: bool,
     pub(super) bounce: Bounce,
+    /// Half of the scratch that the payload of the current direct call lies in.
+    pub(super) half: usize,
     pub(super) far_srcs: Vec<Spot>,
     pub(super) far_dsts: Vec<Spot>,
     pub(super) srcs: Vec<*const u8>,
@@ -56,7 +60,9 @@ impl Engine {
             imports: Imports::new(ranks),
             spots: vec![Buffers::NONE; members],
             any_far: false,
+            cached: true,
             bounce: Bounce::default(),
+            half: 0,
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),
@@ -216,7 +222,8 @@ impl CollectiveTask {
         task
     }
 
-    fn with_turn(turn: u64, call: Call, v: Option<Box<VCounts>>) -> CollectiveTask {
+    /// The task of a call that has the turn `turn` and is not yet [`of`](Self::of) a communicator.
+    pub(super) fn with_turn(turn: u64, call: Call, v: Option<Box<VCounts>>) -> CollectiveTask {
         CollectiveTask {
             turn,
             batch: 0,
@@ -241,6 +248,18 @@ impl CollectiveTask {
         task.seq = seq;
         task.phase = phase;
         task
+    }
+
+    /// The task, which was begun without a communicator of its own, as one of `core`.
+    pub(super) fn of(mut self, core: &Arc<Core>) -> CollectiveTask {
+        self.core = Some(core.clone());
+        self
+    }
+
+    /// With the error of a connection, until it is known whether that was the cause.
+    pub(super) fn doubting(mut self, error: Error) -> CollectiveTask {
+        self.doubt = Some(error);
+        self
     }
 
     /// With the counts of an AlltoAllv, of which the input went with the line or will not.
@@ -269,7 +288,8 @@ impl CollectiveTask {
         }
     }
 
-    fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
+    /// Goes on as far as it can; the caller sees to errors.
+    pub(super) fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         loop {
             match &mut self.phase {
                 Phase::Start => self.start(core, engine)?,
@@ -288,7 +308,10 @@ impl CollectiveTask {
                                 self.published = eager_v::announce(core, &self.call, v, self.seq);
                             }
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, |_| {}),
-                            _ => direct::announce(core, engine, &self.call, self.seq, self.send),
+                            (plan, None) => {
+                                let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
+                                direct::announce(core, engine, &self.call, self.seq, self.send, beside);
+                            }
                         }
                         self.phase = Phase::Meet;
                     }
@@ -482,16 +505,17 @@ impl CollectiveTask {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
             }
         }
-        let Some(Plan::Direct { mapped, far, staged }) = self.plan.as_deref() else {
+        let Some(plan @ Plan::Direct { mapped, far, .. }) = self.plan.as_deref() else {
             self.phase = self.message_road(core, engine)?;
             return Ok(());
         };
-        let road = direct::road(core, mapped, far.is_some(), self.seq);
-        let plan = match (road, far) {
-            (Road::Mapped, _) => mapped,
-            (Road::Far, Some(far)) => far,
-            _ => staged,
-        };
+        let road = direct::road(core, &self.call, mapped, far.is_some(), self.seq, self.send);
+        if road == Road::Beside {
+            beside::take(core, engine, &self.call);
+            self.phase = Phase::Bias(0);
+            return Ok(());
+        }
+        let plan = plan.direct(road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
         self.phase = Phase::Direct { road, cursor: direct::begin(core, &self.call, plan) };
         Ok(())
@@ -725,7 +749,8 @@ impl Task for CollectiveTask {
 
     fn is_quick(&self) -> bool {
         let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
-        let quick = |c: &Arc<Core>| c.ranks > 1 && (plan::is_eager(c, &self.call) || (meets && c.eager));
+        let short = |c: &Arc<Core>| plan::is_eager(c, &self.call) || at_once_direct::is_short(c, &self.call);
+        let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || (meets && c.eager));
         self.batch == 0 && self.core.as_ref().is_some_and(quick)
     }
 

@@ -8,8 +8,9 @@ use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place, part_range};
 use oxccl_sys::sync::Ordering;
-use oxccl_types::{Error, Result};
+use oxccl_types::{Collective, Error, Result};
 
+use super::beside;
 use super::call::Call;
 use super::collective::Engine;
 use super::entry::publish;
@@ -41,6 +42,10 @@ pub(super) enum Road {
     Mapped,
     /// The kernel copies what is not.
     Far,
+    /// The same for a broadcast whose root works in place.
+    FarInPlace,
+    /// All inputs lie beside the lines.
+    Beside,
     /// Through scratch.
     Staged,
 }
@@ -48,7 +53,7 @@ pub(super) enum Road {
 impl Road {
     /// Whether user memory of peers is touched.
     pub(super) fn borrows(self) -> bool {
-        self != Road::Staged
+        !matches!(self, Road::Staged | Road::Beside)
     }
 }
 
@@ -71,8 +76,13 @@ const OUTPUT: u64 = 2;
 /// This rank and all peers in other processes can have the kernel copy between them.
 const REACHES: u64 = 4;
 
-/// Announces the call with the places of my buffers, `send` and `recv`.
-pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8) {
+/// My input lies beside my line, and nowhere else where peers could read it.
+const BESIDE: u64 = 8;
+
+/// Announces the call with the places of my buffers, `send` and `recv`. `beside`: the input is put beside the line if
+/// peers cannot map it and there is room.
+pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8, beside: bool) {
+    engine.half ^= 1;
     let rank = core.rank as u32;
     let input_bytes = call.input_bytes(rank, core.ranks) as usize;
     let output_bytes = call.output_bytes(rank, core.ranks) as usize;
@@ -81,11 +91,13 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, 
     if core.one_process {
         words = [INPUT | OUTPUT, send as u64, call.recv as u64, 0];
     } else {
-        if input_bytes > 0
-            && let Some(at) = engine.exporter.export(send, input_bytes)
-        {
-            words[0] |= INPUT | u64::from(at.segment) << 8;
-            words[1] = at.offset;
+        if input_bytes > 0 {
+            if let Some(at) = engine.exporter.export(send, input_bytes) {
+                words[0] |= INPUT | u64::from(at.segment) << 8;
+                words[1] = at.offset;
+            } else if beside && beside::put(core, engine, send, input_bytes) {
+                words[0] |= BESIDE;
+            }
         }
         if output_bytes > 0
             && let Some(at) = engine.exporter.export(call.recv, output_bytes)
@@ -111,18 +123,38 @@ fn words(core: &Core, member: usize, seq: u64) -> [u64; 4] {
 
 /// All lines have arrived: which way the call goes. The same answer on every rank. `far`: whether there is a plan for
 /// memory that is reached through the kernel.
-pub(super) fn road(core: &Core, mapped: &DirectPlan, far: bool, seq: u64) -> Road {
-    let (mut all_mapped, mut all_reach) = (true, far);
+pub(super) fn road(core: &Core, call: &Call, mapped: &DirectPlan, far: bool, seq: u64, send: *const u8) -> Road {
+    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far);
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
         all_mapped &= !mapped.reads_input[m] || have & INPUT != 0;
         all_mapped &= !mapped.writes_output[m] || have & OUTPUT != 0;
+        all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
         all_reach &= have & REACHES != 0;
     }
     match (all_mapped, all_reach) {
         (true, _) => Road::Mapped,
+        (false, _) if all_beside => Road::Beside,
+        (false, true) if call.collective == Collective::Broadcast && root_in_place(core, call, seq, send) => {
+            Road::FarInPlace
+        }
         (false, true) => Road::Far,
         (false, false) => Road::Staged,
+    }
+}
+
+/// Whether the root's output is its input, as its line says.
+fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
+    let root = call.root as usize;
+    if root == core.rank {
+        return send == call.recv.cast_const();
+    }
+    let w = words(core, core.member_of[root], seq);
+    let segments = ((w[0] >> 8) as u32 & 0xfff_ffff, (w[0] >> 36) as u32);
+    match (w[0] & INPUT != 0, w[0] & OUTPUT != 0) {
+        (true, true) => segments.0 == segments.1 && w[1] == w[2],
+        (false, false) => w[1] == w[2],
+        _ => false,
     }
 }
 
@@ -137,6 +169,8 @@ pub(super) fn locate(
     plan: Option<&DirectPlan>,
 ) -> Result<()> {
     engine.any_far = false;
+    let all = 2.0 * call.total_bytes(core.ranks) as f64 * core.members.len() as f64;
+    engine.cached = all <= core.config.constants.model.cache_bytes;
     for m in 0..core.members.len() {
         if m == core.me {
             engine.spots[m] = Buffers { input: Spot::near(send.cast_mut()), output: Spot::near(call.recv) };
@@ -192,7 +226,7 @@ pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
 /// Bytes of a scratch slot of a program: a multiple of a cache line.
 fn slot_bytes(core: &Core, plan: &DirectPlan) -> u64 {
     let slots = u64::from(plan.program.scratch_slots) * plan.program.channels.len() as u64;
-    (core.hub.geometry().scratch_half as u64 / slots) & !63
+    ((core.hub.geometry().scratch_half - beside::room(core)) as u64 / slots) & !63
 }
 
 struct Bound<'a> {
@@ -347,13 +381,14 @@ fn run_move(
     let n = left.min(most);
     let post = if srcs.len() == core.ranks { call.post } else { Post::None };
     if engine.any_far {
-        let Engine { spots, far_srcs, far_dsts, bounce, srcs: from, dsts: to, .. } = engine;
+        let Engine { spots, far_srcs, far_dsts, bounce, cached, srcs: from, dsts: to, .. } = engine;
         far_srcs.clear();
         far_srcs.extend(srcs.iter().map(|p| bound.spot(spots, p)));
         far_dsts.clear();
         far_dsts.extend(dsts.iter().map(|p| bound.spot(spots, p)));
+        let desk = &mut Desk { bounce, cached: *cached, from, to };
         // SAFETY: as below; `locate` took the addresses of far buffers from the lines of their ranks.
-        unsafe { far::run(core, call, &mut Desk { bounce, from, to }, far_srcs, far_dsts, n as usize, post)? };
+        unsafe { far::run(core, call, desk, far_srcs, far_dsts, n as usize, post)? };
     } else {
         engine.srcs.clear();
         engine.srcs.extend(srcs.iter().map(|p| bound.address(&engine.spots, p).cast_const()));

@@ -75,6 +75,8 @@ impl Bounce {
 /// What moves need besides their operands: the bounce memory, and lists of addresses with room for all operands.
 pub(super) struct Desk<'a> {
     pub bounce: &'a mut Bounce,
+    /// The buffers of all ranks fit the caches.
+    pub cached: bool,
     pub from: &'a mut Vec<*const u8>,
     pub to: &'a mut Vec<*mut u8>,
 }
@@ -170,11 +172,16 @@ unsafe fn combine(
     };
     desk.from.clear();
     desk.to.clear();
+    let single = srcs.iter().filter(|s| s.far.is_some()).count() == 1;
+    // A destination that is no source may hold the far one first. Beyond the caches that is no gain, since the reduction
+    // would wait for what the kernel wrote.
+    let free = |d: &&Spot| single && desk.cached && d.far.is_none() && !srcs.contains(d);
+    let straight = dsts.iter().find(free);
     for s in srcs.iter().map(|s| s.add(at)) {
         let here = match s.far {
             None => s.at,
             Some(_) => {
-                let here = slot();
+                let here = straight.map_or_else(&mut slot, |d| d.add(at).at);
                 // SAFETY: a piece of the bounce memory for each far source.
                 unsafe { read(core, s, here, bytes)? };
                 here

@@ -6,6 +6,8 @@
 //! receives, `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor knows no algorithm.
 
 pub(crate) mod at_once;
+mod at_once_direct;
+mod beside;
 pub(crate) mod call;
 pub(crate) mod collective;
 mod direct;
