@@ -14,7 +14,7 @@ use super::beside;
 use super::call::Call;
 use super::collective::Engine;
 use super::entry::publish;
-use super::far::{self, Desk, Spot};
+use super::far::{self, Combination, Desk, Owner, Spot};
 use super::plan::{DirectPlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
@@ -206,7 +206,7 @@ fn spot(core: &Core, engine: &mut Engine, rank: usize, segment: Option<u32>, at:
         None if core.same_process(rank) => Spot::near(address),
         None => {
             engine.any_far = true;
-            Spot { at: address, far: Some(rank as u32) }
+            Spot { at: address, far: Some(Owner { rank: rank as u32, pid: core.peers[rank].pid }) }
         }
     })
 }
@@ -386,9 +386,10 @@ fn run_move(
         far_srcs.extend(srcs.iter().map(|p| bound.spot(spots, p)));
         far_dsts.clear();
         far_dsts.extend(dsts.iter().map(|p| bound.spot(spots, p)));
+        let how = Combination { dtype: call.dtype, op: call.op, post };
         let desk = &mut Desk { bounce, cached: *cached, from, to };
         // SAFETY: as below; `locate` took the addresses of far buffers from the lines of their ranks.
-        unsafe { far::run(core, call, desk, far_srcs, far_dsts, n as usize, post)? };
+        unsafe { far::run(how, desk, far_srcs, far_dsts, n as usize)? };
     } else {
         engine.srcs.clear();
         engine.srcs.extend(srcs.iter().map(|p| bound.address(&engine.spots, p).cast_const()));

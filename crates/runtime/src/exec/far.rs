@@ -4,18 +4,30 @@
 //! It knows addresses and processes; which memory may be touched when is the program's and `direct`'s.
 
 use oxccl_kernels as kernels;
-use oxccl_kernels::Post;
-use oxccl_types::{Error, Result};
+use oxccl_kernels::{Post, RedOp};
+use oxccl_types::{DataType, Error, Result};
 
-use super::call::Call;
-use crate::communicator::core::Core;
+/// The process of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub rank: u32,
+    pub pid: u32,
+}
 
 /// Memory of a rank: an address here, or in the process of the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub at: *mut u8,
-    /// The rank in whose process `at` is an address; `None`: it is one here.
-    pub far: Option<u32>,
+    /// In whose process `at` is an address; `None`: it is one here.
+    pub far: Option<Owner>,
+}
+
+/// How the sources become one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Combination {
+    pub dtype: DataType,
+    pub op: RedOp,
+    pub post: Post,
 }
 
 impl Spot {
@@ -90,18 +102,16 @@ pub(super) struct Desk<'a> {
 /// # Errors
 /// A rank that can no longer be reached is named.
 pub(super) unsafe fn run(
-    core: &Core,
-    call: &Call,
+    how: Combination,
     desk: &mut Desk<'_>,
     srcs: &[Spot],
     dsts: &[Spot],
     count: usize,
-    post: Post,
 ) -> Result<()> {
-    let element = call.dtype.size();
+    let element = how.dtype.size();
     if let [src] = *srcs {
         // SAFETY: the caller's promise.
-        return unsafe { copy(core, desk.bounce, src, dsts, count * element) };
+        return unsafe { copy(desk.bounce, src, dsts, count * element) };
     }
     let slots = srcs.iter().filter(|s| s.far.is_some()).count() + 1;
     let piece = desk.bounce.pieces(slots).1 / element;
@@ -109,7 +119,7 @@ pub(super) unsafe fn run(
     while done < count {
         let n = (count - done).min(piece);
         // SAFETY: the caller's promise; the piece fits the bounce memory.
-        unsafe { combine(core, call, desk, srcs, dsts, done * element, n, post)? };
+        unsafe { combine(how, desk, srcs, dsts, done * element, n)? };
         done += n;
     }
     Ok(())
@@ -117,7 +127,7 @@ pub(super) unsafe fn run(
 
 /// # Safety
 /// As [`run`], for bytes.
-unsafe fn copy(core: &Core, bounce: &mut Bounce, src: Spot, dsts: &[Spot], bytes: usize) -> Result<()> {
+unsafe fn copy(bounce: &mut Bounce, src: Spot, dsts: &[Spot], bytes: usize) -> Result<()> {
     let near = |d: &&Spot| d.far.is_none() && **d != src;
     // SAFETY: the caller's promise; pieces lie inside the bounce memory.
     unsafe {
@@ -125,22 +135,22 @@ unsafe fn copy(core: &Core, bounce: &mut Bounce, src: Spot, dsts: &[Spot], bytes
             for d in dsts.iter().filter(near) {
                 kernels::copy(&[d.at], src.at, bytes);
             }
-            return write_all(core, src.at, dsts, bytes);
+            return write_all(src.at, dsts, bytes);
         }
         if let Some(first) = dsts.iter().find(near) {
-            read(core, src, first.at, bytes)?;
+            read(src, first.at, bytes)?;
             for d in dsts.iter().filter(near).filter(|d| *d != first) {
                 kernels::copy(&[d.at], first.at, bytes);
             }
-            return write_all_but(core, src, first.at, dsts, bytes);
+            return write_all_but(src, first.at, dsts, bytes);
         }
         let (memory, piece) = bounce.pieces(1);
         let mut done = 0;
         while done < bytes && dsts.iter().any(|d| *d != src) {
             let n = (bytes - done).min(piece);
-            read(core, src.add(done), memory, n)?;
+            read(src.add(done), memory, n)?;
             for d in dsts.iter().filter(|d| **d != src) {
-                write(core, memory, d.add(done), n)?;
+                write(memory, d.add(done), n)?;
             }
             done += n;
         }
@@ -152,18 +162,15 @@ unsafe fn copy(core: &Core, bounce: &mut Bounce, src: Spot, dsts: &[Spot], bytes
 ///
 /// # Safety
 /// As [`run`].
-#[allow(clippy::too_many_arguments, reason = "the move's operands and one piece of it, no more")]
 unsafe fn combine(
-    core: &Core,
-    call: &Call,
+    how: Combination,
     desk: &mut Desk<'_>,
     srcs: &[Spot],
     dsts: &[Spot],
     at: usize,
     n: usize,
-    post: Post,
 ) -> Result<()> {
-    let bytes = n * call.dtype.size();
+    let bytes = n * how.dtype.size();
     let (memory, piece) = desk.bounce.pieces(srcs.iter().filter(|s| s.far.is_some()).count() + 1);
     let mut taken = 0;
     let mut slot = || {
@@ -183,7 +190,7 @@ unsafe fn combine(
             Some(_) => {
                 let here = straight.map_or_else(&mut slot, |d| d.add(at).at);
                 // SAFETY: a piece of the bounce memory for each far source.
-                unsafe { read(core, s, here, bytes)? };
+                unsafe { read(s, here, bytes)? };
                 here
             }
         };
@@ -196,9 +203,9 @@ unsafe fn combine(
     let result = desk.to[0].cast_const();
     // SAFETY: the caller's promise; there is a piece of the bounce memory for the result.
     unsafe {
-        kernels::reduce(call.dtype, call.op, desk.to, desk.from, n, post);
+        kernels::reduce(how.dtype, how.op, desk.to, desk.from, n, how.post);
         for d in dsts.iter().filter(|d| d.far.is_some()) {
-            write(core, result, d.add(at), bytes)?;
+            write(result, d.add(at), bytes)?;
         }
     }
     Ok(())
@@ -206,43 +213,42 @@ unsafe fn combine(
 
 /// # Safety
 /// As [`copy`]; `from` holds the bytes.
-unsafe fn write_all(core: &Core, from: *const u8, dsts: &[Spot], bytes: usize) -> Result<()> {
+unsafe fn write_all(from: *const u8, dsts: &[Spot], bytes: usize) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { write_all_but(core, Spot::NONE, from, dsts, bytes) }
+    unsafe { write_all_but(Spot::NONE, from, dsts, bytes) }
 }
 
 /// # Safety
 /// As [`write_all`].
-unsafe fn write_all_but(core: &Core, but: Spot, from: *const u8, dsts: &[Spot], bytes: usize) -> Result<()> {
+unsafe fn write_all_but(but: Spot, from: *const u8, dsts: &[Spot], bytes: usize) -> Result<()> {
     for d in dsts.iter().filter(|d| d.far.is_some() && **d != but) {
         // SAFETY: the caller's promise.
-        unsafe { write(core, from, *d, bytes)? };
+        unsafe { write(from, *d, bytes)? };
     }
     Ok(())
 }
 
 /// # Safety
 /// `to` is writable for `bytes` bytes.
-unsafe fn read(core: &Core, from: Spot, to: *mut u8, bytes: usize) -> Result<()> {
-    let Some(rank) = from.far else { return Err(Error::internal("near memory is read by the kernel")) };
+unsafe fn read(from: Spot, to: *mut u8, bytes: usize) -> Result<()> {
+    let Some(owner) = from.far else { return Err(Error::internal("near memory is read by the kernel")) };
     // SAFETY: the caller's promise; the kernel checks the peer's side.
-    unsafe { oxccl_sys::cma::read(core.peers[rank as usize].pid, to, from.at as u64, bytes) }
-        .map_err(|e| explain(core, rank, &format!("reading {bytes} bytes from"), &e))
+    unsafe { oxccl_sys::cma::read(owner.pid, to, from.at as u64, bytes) }
+        .map_err(|e| explain(owner, &format!("reading {bytes} bytes from"), &e))
 }
 
 /// # Safety
 /// `from` is readable for `bytes` bytes.
-unsafe fn write(core: &Core, from: *const u8, to: Spot, bytes: usize) -> Result<()> {
-    let Some(rank) = to.far else { return Err(Error::internal("near memory is written by the kernel")) };
+unsafe fn write(from: *const u8, to: Spot, bytes: usize) -> Result<()> {
+    let Some(owner) = to.far else { return Err(Error::internal("near memory is written by the kernel")) };
     // SAFETY: the caller's promise; the kernel checks the peer's side.
-    unsafe { oxccl_sys::cma::write(core.peers[rank as usize].pid, from, to.at as u64, bytes) }
-        .map_err(|e| explain(core, rank, &format!("writing {bytes} bytes to"), &e))
+    unsafe { oxccl_sys::cma::write(owner.pid, from, to.at as u64, bytes) }
+        .map_err(|e| explain(owner, &format!("writing {bytes} bytes to"), &e))
 }
 
 #[cold]
-fn explain(core: &Core, rank: u32, doing: &str, e: &std::io::Error) -> Error {
-    let peer = &core.peers[rank as usize];
-    let what = format!("{doing} rank {rank} (host {}, process {}): {e}", peer.host, peer.pid);
+fn explain(owner: Owner, doing: &str, e: &std::io::Error) -> Error {
+    let what = format!("{doing} rank {} (process {} of this machine): {e}", owner.rank, owner.pid);
     match e.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::Unsupported => {
             Error::system(format!("{what}; the system forbids it now though it was allowed when the ranks met"))
@@ -251,5 +257,76 @@ fn explain(core: &Core, rank: u32, doing: &str, e: &std::io::Error) -> Error {
             "{what}; the peer has ended, or its buffer was freed before the operation was done, or is read-only: look at \
              its output"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This process, as the kernel sees it, stands for that of a peer.
+    fn peer() -> Option<Owner> {
+        Some(Owner { rank: 1, pid: std::process::id() })
+    }
+
+    fn spot(memory: &mut [u32], far: bool) -> Spot {
+        Spot { at: memory.as_mut_ptr().cast(), far: if far { peer() } else { None } }
+    }
+
+    fn moved(srcs: &[Spot], dsts: &[Spot], count: usize, cached: bool) -> Result<()> {
+        let (mut bounce, mut from, mut to) = (Bounce::default(), Vec::new(), Vec::new());
+        let desk = &mut Desk { bounce: &mut bounce, cached, from: &mut from, to: &mut to };
+        let how = Combination { dtype: DataType::Uint32, op: RedOp::Sum, post: Post::None };
+        // SAFETY: the tests' spots have `count` elements each, of which nobody else knows.
+        unsafe { run(how, desk, srcs, dsts, count) }
+    }
+
+    /// More than two pieces of the bounce memory, and no multiple of a line.
+    const COUNT: usize = 200_001;
+
+    fn data(factor: u32) -> Vec<u32> {
+        (0..COUNT as u32).map(|i| i.wrapping_mul(factor)).collect()
+    }
+
+    #[test]
+    fn every_mixture_of_near_and_far_gives_the_sum_and_the_copy() {
+        for mixture in 0..64u32 {
+            let far = |bit: u32| mixture >> bit & 1 == 1;
+            let (mut a, mut b, mut c, mut d) = (data(3), data(5), vec![0; COUNT], vec![0; COUNT]);
+            let srcs = [spot(&mut a, far(0)), spot(&mut b, far(1))];
+            let dsts = [spot(&mut c, far(2)), spot(&mut d, far(3))];
+            let (srcs, dsts) = (if far(4) { &srcs[..1] } else { &srcs }, if far(5) { &dsts[..1] } else { &dsts[..] });
+            moved(srcs, dsts, COUNT, mixture % 3 == 0).unwrap();
+            let expected = data(if srcs.len() == 1 { 3 } else { 8 });
+            assert!(c == expected, "mixture {mixture:b}");
+            assert!(d == if dsts.len() == 1 { vec![0; COUNT] } else { expected }, "mixture {mixture:b}");
+            assert!(a == data(3) && b == data(5), "sources stay, mixture {mixture:b}");
+        }
+    }
+
+    #[test]
+    fn sources_may_be_destinations() {
+        for mixture in 0..8u32 {
+            let far = |bit: u32| mixture >> bit & 1 == 1;
+            let (mut a, mut b) = (data(3), data(5));
+            let both = [spot(&mut a, far(0)), spot(&mut b, far(1))];
+            moved(&both, &both, COUNT, far(2)).unwrap();
+            assert!(a == data(8) && b == data(8), "mixture {mixture:b}");
+            moved(&both[..1], &both, COUNT, far(2)).unwrap();
+            assert!(a == data(8) && b == data(8), "mixture {mixture:b}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_reached_is_named() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let (mut a, mut b) = (data(1), data(1));
+        let gone = Spot { far: Some(Owner { rank: 7, pid: child.id() }), ..spot(&mut a, true) };
+        for (srcs, dsts) in [([gone], [spot(&mut b, false)]), ([spot(&mut b, false)], [gone])] {
+            let error = moved(&srcs, &dsts, COUNT, true).unwrap_err();
+            assert_eq!(error.code, oxccl_types::ResultCode::RemoteError);
+            assert!(error.text.contains("rank 7") && error.text.contains("has ended"), "{}", error.text);
+        }
     }
 }
