@@ -83,7 +83,7 @@ impl Default for CostModel {
             dram_factor: 2.2,
             slots: 8,
             eager_us_per_kib: 0.1,
-            kernel_op_us: 0.7,
+            kernel_op_us: 1.0,
             kernel_us_per_kib: 0.06,
         }
     }
@@ -220,8 +220,11 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
-    let kernel =
-        m.kernel_op_us * rates.op / m.direct.op_us + kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib;
+    // Ranks that read the same pages count their users up and down, one after the other.
+    let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
+    let kernel = contention
+        * (m.kernel_op_us * rates.op / m.direct.op_us
+            + kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
     if rates.beyond_caches {
         // What the kernel brought is in the core's cache when it is combined or passed on.
         rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;

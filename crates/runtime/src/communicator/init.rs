@@ -191,15 +191,20 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
 /// The smallest staging memory that there can be, both halves.
 const LEAST_SCRATCH: usize = 64 << 10;
 
+/// Bytes of a payload slot where ranks outnumber cores: what a rank can do before the core passes to another is what counts.
+const CROWDED_SLOT: usize = 32 << 10;
+
 /// `shared`: the channels of a child that shares, which does with less.
 fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     let scratch = match shared {
         Some(_) => (c.scratch / 4).max(LEAST_SCRATCH) & !8191,
         None => c.scratch,
     };
+    let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
+    let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
     Geometry {
         ranks,
-        eager_bytes: c.eager_limit.max(64).next_multiple_of(64),
+        eager_bytes: slot.max(64).next_multiple_of(64),
         scratch_half: scratch / 2,
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_bytes: lane_bytes(c.slot_bytes),

@@ -141,10 +141,14 @@ fn eager_limit(core: &Core, collective: Collective) -> u64 {
 /// The limit that the user set, or up to the default the size from which on mapped memory is faster.
 #[cold]
 fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
-    let most = core.config.eager_limit as u64;
+    // Where ranks share cores, calls with a root gain most by running ahead: their slots are larger, see the geometry.
+    let most = match collective.rooted() {
+        true => core.hub.geometry().eager_bytes as u64,
+        false => core.config.eager_limit as u64,
+    };
     let limit = match core.config.eager_auto {
         true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most),
-        false => most,
+        false => core.config.eager_limit as u64,
     };
     // Two threads that look it up at once find the same.
     core.eager_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
