@@ -23,7 +23,7 @@ use crate::exec::collective::CollectiveTask;
 use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
-use crate::request::Request;
+use crate::request::{Request, Shape};
 
 /// Recorded operations, in their order.
 type Requests = Vec<(Arc<Communicator>, Request)>;
@@ -248,6 +248,15 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
     Ok(())
 }
 
+/// Makes a call on a usable communicator again, if it can be done at once.
+#[inline]
+pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    depth() == 0
+        && !device::is_capturing(stream)
+        && !core.config.launch_order
+        && at_once::again(core, shape, send, recv, stream)
+}
+
 /// Records a checked one-sided call, or enqueues it outside of groups.
 pub(crate) fn submit_one_sided(comm: &Arc<Communicator>, call: OneSided) -> Result<()> {
     if depth() > 0 {
@@ -326,9 +335,9 @@ fn launch_collective(core: &Arc<Core>, request: Request<&Stream>) {
     if is_void(&request) {
         return;
     }
-    let call = Call::new(&request, core.ranks);
+    let (shape, call) = (Shape::of(&request), Call::new(&request, core.ranks));
     let left = match request.v {
-        None => at_once::run(core, call, request.stream).map(|call| (call, None)),
+        None => at_once::run(core, shape, call, request.stream).map(|call| (call, None)),
         Some(v) => at_once::run_v(core, call, v, request.stream).map(|(call, v)| (call, Some(v))),
     };
     if let Some((call, v)) = left {

@@ -10,7 +10,7 @@ use oxccl_types::Collective;
 
 use super::call::Call;
 use super::collective::Engine;
-use super::eager;
+use super::eager::Form;
 use crate::communicator::core::Core;
 
 /// Bytes of an area.
@@ -47,5 +47,5 @@ pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call) {
     let from = |member: usize| if member == core.me { call.send } else { area(core, member, half).cast_const() };
     // SAFETY: the inputs are complete, since the lines have arrived, and stay until this rank meets the others again;
     // the output is the caller's.
-    unsafe { eager::combine(core, call, from, &mut engine.srcs) };
+    unsafe { Form::new(core, call).combine(core, call, from, &mut engine.srcs) };
 }
