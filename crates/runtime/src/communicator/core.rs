@@ -82,6 +82,9 @@ pub(crate) struct Core {
     pub hub: Arc<Hub>,
     /// By rank: whether this process and the rank's can read each other by process_vm_readv.
     pub cma: Vec<bool>,
+    /// By rank: the process of a rank of this machine, if it is another one: its number here, and a handle that tells of
+    /// its end.
+    pub handles: Vec<Option<(u32, Arc<OwnedFd>)>>,
     /// Collectives may have the kernel copy between this process and those of all other members.
     pub reaches: bool,
     /// The ranks of this machine outnumber its cores.
@@ -134,6 +137,7 @@ pub(super) struct Parts {
     pub one_process: bool,
     pub hub: Arc<Hub>,
     pub cma: Vec<bool>,
+    pub handles: Vec<Option<(u32, Arc<OwnedFd>)>>,
     pub inbox: Inbox,
     pub family: Arc<Family>,
 }
@@ -255,6 +259,7 @@ impl Core {
             hub: parts.hub,
             reaches,
             cma: parts.cma,
+            handles: parts.handles,
             abort: Arc::default(),
             inbox: parts.inbox,
             family: parts.family,

@@ -256,6 +256,11 @@ pub(super) fn build(
     let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;
+    let mut handles = vec![None; boot.ranks];
+    for (member, rank) in boot.clique.iter().enumerate() {
+        let process = &boot.processes[boot.process_of[member]];
+        handles[*rank] = process.pidfd.clone().map(|pidfd| (process.pid, pidfd));
+    }
     let one_process = boot.processes.len() == 1;
     // The ring hears news before the core exists.
     let desk: Arc<Desk> = Arc::default();
@@ -276,6 +281,7 @@ pub(super) fn build(
         one_process,
         hub,
         cma,
+        handles,
         inbox: boot.inbox,
         family,
     });

@@ -4,6 +4,8 @@
 //! The entry lines of the call are the rendezvous of all ranks and carry where each rank's buffers lie. Flags then
 //! carry `sequence << 28 | epoch`, so that nothing is ever reset.
 
+use std::os::fd::AsRawFd;
+
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place, part_range};
@@ -205,8 +207,13 @@ fn spot(core: &Core, engine: &mut Engine, rank: usize, segment: Option<u32>, at:
         Some(segment) => Spot::near(engine.imports.address(core, rank, segment, at, len)?),
         None if core.same_process(rank) => Spot::near(address),
         None => {
+            let (pid, handle) = core.handles[rank].as_ref().ok_or_else(|| {
+                Error::internal(format!("rank {rank} said that it can be reached, but its process is not known"))
+            })?;
             engine.any_far = true;
-            Spot { at: address, far: Some(Owner { rank: rank as u32, pid: core.peers[rank].pid }) }
+            // The handle is open as long as the communicator lives.
+            let owner = Owner { rank: rank as u32, pid: *pid, handle: handle.as_raw_fd() };
+            Spot { at: address, far: Some(owner) }
         }
     })
 }

@@ -3,6 +3,8 @@
 //!
 //! It knows addresses and processes; which memory may be touched when is the program's and `direct`'s.
 
+use std::os::fd::{BorrowedFd, RawFd};
+
 use oxccl_kernels as kernels;
 use oxccl_kernels::{Post, RedOp};
 use oxccl_types::{DataType, Error, Result};
@@ -11,7 +13,10 @@ use oxccl_types::{DataType, Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub rank: u32,
+    /// Its number here.
     pub pid: u32,
+    /// A handle that tells of its end; open as long as the spots in use.
+    pub handle: RawFd,
 }
 
 /// Memory of a rank: an address here, or in the process of the rank.
@@ -241,6 +246,12 @@ unsafe fn read(from: Spot, to: *mut u8, bytes: usize) -> Result<()> {
 /// `from` is readable for `bytes` bytes.
 unsafe fn write(from: *const u8, to: Spot, bytes: usize) -> Result<()> {
     let Some(owner) = to.far else { return Err(Error::internal("near memory is written by the kernel")) };
+    // The number of a process that has ended may be given to another, which must not be written to.
+    // SAFETY: open, see `Owner`.
+    if !oxccl_sys::process::alive(&unsafe { BorrowedFd::borrow_raw(owner.handle) }) {
+        let gone = std::io::Error::new(std::io::ErrorKind::NotFound, "it has ended");
+        return Err(explain(owner, &format!("writing {bytes} bytes to"), &gone));
+    }
     // SAFETY: the caller's promise; the kernel checks the peer's side.
     unsafe { oxccl_sys::cma::write(owner.pid, from, to.at as u64, bytes) }
         .map_err(|e| explain(owner, &format!("writing {bytes} bytes to"), &e))
@@ -262,11 +273,15 @@ fn explain(owner: Owner, doing: &str, e: &std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
     use super::*;
 
     /// This process, as the kernel sees it, stands for that of a peer.
     fn peer() -> Option<Owner> {
-        Some(Owner { rank: 1, pid: std::process::id() })
+        static HANDLE: std::sync::LazyLock<OwnedFd> =
+            std::sync::LazyLock::new(|| oxccl_sys::process::pidfd_of_self().unwrap());
+        Some(Owner { rank: 1, pid: std::process::id(), handle: HANDLE.as_raw_fd() })
     }
 
     fn spot(memory: &mut [u32], far: bool) -> Spot {
@@ -319,10 +334,13 @@ mod tests {
 
     #[test]
     fn a_peer_that_cannot_be_reached_is_named() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let handle = oxccl_sys::process::pidfd_open(child.id()).unwrap();
+        child.kill().unwrap();
         child.wait().unwrap();
         let (mut a, mut b) = (data(1), data(1));
-        let gone = Spot { far: Some(Owner { rank: 7, pid: child.id() }), ..spot(&mut a, true) };
+        let gone =
+            Spot { far: Some(Owner { rank: 7, pid: child.id(), handle: handle.as_raw_fd() }), ..spot(&mut a, true) };
         for (srcs, dsts) in [([gone], [spot(&mut b, false)]), ([spot(&mut b, false)], [gone])] {
             let error = moved(&srcs, &dsts, COUNT, true).unwrap_err();
             assert_eq!(error.code, oxccl_types::ResultCode::RemoteError);
