@@ -69,16 +69,21 @@ impl Call {
         remember(self.checked_submit(|_, _| Ok(None)))
     }
 
-    /// Makes the call as the last one of its shape was made, if that can be done: what would be checked was found to be
-    /// right then.
+    /// Makes the call where that takes no second look: as the last one of its shape was made, or by recording it in the
+    /// open group.
     #[inline]
     fn again(&self) -> bool {
-        if self.count > Shape::MOST || !self.bias.is_null() || self.is_message() {
+        let (send, recv) = match self.collective {
+            Collective::Send => (self.send, self.send.cast_mut()),
+            Collective::Recv => (self.recv.cast_const(), self.recv),
+            _ => (self.send, self.recv),
+        };
+        if !self.bias.is_null() {
             return false;
         }
         let (op, root) = (self.op.unwrap_or(0), self.root.unwrap_or(0));
         let shape = Shape::new(self.collective, self.datatype, op, root, self.count);
-        again(&shape, self.send.cast(), self.recv.cast(), self.comm, self.stream)
+        again(&shape, send.cast(), recv.cast(), self.comm, self.stream)
     }
 
     /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
@@ -111,11 +116,6 @@ impl Call {
                 stream,
             })
         })
-    }
-
-    #[inline]
-    fn is_message(&self) -> bool {
-        matches!(self.collective, Collective::Send | Collective::Recv)
     }
 
     /// The null stream is the default stream of the communicator's device, whatever the current device is.

@@ -79,8 +79,13 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// No call of more elements is made again by its shape: it is not small.
-    pub const MOST: usize = 1 << 16;
+    /// Whether a call of this shape may be a small collective.
+    #[inline]
+    pub(crate) fn may_be_small(&self) -> bool {
+        /// Elements.
+        const SMALL: u64 = 1 << 16;
+        self.words[1] >> 32 < Collective::AllToAllV as u64 && self.words[2] <= SMALL
+    }
 
     /// The shape of a call without a bias and without counts per peer. `dtype` and `op` are the values of the C interface;
     /// `op` is 0 where there is none, and so is `root`.
@@ -100,6 +105,24 @@ impl Shape {
             }
             _ => None,
         }
+    }
+
+    /// A call of this shape, where every value is in the range that it has with `ranks` ranks and the buffers are there;
+    /// `None` for one that must be looked at more closely. Not for user-made operators.
+    #[inline]
+    pub(crate) fn request(&self, ranks: usize, send: *const u8, recv: *mut u8) -> Option<Request<()>> {
+        /// More may not fit into the address space.
+        const MOST: u64 = 1 << 40;
+        let [a, b, count] = self.words;
+        let dtype = DataType::from_c((a >> 32) as i32)?;
+        let op = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Avg].get(a as u32 as usize)?;
+        let collective = Collective::from_u8((b >> 32) as u8)?;
+        let root = b as u32 as usize;
+        if root >= ranks || count > MOST || send.is_null() || recv.is_null() || collective == Collective::AllToAllV {
+            return None;
+        }
+        let (count, op, bias) = (count as usize, Operator::Builtin(*op), std::ptr::null());
+        Some(Request { collective, send, recv, count, dtype, op, root, bias, v: None, stream: () })
     }
 
     /// Its bits, mixed.

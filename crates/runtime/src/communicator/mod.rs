@@ -329,14 +329,17 @@ impl Communicator {
         self.ops().find(op, dtype)
     }
 
-    /// Makes a small call as the last one of its `shape` was made, with these buffers; returns when it is enqueued.
-    /// `false`: nothing was done, and the call must be submitted. Nothing that a call of this shape was checked for needs
-    /// to be checked before.
+    /// Makes a call of `shape` with these buffers, where that takes no second look: as the last small one of its shape was
+    /// made, or by recording it in the open group. Returns when it is enqueued; `false`: nothing was done, and the call
+    /// must be submitted. `Send` and `Recv` give their memory as both buffers and the peer as the root.
     // Not inlined: the whole way of the call is to be compiled here, in one piece.
     #[inline(never)]
-    pub fn again(&self, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    pub fn again(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
         match self.core.get() {
-            Some(core) if self.is_usable() => group::again(core, shape, send, recv, stream),
+            Some(core) if self.is_usable() => match group::depth() {
+                0 => group::again(core, shape, send, recv, stream),
+                _ => group::record(self, shape, send, recv, stream),
+            },
             _ => false,
         }
     }

@@ -102,6 +102,8 @@ pub(crate) enum Waited {
 const CATCH_UP: u32 = 4;
 /// Longest park of a thread that cares for several bells.
 const BATCH_PARK: Duration = Duration::from_millis(1);
+/// Where the counts of a stream begin.
+const FIRST: u64 = 1 << 16;
 /// Streams that a thread finds without looking into the list of all, a power of two.
 const LAST_USED: usize = 1 << LAST_BITS;
 const LAST_BITS: u32 = 3;
@@ -364,9 +366,9 @@ impl Stream {
             queue: Mutex::default(),
             running: Latch::default(),
             doubtful: AtomicBool::new(false),
-            // From 1 on, see `go_on`.
-            enqueued: AtomicU64::new(1),
-            finished: AtomicU64::new(1),
+            // So high that `go_on` can take back from it.
+            enqueued: AtomicU64::new(FIRST),
+            finished: AtomicU64::new(FIRST),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
             sleepers: Mutex::default(),
@@ -639,15 +641,22 @@ pub(crate) struct IdleStream<'a> {
 
 impl IdleStream<'_> {
     /// What the thread has begun is not over: the stream goes on with it.
-    pub(crate) fn go_on(mut self, task: Box<dyn Task>) {
-        self.running.tasks.push_back(task);
+    pub(crate) fn go_on(self, task: Box<dyn Task>) {
+        self.go_on_with(std::iter::once(task));
+    }
+
+    /// As [`go_on`](Self::go_on) with several tasks, which may be stepped side by side.
+    pub(crate) fn go_on_with(mut self, tasks: impl Iterator<Item = Box<dyn Task>>) {
+        let before = self.running.tasks.len();
+        self.running.tasks.extend(tasks);
+        let begun = self.running.tasks.len() - before;
         let queue = lock(&self.inner.queue);
         if queue.is_empty() {
-            self.inner.count_enqueued();
+            (0..begun).for_each(|_| self.inner.count_enqueued());
         } else {
             // Another thread has enqueued meanwhile: its work ends after this, but was counted before. The end of this
             // must not be taken for one of its own.
-            self.inner.finished.fetch_sub(1, Ordering::AcqRel);
+            self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
         }
         drop(queue);
         drop(self.running);

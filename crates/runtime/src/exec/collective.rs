@@ -76,6 +76,12 @@ impl Engine {
         }
     }
 
+    /// The number of the call that starts next.
+    #[inline]
+    pub(super) fn next_number(&self) -> u64 {
+        self.seq + 1
+    }
+
     /// The number of the call with `signature`, which starts now, and the signature with the history taken in.
     #[inline]
     pub(super) fn number(&mut self, core: &Core, signature: [u64; 2]) -> (u64, [u64; 2]) {

@@ -7,9 +7,10 @@ use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
+use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, INLINE_BYTES, SLOTS};
+use crate::communicator::hub::{INLINE_BYTES, SLOTS};
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
@@ -65,7 +66,7 @@ impl Form {
             _ => (true, Takes::All, true),
         };
         let in_slots = published(call, core.ranks) > INLINE_BYTES as u64;
-        let ahead = if in_slots { SLOTS } else { DEPTH };
+        let ahead = if in_slots { SLOTS } else { LINES_AHEAD };
         Form {
             gives: if gives { bytes } else { 0 },
             block: call.block_bytes() as usize,
@@ -75,6 +76,11 @@ impl Form {
             settled,
             ahead,
         }
+    }
+
+    /// Whether the payloads lie in the lines.
+    pub(super) fn in_lines(&self) -> bool {
+        !self.in_slots
     }
 
     /// Where `member`'s payload of call `seq` lies.

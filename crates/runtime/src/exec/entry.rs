@@ -9,7 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::call::{Call, describe};
 use super::{eager, plan};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, SLOTS};
+use crate::communicator::hub::{DEPTH, SLOTS, WINDOW};
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -25,6 +25,9 @@ pub(super) struct Seen {
     recent: [(u64, [u64; 2]); DEPTH as usize],
 }
 
+/// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
+/// the last [`WINDOW`] before it.
+pub(super) const LINES_AHEAD: u64 = DEPTH - WINDOW;
 /// Polls of one line before the task says that it is blocked.
 const POLLS: u32 = 128;
 /// Polls without a pause in between.
@@ -76,7 +79,8 @@ impl Seen {
     /// every peer is done with what they held, `ahead` calls ago.
     #[inline]
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
-        // Who has started call `seq - ahead + 1` has finished call `seq - ahead`.
+        // Who has started call `seq - ahead + 1` has finished what the line or slot was used for before: see `LINES_AHEAD`;
+        // calls with slots are finished before the next one starts.
         seq <= ahead || self.all_freed > seq - ahead || self.may_publish_now(core, seq - ahead + 1, ahead)
     }
 
@@ -186,7 +190,7 @@ pub(super) fn ahead(core: &Core, call: &Call) -> u64 {
     match call.collective {
         Collective::AllToAllV => SLOTS,
         _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
-        _ => DEPTH,
+        _ => LINES_AHEAD,
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Made {
     /// None of a call that is not made again.
     shape: Option<Shape>,
     /// Its signature, without the history of the communicator.
-    signature: [u64; 2],
+    pub signature: [u64; 2],
     pub call: Call,
     pub form: Form,
     /// Whether there must be a buffer to read and one to write.
