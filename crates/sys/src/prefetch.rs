@@ -1,4 +1,4 @@
-//! Hints to the cache: what a core will soon write, so that the line is there by then.
+//! Hints to the cache: what a core will soon read or write, so that the line is there by then.
 //!
 //! A hint changes no value and faults on no address; machines without such an instruction do nothing.
 
@@ -11,5 +11,17 @@ pub fn for_write(at: *const u8) {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+/// The line at `at` will be read.
+#[inline(always)]
+pub fn for_read(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as for `for_write`.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
 }

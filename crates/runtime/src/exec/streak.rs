@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use oxccl_sys::prefetch;
 use oxccl_types::Result;
 
 use super::call::Call;
@@ -125,6 +126,9 @@ impl Window<'_> {
     fn advance(&mut self, core: &Core, engine: &mut Engine, made: &mut Made) -> Result<()> {
         core.check()?;
         engine.seen.look(core.polls);
+        let first = engine.next_number();
+        let lines = first..first + self.requests.len() as u64;
+        lines.clone().for_each(|seq| prefetch::for_write(core.hub.entry(core.me, seq).body));
         for request in self.requests {
             if !engine.seen.may_publish(core, engine.next_number(), made.form.ahead) {
                 break;
@@ -134,6 +138,10 @@ impl Window<'_> {
             (made.call.send, made.call.recv, made.call.signature) = (request.send, request.recv, signature);
             made.form.start(core, &made.call, seq);
             self.started += 1;
+        }
+        // Each comes from another core; asked for together, they come together.
+        for member in (0..core.members.len()).filter(|member| *member != core.me) {
+            lines.clone().for_each(|seq| prefetch::for_read(core.hub.entry(member, seq).body));
         }
         for (request, (seq, signature)) in self.requests.iter().zip(self.begun).take(self.started) {
             (made.call.send, made.call.recv, made.call.signature) = (request.send, request.recv, signature);
