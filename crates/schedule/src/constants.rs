@@ -95,6 +95,8 @@ constants! {
     "tcp_reduce", "us/KiB", PER_KIB, tcp.reduce_us_per_kib, "receiving over TCP and combining";
     "tcp_op", "us", STEP, tcp.op_us, "a step of a message over TCP";
     "eager", "us/KiB", PER_KIB, eager_us_per_kib, "reading flag lines that carry data";
+    "kernel_op", "us", STEP, kernel_op_us, "a copy by the kernel between processes, whatever its size";
+    "kernel_copy", "us/KiB", PER_KIB, kernel_us_per_kib, "copying between processes by the kernel";
 }
 
 /// The constant called `name`.

@@ -60,6 +60,10 @@ pub struct CostModel {
     pub slots: u32,
     /// To read 1 KiB of flag lines that carry data (the eager protocol), us.
     pub eager_us_per_kib: f64,
+    /// To have the kernel copy from or to the memory of another process, whatever the size, us.
+    pub kernel_op_us: f64,
+    /// The same per KiB, us.
+    pub kernel_us_per_kib: f64,
 }
 
 impl Default for CostModel {
@@ -79,6 +83,8 @@ impl Default for CostModel {
             dram_factor: 2.2,
             slots: 8,
             eager_us_per_kib: 0.1,
+            kernel_op_us: 1.0,
+            kernel_us_per_kib: 0.06,
         }
     }
 }
@@ -114,6 +120,8 @@ pub(crate) struct Rates {
     pub(crate) pieces: u64,
     /// KiB of a whole block.
     pub(crate) block_kib: f64,
+    /// The buffers of all ranks together do not fit the caches.
+    beyond_caches: bool,
 }
 
 impl Rates {
@@ -129,7 +137,13 @@ impl Rates {
         let local = if link == Link::Tcp { 1.0 } else { n };
         let crowd = (local / m.cores).max(1.0);
         let switch = if local > m.cores { m.switch_us } else { 0.0 };
-        let memory = if 2.0 * bytes as f64 * local > m.cache_bytes { m.dram_factor } else { 1.0 };
+        let beyond_caches = 2.0 * bytes as f64 * local > m.cache_bytes;
+        let memory = match beyond_caches {
+            // One end of every copy is scratch, which stays in the caches, and both sides work at the same time.
+            true if a.needs == Needs::MappedScratch => 0.75 + 0.25 * m.dram_factor,
+            true => m.dram_factor,
+            false => 1.0,
+        };
         // One thread serves the channels of a rank in turn.
         let cpu = crowd * f64::from(shape.channels);
         let block = block_bytes(shape.collective, bytes, shape.ranks);
@@ -150,6 +164,7 @@ impl Rates {
             start: m.start_us * crowd + rendezvous,
             pieces: if staged { chunk.div_ceil(slot_bytes.max(1)).max(1) } else { 1 },
             block_kib: block as f64 / 1024.0,
+            beyond_caches,
         }
     }
 
@@ -193,6 +208,64 @@ pub fn predict(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Li
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (first, next) = steps(a.name, shape);
     rates.start + rates.time(&first, kib) + (rates.pieces - 1) as f64 * rates.time(&next, kib)
+}
+
+/// As [`predict`] for an algorithm over user memory, where no rank has mapped that of another: the kernel copies what is
+/// read from peers or written to them.
+pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f64 {
+    let near = predict(m, a, shape, bytes, Link::Direct, u64::MAX);
+    if a.needs != Needs::MappedUser || shape.ranks == 1 {
+        return near;
+    }
+    let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
+    let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
+    let (far, saved) = far_moves(a.name, shape);
+    // Ranks that read the same pages count their users up and down, one after the other.
+    let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
+    let kernel = contention
+        * (m.kernel_op_us * rates.op / m.direct.op_us
+            + kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+    if rates.beyond_caches {
+        // What the kernel brought is in the core's cache when it is combined or passed on.
+        rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
+    }
+    let (first, _) = steps(a.name, shape);
+    rates.start + rates.time(&first, kib) + far * kernel - saved * kib * rates.copy
+}
+
+/// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line
+/// that announces the call, and takes what it needs from beside the others' lines.
+pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: u32) -> f64 {
+    let n = f64::from(ranks);
+    let crowd = (n / m.cores).max(1.0);
+    let switch = if n > m.cores { m.switch_us } else { 0.0 };
+    let block = block_bytes(collective, bytes, ranks) as f64 / 1024.0;
+    // What is written and what is read, one after the other; in a chain from givers to takers only the longer counts.
+    let passes = match collective {
+        Collective::Broadcast => 1.0,
+        Collective::Reduce | Collective::Gather => n - 1.0,
+        Collective::Scatter => n,
+        Collective::ReduceScatter | Collective::AllToAll => 2.0 * n - 1.0,
+        _ => n,
+    };
+    let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
+    meeting + crowd * (m.start_us + m.direct.op_us + passes * block * m.eager_us_per_kib)
+}
+
+/// What the kernel copies on the critical path, in chunks, and how many of the copies of [`steps`] it takes over: those
+/// that combine nothing.
+fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
+    let others = f64::from(shape.ranks) - 1.0;
+    match (name, shape.collective) {
+        ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
+        ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
+        // Where the root has another output the others write to that as well.
+        ("two_shot", _) if shape.in_place => (others, others / 2.0 + 0.5),
+        ("two_shot", _) => (others + 1.0, others / 2.0),
+        (_, Collective::AllGather | Collective::AllToAll) => (others, others),
+        (_, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce) => (others, 0.0),
+        _ => (1.0, 1.0),
+    }
 }
 
 /// Critical path of the first iteration, and what each further iteration adds.

@@ -254,9 +254,16 @@ impl Program {
 /// Elements `[start, end)` of part `part` of `parts` of a block of `len` elements. Boundaries are multiples of
 /// `align` elements except the last, so parts differ by at most `align`; late parts of a short block are empty.
 pub fn part_range(len: u64, part: u32, parts: u32, align: u64) -> std::ops::Range<u64> {
+    if parts == 1 {
+        return 0..len;
+    }
     let cells = len.div_ceil(align);
     let at = |p: u32| {
-        let cell = (u128::from(cells) * u128::from(p) / u128::from(parts)) as u64;
+        // Wide divisions take tens of nanoseconds, and nobody has so many cells.
+        let cell = match cells.checked_mul(u64::from(p)) {
+            Some(product) => product / u64::from(parts),
+            None => (u128::from(cells) * u128::from(p) / u128::from(parts)) as u64,
+        };
         cell.saturating_mul(align).min(len)
     };
     at(part)..at(part + 1)

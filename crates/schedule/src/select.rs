@@ -5,7 +5,7 @@
 //! of an override.
 
 use crate::algorithms::{ALGORITHMS, Algorithm, find};
-use crate::cost::{CostModel, Link, block_bytes, predict};
+use crate::cost::{CostModel, Link, block_bytes, predict, predict_far};
 use crate::ir::{Needs, Rank, Shape};
 use oxccl_types::Collective;
 use std::fmt;
@@ -15,6 +15,8 @@ use std::fmt;
 pub enum Reach {
     /// The user buffers of this call, the scratch, and messages over shared memory.
     MappedUser,
+    /// The user buffers of this call by way of the kernel only, the scratch, and messages over shared memory.
+    ReadableUser,
     /// The scratch, and messages over shared memory.
     MappedScratch,
     /// Messages over a link.
@@ -157,7 +159,10 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
         for channels in (0..).map(|b| 1 << b).take_while(|&c: &u32| c <= most) {
             let shape = q.shape(channels);
             if a.supports(&shape) && q.model.slots >= a.min_slots {
-                let predicted_us = predict(&q.model, a, &shape, q.bytes, link(q.reach), q.slot_bytes);
+                let predicted_us = match (q.reach, a.needs) {
+                    (Reach::ReadableUser, Needs::MappedUser) => predict_far(&q.model, a, &shape, q.bytes),
+                    _ => predict(&q.model, a, &shape, q.bytes, link(q.reach), q.slot_bytes),
+                };
                 let reason = reason.clone();
                 let protocol = Protocol::Simple;
                 found.push(Candidate { algorithm: a.name, channels, protocol, predicted_us, reason });
@@ -223,7 +228,8 @@ fn link(reach: Reach) -> Link {
 fn reachable(reach: Reach, needs: Needs) -> Option<String> {
     match (reach, needs) {
         (Reach::MappedUser, Needs::MappedUser) => Some("user buffers are mapped by all ranks".into()),
-        (Reach::MappedUser | Reach::MappedScratch, Needs::MappedScratch) => {
+        (Reach::ReadableUser, Needs::MappedUser) => Some("the kernel copies between the user buffers".into()),
+        (Reach::MappedUser | Reach::ReadableUser | Reach::MappedScratch, Needs::MappedScratch) => {
             Some("scratch is mapped by all ranks".into())
         }
         (reach, Needs::Messages) => Some(format!("messages over {:?}", link(reach)).to_lowercase()),

@@ -1,8 +1,9 @@
 //! Closed forms and simulation agree, and the simulator reaches many ranks.
 
 use oxccl_schedule::algorithms::{ALGORITHMS, find};
-use oxccl_schedule::cost::{CostModel, Link, predict};
+use oxccl_schedule::cost::{CostModel, Link, predict, predict_beside, predict_far};
 use oxccl_schedule::ir::{Needs, Shape};
+use oxccl_schedule::select::{Query, Reach, choose};
 use oxccl_schedule::simulate::simulate;
 use oxccl_types::Collective;
 
@@ -86,4 +87,50 @@ fn a_slow_wire_shows() {
     slow.tcp.reduce_us_per_kib *= 10.0;
     let t = |m| simulate(a, &s, 16 << 20, m, Link::Tcp, SLOT).time_us;
     assert!(t(&slow) > 8.0 * t(&fast));
+}
+
+/// What serves `bytes` of buffers that peers cannot map.
+fn private(collective: Collective, ranks: u32, bytes: u64, in_place: bool) -> &'static str {
+    let query = Query {
+        in_place,
+        max_channels: 1,
+        eager_limit: 0,
+        ..Query::new(collective, bytes, ranks, Reach::ReadableUser)
+    };
+    choose(&query).expect("something serves it").algorithm
+}
+
+#[test]
+fn the_kernel_copies_where_that_is_faster_than_scratch() {
+    assert_eq!(private(Collective::AllToAll, 2, 1 << 20, false), "one_shot");
+    assert_eq!(private(Collective::AllReduce, 2, 1 << 20, false), "two_shot");
+    // Beyond the caches the root of a reduction reads while the others copy.
+    assert_eq!(private(Collective::Reduce, 2, 64 << 20, false), "staged_one_shot");
+    // A root with another output would be written to by the kernel.
+    assert_eq!(private(Collective::Broadcast, 2, 1 << 20, true), "two_shot");
+    assert_eq!(private(Collective::Broadcast, 2, 1 << 20, false), "one_shot");
+    // Many small copies by the kernel, of ranks that share cores, cost more than staging.
+    assert_eq!(private(Collective::AllReduce, 4, 32 << 10, false), "staged_two_shot");
+}
+
+#[test]
+fn more_bytes_take_longer_through_the_kernel_and_beside_lines() {
+    let m = CostModel::default();
+    let sizes = [1 << 10, 64 << 10, 1 << 20, 64 << 20];
+    for a in ALGORITHMS.iter().filter(|a| a.needs == Needs::MappedUser) {
+        for &c in a.collectives {
+            let far = sizes.map(|b| predict_far(&m, a, &shape(c, 4), b));
+            let beside = sizes.map(|b| predict_beside(&m, c, b, 4));
+            for times in [far, beside] {
+                assert!(times.windows(2).all(|w| w[0] < w[1]) && times[0] > 0.0, "{} {c}: {times:?}", a.name);
+            }
+            let mapped = sizes.map(|b| predict(&m, a, &shape(c, 4), b, Link::Direct, SLOT));
+            let reduces = c.reduces();
+            assert!(!reduces || far.iter().zip(&mapped).all(|(f, m)| f > m), "{} {c}", a.name);
+        }
+    }
+    let slow = CostModel { kernel_us_per_kib: 10.0, ..m };
+    let a = find("two_shot").expect("a name of the table");
+    let of = |m: &CostModel| predict_far(m, a, &shape(Collective::AllReduce, 2), 1 << 20);
+    assert!(of(&slow) > 2.0 * of(&m));
 }

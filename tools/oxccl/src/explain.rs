@@ -94,7 +94,7 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     let reach = match (args.link, args.memory) {
         (Link::Tcp, _) => Reach::Messages(CostLink::Tcp),
         (Link::Shm, Memory::Device) => Reach::MappedUser,
-        (Link::Shm, Memory::Malloc) => Reach::MappedScratch,
+        (Link::Shm, Memory::Malloc) => Reach::ReadableUser,
     };
     let mut q = Query::new(args.collective, args.bytes as u64, args.ranks, reach);
     q.root = args.root;
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn links_and_memory_change_what_is_possible() {
         assert!(shown("allreduce").unwrap().contains("MappedUser"));
-        assert!(shown("allreduce --memory malloc").unwrap().contains("MappedScratch"));
+        assert!(shown("allreduce --memory malloc").unwrap().contains("ReadableUser"));
         assert!(shown("allreduce --link tcp").unwrap().contains("Tcp"));
     }
 

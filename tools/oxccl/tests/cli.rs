@@ -88,6 +88,22 @@ fn processes() {
     every_collective("--procs 2", 2);
 }
 
+/// Memory that peers cannot map: beside the lines, copied by the kernel, through scratch; with a last piece that is not
+/// whole.
+#[test]
+fn processes_with_private_memory() {
+    for route in ["auto", "shm"] {
+        for ranks in [2, 3] {
+            for collective in COLLECTIVES.iter().filter(|c| **c != "hypercube") {
+                let sizes = "-b 24036 -e 1538304 -f 8 -n 2 -w 1 --memory malloc";
+                let mut run = command(OXCCL, &format!("perf {collective} {sizes} --procs {ranks}"));
+                let table = text(run.env("OXCCL_P2P", route).output().expect("the tool starts"));
+                assert_right(&table, ranks, 3);
+            }
+        }
+    }
+}
+
 #[test]
 fn threads() {
     every_collective("-t 2", 2);

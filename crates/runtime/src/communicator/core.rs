@@ -82,6 +82,11 @@ pub(crate) struct Core {
     pub hub: Arc<Hub>,
     /// By rank: whether this process and the rank's can read each other by process_vm_readv.
     pub cma: Vec<bool>,
+    /// By rank: the process of a rank of this machine, if it is another one: its number here, and a handle that tells of
+    /// its end.
+    pub handles: Vec<Option<(u32, Arc<OwnedFd>)>>,
+    /// Collectives may have the kernel copy between this process and those of all other members.
+    pub reaches: bool,
     /// The ranks of this machine outnumber its cores.
     pub crowded: bool,
     /// Polls of a flag before a task says that it is blocked.
@@ -132,6 +137,7 @@ pub(super) struct Parts {
     pub one_process: bool,
     pub hub: Arc<Hub>,
     pub cma: Vec<bool>,
+    pub handles: Vec<Option<(u32, Arc<OwnedFd>)>>,
     pub inbox: Inbox,
     pub family: Arc<Family>,
 }
@@ -206,6 +212,9 @@ impl Core {
             member_of[*rank] = i;
         }
         let allowed = allow_list(&parts.config.algo);
+        let mine = &parts.peers[parts.rank].process;
+        let reached = |rank: &usize| parts.peers[*rank].process == *mine || parts.cma[*rank];
+        let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma") && parts.members.iter().all(reached);
         let crowded = parts.members.len() > oxccl_sys::affinity::available_cores();
         let core = Arc::new(Core {
             me: member_of[parts.rank],
@@ -248,7 +257,9 @@ impl Core {
             members: parts.members,
             one_process: parts.one_process,
             hub: parts.hub,
+            reaches,
             cma: parts.cma,
+            handles: parts.handles,
             abort: Arc::default(),
             inbox: parts.inbox,
             family: parts.family,

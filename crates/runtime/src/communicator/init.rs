@@ -191,15 +191,20 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
 /// The smallest staging memory that there can be, both halves.
 const LEAST_SCRATCH: usize = 64 << 10;
 
+/// Bytes of a payload slot where ranks outnumber cores: what a rank can do before the core passes to another is what counts.
+const CROWDED_SLOT: usize = 32 << 10;
+
 /// `shared`: the channels of a child that shares, which does with less.
 fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     let scratch = match shared {
         Some(_) => (c.scratch / 4).max(LEAST_SCRATCH) & !8191,
         None => c.scratch,
     };
+    let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
+    let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
     Geometry {
         ranks,
-        eager_bytes: c.eager_limit.max(64).next_multiple_of(64),
+        eager_bytes: slot.max(64).next_multiple_of(64),
         scratch_half: scratch / 2,
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_bytes: lane_bytes(c.slot_bytes),
@@ -251,6 +256,11 @@ pub(super) fn build(
     let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;
+    let mut handles = vec![None; boot.ranks];
+    for (member, rank) in boot.clique.iter().enumerate() {
+        let process = &boot.processes[boot.process_of[member]];
+        handles[*rank] = process.pidfd.clone().map(|pidfd| (process.pid, pidfd));
+    }
     let one_process = boot.processes.len() == 1;
     // The ring hears news before the core exists.
     let desk: Arc<Desk> = Arc::default();
@@ -271,6 +281,7 @@ pub(super) fn build(
         one_process,
         hub,
         cma,
+        handles,
         inbox: boot.inbox,
         family,
     });

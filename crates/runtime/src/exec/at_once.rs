@@ -9,6 +9,7 @@ use std::sync::Arc;
 use oxccl_sys::LatchGuard;
 use oxccl_types::Result;
 
+use super::at_once_direct;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::entry::ahead;
@@ -54,7 +55,7 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 /// [`again`].
 pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !plan::is_eager(core, &call) {
-        return Some(call);
+        return at_once_direct::run(core, call, stream);
     }
     let Some(idle) = stream.try_idle() else { return Some(call) };
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };

@@ -8,14 +8,15 @@ use oxccl_kernels::Post;
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
 use super::call::Call;
-use super::direct::{self, Cursor, Spot};
+use super::direct::{self, Buffers, Cursor, Road};
 use super::entry::{self, History, Seen};
+use super::far::{Bounce, Spot};
 use super::imports::Imports;
 use super::known::Known;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
-use super::{eager, eager_v, p2p};
+use super::{at_once_direct, beside, eager, eager_v, p2p};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -29,7 +30,16 @@ pub(crate) struct Engine {
     unsettled: Option<(u64, [u64; 2])>,
     pub(super) exporter: Exporter,
     pub(super) imports: Imports,
-    pub(super) spots: Vec<Spot>,
+    pub(super) spots: Vec<Buffers>,
+    /// Some of them are in processes that this one has not mapped.
+    pub(super) any_far: bool,
+    /// The buffers of all ranks fit the caches.
+    pub(super) cached: bool,
+    pub(super) bounce: Bounce,
+    /// Half of the scratch that the payload of the current direct call lies in.
+    pub(super) half: usize,
+    pub(super) far_srcs: Vec<Spot>,
+    pub(super) far_dsts: Vec<Spot>,
     pub(super) srcs: Vec<*const u8>,
     pub(super) dsts: Vec<*mut u8>,
     pub(super) links: Links,
@@ -50,7 +60,13 @@ impl Engine {
             unsettled: None,
             exporter: Exporter::new(),
             imports: Imports::new(ranks),
-            spots: vec![Spot::NONE; members],
+            spots: vec![Buffers::NONE; members],
+            any_far: false,
+            cached: true,
+            bounce: Bounce::default(),
+            half: 0,
+            far_srcs: Vec::with_capacity(ranks + 1),
+            far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),
             dsts: Vec::with_capacity(ranks + 1),
             links: Links::default(),
@@ -85,13 +101,14 @@ impl Engine {
 
     /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
     pub(crate) fn releasable(&self) -> usize {
-        self.imports.bytes() + self.temp.bytes
+        self.imports.bytes() + self.temp.bytes + self.bounce.bytes()
     }
 
     /// Gives that back; what is needed again is made again.
     pub(crate) fn release(&mut self) {
         self.imports.clear();
         self.temp.drop_memory();
+        self.bounce.clear();
     }
 
     /// Whether the connections may be closed without a loss for a peer.
@@ -157,7 +174,7 @@ pub(super) enum Phase {
     /// Waits until all have said it: then the calls are known to match.
     Meet,
     Direct {
-        mapped: bool,
+        road: Road,
         cursor: Cursor,
     },
     Messages(Box<MessageState>),
@@ -213,7 +230,8 @@ impl CollectiveTask {
         task
     }
 
-    fn with_turn(turn: u64, call: Call, v: Option<Box<VCounts>>) -> CollectiveTask {
+    /// The task of a call that has the turn `turn` and is not yet [`of`](Self::of) a communicator.
+    pub(super) fn with_turn(turn: u64, call: Call, v: Option<Box<VCounts>>) -> CollectiveTask {
         CollectiveTask {
             turn,
             batch: 0,
@@ -238,6 +256,18 @@ impl CollectiveTask {
         task.seq = seq;
         task.phase = phase;
         task
+    }
+
+    /// The task, which was begun without a communicator of its own, as one of `core`.
+    pub(super) fn of(mut self, core: &Arc<Core>) -> CollectiveTask {
+        self.core = Some(core.clone());
+        self
+    }
+
+    /// With the error of a connection, until it is known whether that was the cause.
+    pub(super) fn doubting(mut self, error: Error) -> CollectiveTask {
+        self.doubt = Some(error);
+        self
     }
 
     /// With the counts of an AlltoAllv, of which the input went with the line or will not.
@@ -266,7 +296,8 @@ impl CollectiveTask {
         }
     }
 
-    fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
+    /// Goes on as far as it can; the caller sees to errors.
+    pub(super) fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         loop {
             match &mut self.phase {
                 Phase::Start => self.start(core, engine)?,
@@ -285,7 +316,10 @@ impl CollectiveTask {
                                 self.published = eager_v::announce(core, &self.call, v, self.seq);
                             }
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, |_| {}),
-                            _ => direct::announce(core, engine, &self.call, self.seq, self.send),
+                            (plan, None) => {
+                                let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
+                                direct::announce(core, engine, &self.call, self.seq, self.send, beside);
+                            }
                         }
                         self.phase = Phase::Meet;
                     }
@@ -311,15 +345,12 @@ impl CollectiveTask {
                     }
                     self.meet(core, engine)?;
                 }
-                Phase::Direct { mapped, cursor } => {
-                    let plan = match self.plan.as_deref() {
-                        Some(Plan::Direct { mapped: plan, .. }) if *mapped => plan,
-                        Some(Plan::Direct { staged, .. }) => staged,
-                        _ => return Err(Error::internal("a direct phase without a direct plan")),
-                    };
+                Phase::Direct { road, cursor } => {
+                    let plan = self.plan.as_deref().and_then(|plan| plan.direct(*road));
+                    let plan = plan.ok_or_else(|| Error::internal("a direct phase without a direct plan"))?;
                     // Staged programs touch the peers' scratch only, which stays.
-                    let borrowed = if *mapped { core.borrow_memory(Lane::Collectives) } else { None };
-                    if *mapped && borrowed.is_none() {
+                    let borrowed = if road.borrows() { core.borrow_memory(Lane::Collectives) } else { None };
+                    if road.borrows() && borrowed.is_none() {
                         return Ok(Step::Blocked);
                     }
                     match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
@@ -483,14 +514,19 @@ impl CollectiveTask {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
             }
         }
-        let Some(Plan::Direct { mapped, staged }) = self.plan.as_deref() else {
+        let Some(plan @ Plan::Direct { mapped, far, .. }) = self.plan.as_deref() else {
             self.phase = self.message_road(core, engine)?;
             return Ok(());
         };
-        let use_mapped = direct::all_mapped(core, mapped, self.seq);
-        let plan = if use_mapped { mapped } else { staged };
-        direct::locate(core, engine, &self.call, self.seq, self.send, use_mapped.then_some(mapped))?;
-        self.phase = Phase::Direct { mapped: use_mapped, cursor: direct::begin(core, &self.call, plan) };
+        let road = direct::road(core, &self.call, mapped, far.is_some(), self.seq, self.send);
+        if road == Road::Beside {
+            beside::take(core, engine, &self.call);
+            self.phase = Phase::Bias(0);
+            return Ok(());
+        }
+        let plan = plan.direct(road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
+        direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
+        self.phase = Phase::Direct { road, cursor: direct::begin(core, &self.call, plan) };
         Ok(())
     }
 
@@ -572,7 +608,8 @@ impl CollectiveTask {
 
     fn fail(&mut self, core: &Core, error: &Error) {
         let lent = match &self.phase {
-            Phase::Meet | Phase::Direct { mapped: true, .. } => true,
+            Phase::Meet => true,
+            Phase::Direct { road, .. } => road.borrows(),
             Phase::Exchange(exchange) => exchange.lends(),
             _ => false,
         };
@@ -665,10 +702,9 @@ impl Blocked for Waiting<'_> {
             },
             // Nobody can have done its part before all have met.
             Phase::Meet => true,
-            Phase::Direct { mapped, cursor } => match task.plan.as_deref() {
-                Some(Plan::Direct { mapped: plan, .. }) if *mapped => direct::awaited(plan, cursor) == Some(rank),
-                Some(Plan::Direct { staged, .. }) => direct::awaited(staged, cursor) == Some(rank),
-                _ => true,
+            Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {
+                Some(plan) => direct::awaited(plan, cursor) == Some(rank),
+                None => true,
             },
             Phase::Messages(state) => match task.plan.as_deref() {
                 Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
@@ -722,7 +758,9 @@ impl Task for CollectiveTask {
 
     fn is_quick(&self) -> bool {
         let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
-        let quick = |c: &Arc<Core>| c.ranks > 1 && (plan::is_eager(c, &self.call) || (meets && c.eager));
+        let short = |c: &Arc<Core>| plan::is_eager(c, &self.call) || at_once_direct::is_short(c, &self.call);
+        let exchanges = matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick());
+        let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges || (meets && c.eager));
         self.batch == 0 && self.core.as_ref().is_some_and(quick)
     }
 

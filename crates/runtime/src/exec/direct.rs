@@ -1,17 +1,22 @@
-//! Direct programs: ranks of one machine that read and write each other's mapped memory.
+//! Direct programs: ranks of one machine that read and write each other's memory: mapped memory themselves, other memory
+//! through the kernel.
 //!
 //! The entry lines of the call are the rendezvous of all ranks and carry where each rank's buffers lie. Flags then
 //! carry `sequence << 28 | epoch`, so that nothing is ever reset.
+
+use std::os::fd::AsRawFd;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place, part_range};
 use oxccl_sys::sync::Ordering;
-use oxccl_types::{Error, Result};
+use oxccl_types::{Collective, Error, Result};
 
+use super::beside;
 use super::call::Call;
 use super::collective::Engine;
 use super::entry::publish;
+use super::far::{self, Combination, Desk, Owner, Spot};
 use super::plan::{DirectPlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
@@ -21,15 +26,37 @@ const EPOCH_BITS: u32 = 28;
 /// Bytes that one step moves at most.
 const STEP: u64 = 1 << 20;
 
-/// Where the buffers of a member lie in this process.
+/// Where the buffers of a member lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spot {
-    input: *mut u8,
-    output: *mut u8,
+pub(super) struct Buffers {
+    input: Spot,
+    output: Spot,
 }
 
-impl Spot {
-    pub(super) const NONE: Spot = Spot { input: std::ptr::null_mut(), output: std::ptr::null_mut() };
+impl Buffers {
+    pub(super) const NONE: Buffers = Buffers { input: Spot::NONE, output: Spot::NONE };
+}
+
+/// How the ranks get at each other's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Road {
+    /// All user memory that the program touches is mapped.
+    Mapped,
+    /// The kernel copies what is not.
+    Far,
+    /// The same for a broadcast whose root works in place.
+    FarInPlace,
+    /// All inputs lie beside the lines.
+    Beside,
+    /// Through scratch.
+    Staged,
+}
+
+impl Road {
+    /// Whether user memory of peers is touched.
+    pub(super) fn borrows(self) -> bool {
+        !matches!(self, Road::Staged | Road::Beside)
+    }
 }
 
 /// Progress of a direct program.
@@ -45,23 +72,34 @@ pub(super) struct Cursor {
     done: u64,
 }
 
+/// The input, the output is mapped memory: the line says where in which segment. Otherwise it says the address.
 const INPUT: u64 = 1;
 const OUTPUT: u64 = 2;
+/// This rank and all peers in other processes can have the kernel copy between them.
+const REACHES: u64 = 4;
 
-/// Announces the call with the places of my buffers, `send` and `recv`.
-pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8) {
+/// My input lies beside my line, and nowhere else where peers could read it.
+const BESIDE: u64 = 8;
+
+/// Announces the call with the places of my buffers, `send` and `recv`. `beside`: the input is put beside the line if
+/// peers cannot map it and there is room.
+pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8, beside: bool) {
+    engine.half ^= 1;
     let rank = core.rank as u32;
     let input_bytes = call.input_bytes(rank, core.ranks) as usize;
     let output_bytes = call.output_bytes(rank, core.ranks) as usize;
-    let mut words = [0u64; 4];
+    let reaches = if core.reaches { REACHES } else { 0 };
+    let mut words = [reaches, send as u64, call.recv as u64, 0];
     if core.one_process {
         words = [INPUT | OUTPUT, send as u64, call.recv as u64, 0];
     } else {
-        if input_bytes > 0
-            && let Some(at) = engine.exporter.export(send, input_bytes)
-        {
-            words[0] |= INPUT | u64::from(at.segment) << 8;
-            words[1] = at.offset;
+        if input_bytes > 0 {
+            if let Some(at) = engine.exporter.export(send, input_bytes) {
+                words[0] |= INPUT | u64::from(at.segment) << 8;
+                words[1] = at.offset;
+            } else if beside && beside::put(core, engine, send, input_bytes) {
+                words[0] |= BESIDE;
+            }
         }
         if output_bytes > 0
             && let Some(at) = engine.exporter.export(call.recv, output_bytes)
@@ -85,15 +123,45 @@ fn words(core: &Core, member: usize, seq: u64) -> [u64; 4] {
     unsafe { [body.read(), body.add(1).read(), body.add(2).read(), body.add(3).read()] }
 }
 
-/// All lines have arrived: may the program over user memory be used? The same answer on every rank.
-pub(super) fn all_mapped(core: &Core, plan: &DirectPlan, seq: u64) -> bool {
-    (0..core.members.len()).all(|m| {
+/// All lines have arrived: which way the call goes. The same answer on every rank. `far`: whether there is a plan for
+/// memory that is reached through the kernel.
+pub(super) fn road(core: &Core, call: &Call, mapped: &DirectPlan, far: bool, seq: u64, send: *const u8) -> Road {
+    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far);
+    for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
-        (!plan.reads_input[m] || have & INPUT != 0) && (!plan.writes_output[m] || have & OUTPUT != 0)
-    })
+        all_mapped &= !mapped.reads_input[m] || have & INPUT != 0;
+        all_mapped &= !mapped.writes_output[m] || have & OUTPUT != 0;
+        all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
+        all_reach &= have & REACHES != 0;
+    }
+    match (all_mapped, all_reach) {
+        (true, _) => Road::Mapped,
+        (false, _) if all_beside => Road::Beside,
+        (false, true) if call.collective == Collective::Broadcast && root_in_place(core, call, seq, send) => {
+            Road::FarInPlace
+        }
+        (false, true) => Road::Far,
+        (false, false) => Road::Staged,
+    }
 }
 
-/// Finds where the members' buffers lie here, as far as the program touches them.
+/// Whether the root's output is its input, as its line says.
+fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
+    let root = call.root as usize;
+    if root == core.rank {
+        return send == call.recv.cast_const();
+    }
+    let w = words(core, core.member_of[root], seq);
+    let segments = ((w[0] >> 8) as u32 & 0xfff_ffff, (w[0] >> 36) as u32);
+    match (w[0] & INPUT != 0, w[0] & OUTPUT != 0) {
+        (true, true) => segments.0 == segments.1 && w[1] == w[2],
+        (false, false) => w[1] == w[2],
+        _ => false,
+    }
+}
+
+/// Finds where the members' buffers lie, as far as the program touches them. `plan`: that of a road which touches user
+/// memory of peers.
 pub(super) fn locate(
     core: &Core,
     engine: &mut Engine,
@@ -102,31 +170,52 @@ pub(super) fn locate(
     send: *const u8,
     plan: Option<&DirectPlan>,
 ) -> Result<()> {
+    engine.any_far = false;
+    let all = 2.0 * call.total_bytes(core.ranks) as f64 * core.members.len() as f64;
+    engine.cached = all <= core.config.constants.model.cache_bytes;
     for m in 0..core.members.len() {
         if m == core.me {
-            engine.spots[m] = Spot { input: send.cast_mut(), output: call.recv };
+            engine.spots[m] = Buffers { input: Spot::near(send.cast_mut()), output: Spot::near(call.recv) };
             continue;
         }
-        engine.spots[m] = Spot::NONE;
+        engine.spots[m] = Buffers::NONE;
         let Some(plan) = plan else { continue };
         let w = words(core, m, seq);
         let rank = core.members[m];
-        if core.one_process {
-            engine.spots[m] = Spot { input: w[1] as *mut u8, output: w[2] as *mut u8 };
-            continue;
+        if !core.one_process {
+            engine.imports.refresh(rank, w[3]);
         }
-        engine.imports.refresh(rank, w[3]);
         if plan.reads_input[m] {
             let len = call.input_bytes(rank as u32, core.ranks);
-            let segment = (w[0] >> 8) as u32 & 0xfff_ffff;
-            engine.spots[m].input = engine.imports.address(core, rank, segment, w[1], len)?;
+            let segment = (w[0] & INPUT != 0).then_some((w[0] >> 8) as u32 & 0xfff_ffff);
+            engine.spots[m].input = spot(core, engine, rank, segment, w[1], len)?;
         }
         if plan.writes_output[m] {
             let len = call.output_bytes(rank as u32, core.ranks);
-            engine.spots[m].output = engine.imports.address(core, rank, (w[0] >> 36) as u32, w[2], len)?;
+            let segment = (w[0] & OUTPUT != 0).then_some((w[0] >> 36) as u32);
+            engine.spots[m].output = spot(core, engine, rank, segment, w[2], len)?;
         }
     }
     Ok(())
+}
+
+/// Where `len` bytes of `rank` lie: at offset `at` of `segment`, or at address `at` of its process.
+fn spot(core: &Core, engine: &mut Engine, rank: usize, segment: Option<u32>, at: u64, len: u64) -> Result<Spot> {
+    let address = std::ptr::with_exposed_provenance_mut(at as usize);
+    Ok(match segment {
+        _ if core.one_process => Spot::near(address),
+        Some(segment) => Spot::near(engine.imports.address(core, rank, segment, at, len)?),
+        None if core.same_process(rank) => Spot::near(address),
+        None => {
+            let (pid, handle) = core.handles[rank].as_ref().ok_or_else(|| {
+                Error::internal(format!("rank {rank} said that it can be reached, but its process is not known"))
+            })?;
+            engine.any_far = true;
+            // The handle is open as long as the communicator lives.
+            let owner = Owner { rank: rank as u32, pid: *pid, handle: handle.as_raw_fd() };
+            Spot { at: address, far: Some(owner) }
+        }
+    })
 }
 
 /// The first state of a program.
@@ -144,7 +233,7 @@ pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
 /// Bytes of a scratch slot of a program: a multiple of a cache line.
 fn slot_bytes(core: &Core, plan: &DirectPlan) -> u64 {
     let slots = u64::from(plan.program.scratch_slots) * plan.program.channels.len() as u64;
-    (core.hub.geometry().scratch_half as u64 / slots) & !63
+    ((core.hub.geometry().scratch_half - beside::room(core)) as u64 / slots) & !63
 }
 
 struct Bound<'a> {
@@ -163,8 +252,8 @@ impl Bound<'_> {
         start..(start + self.cursor.length).min(part.end)
     }
 
-    /// Where element `done` of the current piece of `place` lies here.
-    fn address(&self, spots: &[Spot], place: &Place) -> *mut u8 {
+    /// Where element `done` of the current piece of `place` lies.
+    fn spot(&self, spots: &[Buffers], place: &Place) -> Spot {
         let element = self.call.dtype.size() as u64;
         let member = self.core.member_of[place.rank as usize];
         let chunk = &place.chunk;
@@ -176,12 +265,16 @@ impl Bound<'_> {
                     self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(chunk.block);
                 let half = self.core.hub.scratch(member, (self.cursor.piece % 2) as usize);
                 // SAFETY: `slot` is below the slots that `slot_bytes` divides the half by; a piece fits a slot.
-                return unsafe { half.add((slot * self.slot_bytes + self.cursor.done * element) as usize) };
+                return Spot::near(unsafe { half.add((slot * self.slot_bytes + self.cursor.done * element) as usize) });
             }
         };
         let at = u64::from(chunk.block) * self.call.count + self.range(chunk).start + self.cursor.done;
-        // `wrapping_add`: an empty piece of a null buffer has an address that nobody uses.
-        base.wrapping_add((at * element) as usize)
+        base.add((at * element) as usize)
+    }
+
+    /// The same where all memory is near.
+    fn address(&self, spots: &[Buffers], place: &Place) -> *mut u8 {
+        self.spot(spots, place).at
     }
 }
 
@@ -233,10 +326,10 @@ pub(super) fn step(
             }
             Op::Copy { src, dst } => {
                 let place = |chunk: &Chunk| Place { rank: core.rank as u32, chunk: *chunk };
-                moved += run_move(core, engine, call, plan, cursor, &[place(src)], &[place(dst)], STEP - moved);
+                moved += run_move(core, engine, call, plan, cursor, &[place(src)], &[place(dst)], STEP - moved)?;
             }
             Op::Move { srcs, dsts } => {
-                moved += run_move(core, engine, call, plan, cursor, srcs, dsts, STEP - moved);
+                moved += run_move(core, engine, call, plan, cursor, srcs, dsts, STEP - moved)?;
             }
             other => {
                 return Err(Error::internal(format!(
@@ -274,7 +367,7 @@ fn run_move(
     srcs: &[Place],
     dsts: &[Place],
     budget: u64,
-) -> u64 {
+) -> Result<u64> {
     let element = call.dtype.size() as u64;
     let bound = Bound {
         core,
@@ -283,30 +376,45 @@ fn run_move(
         cursor: *cursor,
         slot_bytes: if plan.program.scratch_slots == 0 { 0 } else { slot_bytes(core, plan) },
     };
-    let Some(first) = dsts.first() else { return 0 };
+    let Some(first) = dsts.first() else { return Ok(0) };
     let range = bound.range(&first.chunk);
     let left = range.end - range.start - cursor.done;
     if left == 0 {
         cursor.done = 0;
-        return 0;
+        return Ok(0);
     }
     let lanes = (srcs.len() + dsts.len()) as u64;
     let most = (budget / lanes / element).max(4096).next_multiple_of(64);
     let n = left.min(most);
-    engine.srcs.clear();
-    engine.srcs.extend(srcs.iter().map(|p| bound.address(&engine.spots, p).cast_const()));
-    engine.dsts.clear();
-    engine.dsts.extend(dsts.iter().map(|p| bound.address(&engine.spots, p)));
     let post = if srcs.len() == core.ranks { call.post } else { Post::None };
-    // SAFETY: the addresses lie in user buffers of the sizes that the signature (equal on all ranks) says, mapped by
-    // `locate`, or in scratch slots; the verified schedule orders conflicting accesses by signals and waits.
-    unsafe {
-        match (engine.srcs.as_slice(), engine.dsts.as_slice()) {
-            ([src], [dst]) if *src == dst.cast_const() => {}
-            ([src], dsts) => kernels::copy(dsts, *src, (n * element) as usize),
-            (srcs, dsts) => kernels::reduce(call.dtype, call.op, dsts, srcs, n as usize, post),
+    if engine.any_far {
+        let Engine { spots, far_srcs, far_dsts, bounce, cached, srcs: from, dsts: to, .. } = engine;
+        far_srcs.clear();
+        far_srcs.extend(srcs.iter().map(|p| bound.spot(spots, p)));
+        far_dsts.clear();
+        far_dsts.extend(dsts.iter().map(|p| bound.spot(spots, p)));
+        let how = Combination { dtype: call.dtype, op: call.op, post };
+        let desk = &mut Desk { bounce, cached: *cached, from, to };
+        // SAFETY: as below; `locate` took the addresses of far buffers from the lines of their ranks.
+        unsafe { far::run(how, desk, far_srcs, far_dsts, n as usize)? };
+    } else {
+        engine.srcs.clear();
+        engine.srcs.extend(srcs.iter().map(|p| bound.address(&engine.spots, p).cast_const()));
+        engine.dsts.clear();
+        engine.dsts.extend(dsts.iter().map(|p| bound.address(&engine.spots, p)));
+        if let [src] = engine.srcs[..] {
+            // In place: what is there already.
+            engine.dsts.retain(|dst| dst.cast_const() != src);
+        }
+        // SAFETY: the addresses lie in user buffers of the sizes that the signature (equal on all ranks) says, mapped by
+        // `locate`, or in scratch slots; the verified schedule orders conflicting accesses by signals and waits.
+        unsafe {
+            match engine.srcs.as_slice() {
+                [src] => kernels::copy(&engine.dsts, *src, (n * element) as usize),
+                srcs => kernels::reduce(call.dtype, call.op, &engine.dsts, srcs, n as usize, post),
+            }
         }
     }
     cursor.done = if n == left { 0 } else { cursor.done + n };
-    n * element * lanes
+    Ok(n * element * lanes)
 }

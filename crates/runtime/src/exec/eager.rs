@@ -145,27 +145,37 @@ impl Form {
                 }
             }
         }
+        // My own contribution: the scaled copy in my slot if there is one, else the input itself.
+        let scaled = call.scale.is_some();
+        let own = if scaled { self.payload(core, core.me, seq).cast_const() } else { call.send };
+        let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank starts
         // a later call; the output is the caller's, of the size the collective says, and only this rank writes it.
-        unsafe { self.combine(core, call, seq, srcs) };
+        unsafe { self.combine(core, call, from, srcs) };
         Ok(true)
     }
 
+    /// Makes the output of a rank that gets one of the members' inputs, of which `from` says where they lie.
+    ///
     /// # Safety
-    /// The payloads that the collective needs have arrived.
-    unsafe fn combine(&self, core: &Core, call: &Call, seq: u64, srcs: &mut Vec<*const u8>) {
+    /// The inputs that the collective needs are complete and stay until it returns; the output is the caller's.
+    #[inline]
+    pub(super) unsafe fn combine(
+        &self,
+        core: &Core,
+        call: &Call,
+        from: impl Fn(usize) -> *const u8,
+        srcs: &mut Vec<*const u8>,
+    ) {
         let block = self.block;
-        let (n, me) = (core.members.len(), core.me);
+        let n = core.members.len();
         let count = call.count as usize;
-        // My own contribution: the scaled copy in my slot if there is one, else the input itself.
-        let own = if call.scale.is_some() { self.payload(core, me, seq).cast_const() } else { call.send };
-        let from = |member: usize| if member == me { own } else { self.payload(core, member, seq).cast_const() };
         // SAFETY: see the caller; offsets stay inside `published` bytes of a slot and the blocks of the output.
         unsafe {
             match call.collective {
                 Collective::AllReduce | Collective::Reduce => {
                     srcs.clear();
-                    srcs.extend((0..n).map(from));
+                    srcs.extend((0..n).map(&from));
                     kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
                 }
                 Collective::ReduceScatter => {

@@ -3,7 +3,7 @@
 //! It looks and changes nothing: no sequence number, no turn, no cached plan. What peers would say when they meet is
 //! not known before: their buffers are taken to lie in the kind of memory that this rank's lie in.
 
-use oxccl_schedule::cost::{CostModel, Link, predict};
+use oxccl_schedule::cost::{CostModel, Link, predict, predict_far};
 use oxccl_schedule::exchange::{Traffic, predict_exchange};
 use oxccl_schedule::ir::{Needs, Shape};
 use oxccl_schedule::select::{Protocol, Query, Reach, candidates};
@@ -52,8 +52,10 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     }
     let choice = plan::choose(core, &call)?;
     let way = if core.whole { Link::Shm } else { Link::Tcp };
-    let staged = choice.staged.filter(|_| choice.algorithm.needs == Needs::MappedUser && !is_mapped(core, &call));
-    let algorithm = staged.unwrap_or(choice.algorithm);
+    let private = choice.algorithm.needs == Needs::MappedUser && !is_mapped(core, &call);
+    let far = choice.far.filter(|_| private && core.reaches);
+    let staged = choice.staged.filter(|_| private);
+    let algorithm = far.or(staged).unwrap_or(choice.algorithm);
     let piece = match algorithm.needs {
         Needs::Messages => core.config.slot_bytes,
         _ => core.config.scratch / 2 / (core.ranks + 1),
@@ -62,7 +64,10 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     if !algorithm.supports(&shape) {
         return Err(Error::internal(format!("{} was chosen for {} and cannot do it", algorithm.name, call.collective)));
     }
-    Ok(predict(&model, algorithm, &shape, bytes, way, piece as u64))
+    Ok(match far {
+        Some(far) => predict_far(&model, far, &shape, bytes),
+        None => predict(&model, algorithm, &shape, bytes, way, piece as u64),
+    })
 }
 
 /// Whether peers can reach the buffers of this rank.

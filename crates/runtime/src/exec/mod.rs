@@ -1,11 +1,15 @@
 //! Execution: tasks that carry out calls, one step at a time.
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
-//! travels in the line that announces the call (`at_once`: carried out without a task, `known`: as the last one of its shape, `streak`: several of a group together). `direct`: a direct program
-//! over mapped memory. `messages`: a message program over connections. `p2p` is the task of a group of sends and
-//! receives, `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor knows no algorithm.
+//! travels in the line that announces the call (`at_once`: carried out without a task, `known`: as the last one of its
+//! shape, `streak`: several of a group together). `direct`: a direct program over mapped memory, or over memory that the
+//! kernel copies (`far`); payloads of medium size may lie `beside` the line, and calls of medium size are carried out
+//! without a task (`at_once_direct`). `messages`: a message program over connections. `p2p` is the task of a group of sends and receives, `one_sided` that
+//! of puts, signals and waits for signals; what both do alike is in `operation`. An executor knows no algorithm.
 
 pub(crate) mod at_once;
+mod at_once_direct;
+mod beside;
 pub(crate) mod call;
 pub(crate) mod collective;
 mod direct;
@@ -13,6 +17,7 @@ mod eager;
 mod eager_v;
 pub(crate) mod entry;
 pub(crate) mod estimate;
+mod far;
 pub(crate) mod imports;
 mod known;
 pub(crate) mod links;

@@ -44,7 +44,7 @@ pub(crate) struct Exchange {
 unsafe impl Send for Exchange {}
 
 /// Exchanges of at most this many bytes are tried at once when they are enqueued.
-const QUICK: u64 = 32 << 10;
+const QUICK: u64 = 256 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
 /// A step of an exchange takes as long as this many looks at a line.

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxccl_schedule::algorithms::{Algorithm, find};
-use oxccl_schedule::cost::Link;
+use oxccl_schedule::cost::{Link, predict_beside};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
 use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Error, Result};
 
 use super::call::Call;
+use super::direct::Road;
 use crate::communicator::core::Core;
 use crate::communicator::hub::MAX_CHANNELS;
 
@@ -35,6 +36,14 @@ pub(crate) struct DirectPlan {
     pub least_parts: u32,
 }
 
+/// The direct programs of this rank for memory that the kernel copies.
+#[derive(Debug)]
+pub(crate) struct FarPlans {
+    usual: DirectPlan,
+    /// Another one, where the root of a broadcast works in place.
+    in_place: Option<DirectPlan>,
+}
+
 /// A message program of this rank.
 #[derive(Debug)]
 pub(crate) struct MessagePlan {
@@ -48,10 +57,27 @@ pub(crate) struct MessagePlan {
 /// How calls of one kind and size are served.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// Over mapped memory: user memory where all of it is mapped, else scratch.
-    Direct { mapped: DirectPlan, staged: DirectPlan },
+    /// Over mapped memory: user memory where all of it is mapped; where it is not, user memory through the kernel if that
+    /// is faster than scratch and all can; else scratch.
+    /// `beside`: an input that peers cannot map should go beside the line, if there is room.
+    Direct { mapped: DirectPlan, far: Option<Box<FarPlans>>, staged: DirectPlan, beside: bool },
     /// Over connections.
     Messages(MessagePlan),
+}
+
+impl Plan {
+    /// The direct program for `road`.
+    pub(super) fn direct(&self, road: Road) -> Option<&DirectPlan> {
+        match (self, road) {
+            (Plan::Direct { mapped, .. }, Road::Mapped) => Some(mapped),
+            (Plan::Direct { far, .. }, Road::Far) => far.as_ref().map(|far| &far.usual),
+            (Plan::Direct { far, .. }, Road::FarInPlace) => {
+                far.as_ref().map(|far| far.in_place.as_ref().unwrap_or(&far.usual))
+            }
+            (Plan::Direct { staged, .. }, Road::Staged) => Some(staged),
+            _ => None,
+        }
+    }
 }
 
 /// The plans of one communicator.
@@ -115,10 +141,14 @@ fn eager_limit(core: &Core, collective: Collective) -> u64 {
 /// The limit that the user set, or up to the default the size from which on mapped memory is faster.
 #[cold]
 fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
-    let most = core.config.eager_limit as u64;
+    // Where ranks share cores, calls with a root gain most by running ahead: their slots are larger, see the geometry.
+    let most = match collective.rooted() {
+        true => core.hub.geometry().eager_bytes as u64,
+        false => core.config.eager_limit as u64,
+    };
     let limit = match core.config.eager_auto {
         true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most),
-        false => most,
+        false => core.config.eager_limit as u64,
     };
     // Two threads that look it up at once find the same.
     core.eager_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
@@ -140,9 +170,19 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             let staged = choice
                 .staged
                 .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
+            let program = |algorithm| direct_plan(core, algorithm, &shape);
+            let far = match choice.far {
+                Some(far) => {
+                    let other = choice.far_in_place.filter(|other| other.name != far.name);
+                    Some(Box::new(FarPlans { usual: program(far)?, in_place: other.map(program).transpose()? }))
+                }
+                None => None,
+            };
             Ok(Plan::Direct {
-                mapped: direct_plan(core, choice.algorithm, &shape)?,
-                staged: direct_plan(core, staged, &shape)?,
+                mapped: program(choice.algorithm)?,
+                far,
+                staged: program(staged)?,
+                beside: choice.beside,
             })
         }
     }
@@ -151,7 +191,13 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
 /// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
 pub(super) struct Choice {
     pub(super) algorithm: &'static Algorithm,
+    /// The one for private memory that the kernel copies between processes, where that is faster than scratch.
+    pub(super) far: Option<&'static Algorithm>,
+    /// The same where the root of a broadcast works in place.
+    pub(super) far_in_place: Option<&'static Algorithm>,
     pub(super) staged: Option<&'static Algorithm>,
+    /// Private inputs are best put beside the line.
+    pub(super) beside: bool,
     pub(super) channels: u32,
 }
 
@@ -167,20 +213,37 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         model: core.config.constants.model,
         ..Query::new(call.collective, bytes, core.ranks as u32, reach)
     };
-    let best = |allow: &AllowList, reach: Reach, needs: Needs| {
-        candidates(&query(allow, reach)).into_iter().find_map(|c| {
+    let fastest = |query: Query, needs: Needs| {
+        candidates(&query).into_iter().find_map(|c| {
             // One shot all-reduce is not safe where some ranks work in place and others do not.
             let unsafe_in_place = c.algorithm == "one_shot" && call.collective == Collective::AllReduce;
-            find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)
+            let algorithm = find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)?;
+            Some((algorithm, c.predicted_us))
         })
     };
+    let best = |allow: &AllowList, reach: Reach, needs: Needs| fastest(query(allow, reach), needs);
     if core.whole && call.collective != Collective::AllToAllV {
         let mapped = best(&core.allowed, Reach::MappedUser, Needs::MappedUser);
+        let far = best(&core.allowed, Reach::ReadableUser, Needs::MappedUser);
         let staged = best(&core.allowed, Reach::MappedScratch, Needs::MappedScratch);
-        if let Some(algorithm) = mapped.or(staged) {
+        if let Some((algorithm, _)) = mapped.or(staged) {
             // Buffers that peers cannot map need the scratch, also where the user named algorithms for mapped ones only.
             let staged = staged.or_else(|| best(&AllowList::all(), Reach::MappedScratch, Needs::MappedScratch));
-            return Ok(Choice { algorithm, staged, channels: 1 });
+            let beside_us = predict_beside(&core.config.constants.model, call.collective, bytes, core.ranks as u32);
+            let slower = |us: f64| beside_us < us;
+            // Each rank decides this for itself.
+            let beside = staged.is_none_or(|s| slower(s.1)) && (!core.reaches || far.is_none_or(|f| slower(f.1)));
+            let far = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
+            let in_place = call.collective == Collective::Broadcast;
+            let far_in_place = Query { in_place, ..query(&core.allowed, Reach::ReadableUser) };
+            return Ok(Choice {
+                algorithm,
+                far: far.map(|f| f.0),
+                far_in_place: fastest(far_in_place, Needs::MappedUser).map(|f| f.0),
+                staged: staged.map(|s| s.0),
+                beside: beside && core.eager,
+                channels: 1,
+            });
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
@@ -197,7 +260,14 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             (a, c.channels)
         }
     };
-    Ok(Choice { algorithm, staged: None, channels: channels.min(MAX_CHANNELS as u32) })
+    Ok(Choice {
+        algorithm,
+        far: None,
+        far_in_place: None,
+        beside: false,
+        staged: None,
+        channels: channels.min(MAX_CHANNELS as u32),
+    })
 }
 
 fn least_parts(program: &Program) -> u32 {

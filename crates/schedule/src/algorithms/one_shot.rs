@@ -51,15 +51,18 @@ fn reduce_scatter(l: &Lane, ops: &mut Vec<Op>) {
 }
 
 fn all_gather(l: &Lane, ops: &mut Vec<Op>) {
+    // The own part first: the peers then find it in the caches.
     ops.push(copy(l.input(0), l.output(l.me)));
     ops.extend(l.others().map(|q| pull(at(q, l.input(0)), at(l.me, l.output(q)))));
     leave_together(l, ops);
 }
 
 fn all_to_all(l: &Lane, ops: &mut Vec<Op>) {
-    ops.push(copy(l.input(l.me), l.output(l.me)));
     ops.extend(l.others().map(|q| pull(at(q, l.input(l.me)), at(l.me, l.output(q)))));
-    leave_together(l, ops);
+    ops.push(Op::Signal);
+    // The own part is nobody else's: it is copied while the others finish.
+    ops.push(copy(l.input(l.me), l.output(l.me)));
+    l.wait_others(1, ops);
 }
 
 fn broadcast(l: &Lane, ops: &mut Vec<Op>) {
