@@ -32,6 +32,8 @@ pub(crate) struct Engine {
     pub(super) srcs: Vec<*const u8>,
     pub(super) dsts: Vec<*mut u8>,
     pub(super) links: Links,
+    /// The state of a message program that is over, for the next one.
+    pub(super) spare_messages: Option<Box<MessageState>>,
     plans: Plans,
     temp: Temp,
 }
@@ -52,6 +54,7 @@ impl Engine {
             srcs: Vec::with_capacity(ranks + 1),
             dsts: Vec::with_capacity(ranks + 1),
             links: Links::default(),
+            spare_messages: None,
             plans: Plans::default(),
             temp: Temp::default(),
         }
@@ -323,7 +326,11 @@ impl CollectiveTask {
                         return Err(Error::internal("a message phase without a message plan"));
                     };
                     match messages::step(core, engine, &self.call, plan, self.send, self.seq, state)? {
-                        Step::Done => self.phase = Phase::Post(0),
+                        Step::Done => {
+                            if let Phase::Messages(state) = std::mem::replace(&mut self.phase, Phase::Post(0)) {
+                                engine.spare_messages = Some(state);
+                            }
+                        }
                         step => return Ok(step),
                     }
                 }
@@ -331,7 +338,11 @@ impl CollectiveTask {
                     // Receiving may read straight from the sender's memory.
                     let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Step::Blocked) };
                     match exchange.step(core, &mut engine.links)? {
-                        Step::Done => self.phase = Phase::Post(0),
+                        Step::Done => {
+                            if let Phase::Exchange(exchange) = std::mem::replace(&mut self.phase, Phase::Post(0)) {
+                                exchange.give_back(&mut engine.links);
+                            }
+                        }
                         step => return Ok(step),
                     }
                 }
@@ -379,15 +390,15 @@ impl CollectiveTask {
     fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
         Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
-                let mut exchange =
-                    p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
+                let (links, v) = (&mut engine.links, self.v.as_deref());
+                let mut exchange = p2p::Exchange::from_program(core, links, &self.call, plan, self.send, v, self.seq)?;
                 if core.whole && self.v.is_some() {
                     let came = |rank: usize| eager_v::came(core, core.member_of[rank], self.seq);
                     exchange.leave_out(self.published, came);
                 }
-                Phase::Exchange(Box::new(exchange))
+                Phase::Exchange(exchange)
             }
-            Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
+            Some(Plan::Messages(plan)) => Phase::Messages(messages::begin(core, engine, &self.call, plan, self.send)),
             _ => return Err(Error::internal("a direct plan for ranks that share no memory")),
         })
     }

@@ -131,14 +131,16 @@ impl Exchange {
     /// The transfers of a message program that only exchanges user memory.
     pub(super) fn from_program(
         core: &Core,
+        links: &mut Links,
         call: &Call,
         plan: &MessagePlan,
         send: *const u8,
         v: Option<&VCounts>,
         seq: u64,
-    ) -> Result<Exchange> {
+    ) -> Result<Box<Exchange>> {
         let element = call.dtype.size();
-        let mut exchange = Exchange::empty(EXCHANGE_LANE, seq);
+        let mut exchange = links.spare.take().unwrap_or_else(|| Box::new(Exchange::empty(EXCHANGE_LANE, 0)));
+        exchange.sequence = seq;
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
         for op in plan.program.channels.iter().flatten() {
@@ -234,7 +236,7 @@ impl Exchange {
             if !accepted && before.iter().any(|b| b.peer == t.peer && !(b.offered && b.done == b.bytes)) {
                 continue;
             }
-            let end = links.sender(core, t.peer, self.lane)?;
+            let Some(end) = links.sender(core, t.peer, self.lane)? else { continue };
             while !t.offered || t.done < t.bytes {
                 let header =
                     Header { signature: t.signature, sequence: self.sequence, total: t.bytes, offset: t.done, len: 0 };
