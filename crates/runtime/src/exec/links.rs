@@ -223,27 +223,26 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     };
     let Some(stream) = stream else { return Ok(None) };
     core.wake_by(&stream);
-    let slot_bytes = core.config.slot_bytes;
-    let piece = piece_bytes(core);
-    let options = TcpOptions {
-        peer: peer(core, rank),
-        slots: SLOTS,
-        slot_bytes: piece,
-        arrival_bytes: piece.min(slot_bytes.max(ARRIVAL)),
-        buffer_bytes: None,
-    };
+    let (piece, part) = (piece_bytes(core), part_bytes(core));
+    let slots = SLOTS * piece.div_ceil(part);
+    let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
 }
 
-/// Bytes of a piece where all of them travel over streams: pieces cost a frame each, and need no slot.
+/// Slots that a piece is as long as where all pieces travel over streams: each costs a frame, and needs no slot.
+const STREAM_SLOTS: usize = 8;
+/// As long as pieces grow with the slots.
 const STREAM_PIECE: usize = 256 << 10;
-/// Bytes of a stream that are combined at once: they stay in the nearer caches.
-const ARRIVAL: usize = 64 << 10;
 
 /// Bytes of a piece of a message program, the same on all ranks.
 pub(super) fn piece_bytes(core: &Core) -> usize {
     let slot = core.config.slot_bytes;
-    if core.scattered { slot.max(STREAM_PIECE) } else { slot }
+    if core.scattered { slot.max((STREAM_SLOTS * slot).min(STREAM_PIECE)) } else { slot }
+}
+
+/// Bytes that are combined, kept and passed on at once: they stay in the nearer caches.
+pub(super) fn part_bytes(core: &Core) -> usize {
+    piece_bytes(core).min(2 * core.config.slot_bytes)
 }
 
 /// A shared reference to a mapper.

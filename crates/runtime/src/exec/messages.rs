@@ -2,8 +2,8 @@
 //!
 //! Channels progress independently. Each op of an iteration moves one piece, which is one message, so credits are what
 //! the verifier assumed; a piece that arrives in parts is combined and passed on part by part. A source is free once its
-//! piece was accepted, since the connections copy what they cannot send at once, except for inputs that the call leaves
-//! alone: those are lent until the end of the call.
+//! piece was accepted, since the connections copy what they cannot send at once, except where the call does not write to it
+//! any more: that is lent until the end of the call.
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -12,7 +12,7 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::links::{CHANNEL_LANE, Receiver, piece_bytes};
+use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
@@ -39,8 +39,10 @@ pub(super) struct MessageState {
     /// Elements of a piece.
     length: u64,
     scratch: Vec<u8>,
-    /// Nothing that the call writes overlaps its input.
-    lent: bool,
+    /// Bytes that are passed on at once.
+    part: u64,
+    /// Whether the input, and what has come into the output, stay as they are until the end of the call.
+    stays: (bool, bool),
 }
 
 /// The first state of a program.
@@ -66,10 +68,14 @@ pub(super) fn begin(
     if state.scratch.len() < scratch {
         state.scratch.resize(scratch, 0);
     }
+    state.part = part_bytes(core) as u64;
     let (ranks, rank) = (core.ranks, core.rank as u32);
     let (input, output) = (call.input_bytes(rank, ranks) as usize, call.output_bytes(rank, ranks) as usize);
     let (send, recv) = (send as usize, call.recv as usize);
-    state.lent = send + input <= recv || recv + output <= send;
+    let apart = send + input <= recv || recv + output <= send;
+    // Where nothing is combined, what comes into the output is final, and an input in place is part of that.
+    let moves = !call.collective.reduces();
+    state.stays = (apart || moves, moves);
     state
 }
 
@@ -83,7 +89,8 @@ struct Bound<'a> {
     piece: u64,
     length: u64,
     scratch: *mut u8,
-    lent: bool,
+    part: u64,
+    stays: (bool, bool),
 }
 
 impl Bound<'_> {
@@ -115,6 +122,15 @@ impl Bound<'_> {
         };
         let element = u64::from(c.block) * self.call.count + self.range(c).start;
         base.wrapping_add(element as usize * self.call.dtype.size())
+    }
+
+    /// Whether what is sent of `buffer` may be lent to the connection until the end of the call.
+    fn lent(&self, buffer: Buffer) -> bool {
+        match buffer {
+            Buffer::Input => self.stays.0,
+            Buffer::Output => self.stays.1,
+            Buffer::Scratch => false,
+        }
     }
 
     fn header(&self, total: u64, offset: u64) -> Header {
@@ -156,7 +172,8 @@ pub(super) fn step(
                 piece: lane.piece,
                 length: state.length,
                 scratch: state.scratch.as_mut_ptr(),
-                lent: state.lent,
+                part: state.part,
+                stays: state.stays,
             };
             if budget == 0 || !bound.run(engine, op, lane)? {
                 break;
@@ -191,9 +208,8 @@ impl Bound<'_> {
     fn run(&self, engine: &mut Engine, op: &Op, lane: &mut Lane) -> Result<bool> {
         match op {
             Op::Send { to, src } => {
-                let lent = self.lent && src.buffer == Buffer::Input;
                 let bytes = self.bytes(src);
-                self.send(engine, lane, *to, self.at(src), bytes..bytes, lent)
+                self.send(engine, lane, *to, self.at(src), bytes..bytes, self.lent(src.buffer))
             }
             Op::Recv { from, dst } => self.recv(engine, lane, *from, dst),
             Op::RecvReduce { from, src, dst } => self.recv_reduce(engine, lane, *from, src, self.at(dst)),
@@ -202,13 +218,13 @@ impl Bound<'_> {
                 if !lane.received {
                     lane.received = self.recv_reduce(engine, lane, *from, src, at)?;
                 }
-                self.pass_on(engine, lane, *to, at, self.bytes(src))
+                self.pass_on(engine, lane, *to, at, self.bytes(src), false)
             }
             Op::RecvCopySend { from, to, dst } => {
                 if !lane.received {
                     lane.received = self.recv(engine, lane, *from, dst)?;
                 }
-                self.pass_on(engine, lane, *to, self.at(dst), self.bytes(dst))
+                self.pass_on(engine, lane, *to, self.at(dst), self.bytes(dst), self.lent(dst.buffer))
             }
             Op::Copy { src, dst } => {
                 let (src_at, dst_at) = (self.at(src), self.at(dst));
@@ -229,12 +245,21 @@ impl Bound<'_> {
     }
 
     /// The sending half of a fused op: passes on what has come.
-    fn pass_on(&self, engine: &mut Engine, lane: &mut Lane, to: u32, at: *const u8, bytes: u64) -> Result<bool> {
-        let there = if lane.received { bytes } else { lane.taken };
+    fn pass_on(
+        &self,
+        engine: &mut Engine,
+        lane: &mut Lane,
+        to: u32,
+        at: *const u8,
+        bytes: u64,
+        lent: bool,
+    ) -> Result<bool> {
+        // In whole parts: the connection has room for so many of each piece.
+        let there = if lane.received { bytes } else { lane.taken - lane.taken % self.part };
         if !lane.received && there == lane.sent {
             return Ok(false);
         }
-        Ok(self.send(engine, lane, to, at, there..bytes, false)? && lane.received)
+        Ok(self.send(engine, lane, to, at, there..bytes, lent)? && lane.received)
     }
 
     fn reduce(&self, a: *const u8, b: *const u8, dst: *mut u8, bytes: u64) {
@@ -260,11 +285,12 @@ impl Bound<'_> {
         let Some(end) = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)? else { return Ok(false) };
         while !lane.offered || lane.sent < there.start {
             let header = self.header(there.end, lane.sent);
+            let rest = there.start - lane.sent;
+            let offered = if lent { rest } else { rest.min(self.part) };
             // SAFETY: the bytes are the caller's or our scratch, and stay as they are until the call is over (`lent`) or
             // are copied at once where they are not sent.
-            let accepted = unsafe {
-                end.poll_send(&header, at.wrapping_add(lane.sent as usize), (there.start - lane.sent) as usize)?
-            };
+            let accepted =
+                unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
             let Some((n, _)) = accepted else { return Ok(false) };
             if !lent {
                 end.keep();

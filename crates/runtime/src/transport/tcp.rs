@@ -59,21 +59,19 @@ pub struct TcpOptions {
     pub peer: Peer,
     /// Pieces that the sender accepts before the kernel has taken them (at least one).
     pub slots: usize,
-    /// Bytes of the longest piece that the sender can copy: a multiple of 64, at least 64.
+    /// Bytes of the longest piece that the sender can keep, and that the receiver buffers for `poll_recv`: a multiple of
+    /// 64, at least 64.
     pub slot_bytes: usize,
-    /// Bytes that the receiver buffers for `poll_recv`: as `slot_bytes`.
-    pub arrival_bytes: usize,
     /// Size wished for the kernel's socket buffer; `None` leaves it to the kernel, which adapts it.
     pub buffer_bytes: Option<usize>,
 }
 
 /// Make `stream` ready to be an end.
 fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
-    let valid = |bytes: usize| bytes > 0 && bytes.is_multiple_of(64);
-    if options.slots == 0 || !valid(options.slot_bytes) || !valid(options.arrival_bytes) {
+    if options.slots == 0 || options.slot_bytes == 0 || !options.slot_bytes.is_multiple_of(64) {
         return Err(Error::internal(format!(
-            "a tcp connection of {} slots of {} bytes and arrivals of {}: slots must not be 0, bytes multiples of 64",
-            options.slots, options.slot_bytes, options.arrival_bytes
+            "a tcp connection of {} slots of {} bytes: slots must not be 0, slot bytes a multiple of 64",
+            options.slots, options.slot_bytes
         )));
     }
     let set = |e: io::Error| Error::system(format!("setting up the connection with {}: {e}", options.peer));

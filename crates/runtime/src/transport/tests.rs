@@ -223,7 +223,7 @@ struct TcpFactory;
 fn tcp_options(rank: u32, stream: &TcpStream, slots: usize, slot_bytes: usize) -> TcpOptions {
     let place = stream.peer_addr().unwrap().to_string();
     // Small kernel buffers, so that partial writes are the rule.
-    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, arrival_bytes: slot_bytes, buffer_bytes: Some(16 << 10) }
+    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(16 << 10) }
 }
 
 fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {

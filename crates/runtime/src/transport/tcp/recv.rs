@@ -44,7 +44,7 @@ impl Incoming {
             ahead_at: 0,
             ahead_end: 0,
             current: None,
-            bounce: vec![Line { _bytes: [0; 64] }; options.arrival_bytes / 64].into(),
+            bounce: vec![Line { _bytes: [0; 64] }; options.slot_bytes / 64].into(),
             at: 0,
             end: 0,
             goal: 0,
@@ -201,7 +201,7 @@ impl RecvEnd for TcpEnd {
     fn poll_recv(&mut self) -> Result<Option<Arrival>> {
         let Some(mut header) = self.header()? else { return Ok(None) };
         if self.inc.goal == 0 {
-            self.inc.goal = header.len.min(self.options.arrival_bytes as u64) as usize;
+            self.inc.goal = header.len.min(self.options.slot_bytes as u64) as usize;
         }
         let buffer: *mut u8 = self.inc.bounce.as_mut_ptr().cast();
         if self.inc.end < self.inc.goal {
