@@ -177,6 +177,8 @@ pub(crate) struct CollectiveTask {
     started_ns: u64,
     /// The input went with the line that announced the call.
     published: bool,
+    /// What is small may wait for the next operation.
+    hold: bool,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -196,6 +198,9 @@ impl Drop for CollectiveTask {
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
+/// Bytes of both buffers up to which an operation over a network may be sent together with its neighbours: it takes no
+/// longer than a packet.
+const SHORT: u64 = 8 << 10;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 
@@ -220,6 +225,7 @@ impl CollectiveTask {
             phase: Phase::Start,
             started_ns: 0,
             published: false,
+            hold: false,
             over: false,
             doubt: None,
             core: None,
@@ -388,6 +394,10 @@ impl CollectiveTask {
     }
 
     fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
+        if matches!(self.plan.as_deref(), Some(Plan::Messages(plan)) if plan.receives) {
+            // A peer may wait for what this rank sends before it sends itself.
+            engine.links.hold(false);
+        }
         Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let (links, v) = (&mut engine.links, self.v.as_deref());
@@ -541,7 +551,7 @@ impl CollectiveTask {
     fn step_with(&mut self, core: &Core) -> Step {
         if !core.is_turn(Lane::Collectives, self.turn) {
             // Who waits for its turn ends with the operation before it, which looks after its own time.
-            return match core.check() {
+            return match core.check().and_then(|()| self.let_go(core)) {
                 Ok(()) => Step::Blocked,
                 Err(error) => self.failed(core, error),
             };
@@ -602,7 +612,16 @@ impl CollectiveTask {
         }
         let mut engine = core.lock_engine();
         engine.seen.look(if self.batch == 0 { core.polls } else { 1 });
-        self.advance(core, &mut engine)
+        engine.links.hold(self.hold);
+        match self.advance(core, &mut engine)? {
+            Step::Done if engine.links.holds() => Ok(Step::DoneHeld),
+            step => engine.links.let_go().map(|()| step),
+        }
+    }
+
+    /// Sends what the operation before left to this one, whose turn it is not.
+    fn let_go(&self, core: &Core) -> Result<()> {
+        if core.whole { Ok(()) } else { core.lock_engine().links.let_go() }
     }
 
     fn blocked(&mut self, core: &Core) -> Result<Step> {
@@ -726,6 +745,16 @@ impl Task for CollectiveTask {
         let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
         let quick = |c: &Arc<Core>| c.ranks > 1 && (plan::is_eager(c, &self.call) || (meets && c.eager));
         self.batch == 0 && self.core.as_ref().is_some_and(quick)
+    }
+
+    fn follows(&self) -> usize {
+        let bytes = |c: &Core| self.call.input_bytes(c.rank as u32, c.ranks) + self.call.output_bytes(c.rank as u32, c.ranks);
+        let short = |c: &&Arc<Core>| !c.whole && self.batch == 0 && self.v.is_none() && bytes(c) <= SHORT;
+        self.core.as_ref().filter(short).map_or(0, |c| Arc::as_ptr(c) as usize)
+    }
+
+    fn may_hold(&mut self, next: bool) {
+        self.hold = next;
     }
 
     fn crowded(&self) -> bool {

@@ -77,6 +77,10 @@ pub(crate) struct Links {
     recv: Ends<dyn RecvEnd>,
     /// Those over a network, which hold back what the kernel does not take and must be driven.
     streams: Ends<TcpEnd>,
+    /// What is small may wait for the next operation, which follows at once.
+    hold: bool,
+    /// Something may wait.
+    held: bool,
     /// The lists of an exchange that is over, for the next one.
     pub(super) spare: Option<Box<Exchange>>,
 }
@@ -95,7 +99,11 @@ impl Links {
         if is_local(core, to) {
             return self.send.get(core, to, lane, open_sender);
         }
-        Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| end as &mut Sender))
+        let hold = self.hold;
+        Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| {
+            end.hold(hold);
+            end as &mut Sender
+        }))
     }
 
     /// The receiving end from `from`; `None` while the peer has not connected yet.
@@ -107,16 +115,35 @@ impl Links {
         Ok(self.streams.get(core, from, lane, open_stream)?.map(|end| end as &mut Receiver))
     }
 
-    /// Drives what was accepted but not written; `true` when nothing is left. An operation is over only then: nobody
-    /// polls its connections afterwards.
+    /// Drives what was accepted but not written; `true` when nothing is left, or nothing but what is held. An operation
+    /// is over only then: nobody polls its connections afterwards.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<bool> {
         let Ends { lanes, open } = &mut self.streams;
         let mut done = true;
         for (lane, peer) in open {
-            done &= lanes[*lane][*peer as usize].as_mut().map_or(Ok(true), |end| SendEnd::flush(&mut **end))?;
+            done &= lanes[*lane][*peer as usize].as_mut().map_or(Ok(true), |end| end.flush_or_hold(self.hold))?;
         }
+        self.held = self.hold || !done;
         Ok(done)
+    }
+
+    /// Whether an operation that follows at once may take what is small along.
+    pub(super) fn hold(&mut self, hold: bool) {
+        self.hold = hold;
+    }
+
+    /// Whether an operation has ended that left something to the next one.
+    pub(super) fn holds(&self) -> bool {
+        self.hold && self.held
+    }
+
+    /// Sends what was held for an operation that did not take it along.
+    #[inline]
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        let held = self.hold || self.held;
+        self.hold = false;
+        if held { self.flush().map(|_| ()) } else { Ok(()) }
     }
 
     /// Whether all may be closed without a loss for a peer. A connection that failed has nothing to lose.

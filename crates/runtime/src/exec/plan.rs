@@ -43,6 +43,8 @@ pub(crate) struct MessagePlan {
     pub least_parts: u32,
     /// Nothing but sends, receives and copies of user memory: all may progress at once.
     pub exchange: bool,
+    /// This rank receives something.
+    pub receives: bool,
 }
 
 /// How calls of one kind and size are served.
@@ -264,7 +266,9 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
     }
     let program = algorithm.program(shape, core.rank as u32);
     let exchange = algorithm.exchanges(shape.collective);
-    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange })
+    let receives = |op: &Op| !matches!(op, Op::Send { .. } | Op::Copy { .. } | Op::Reduce { .. });
+    let receives = program.channels.iter().flatten().any(receives);
+    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange, receives })
 }
 
 /// Elements of the longest part of a block of `count` elements.

@@ -13,22 +13,36 @@ const BATCH: usize = 8;
 const LOOK_EVERY: u64 = 16;
 /// Bytes up to which a frame is put together for the kernel: a copy of so few is cheaper than a second range.
 const SMALL: usize = 4096;
+/// Bytes of small frames that may wait together.
+const TOGETHER: usize = 16 << 10;
 
 /// What goes out.
 pub(super) struct Outgoing {
-    /// Accepted frames that the kernel has not taken in full: `accepted - written` of them, by ticket modulo length.
+    /// Accepted frames, behind those of `small`, that the kernel has not taken in full; by number modulo length.
     queue: Box<[Waiting]>,
     /// One slot per frame of the queue, for [`SendEnd::keep`].
     kept: Box<[u8]>,
     pub(super) accepted: u64,
+    /// Frames that the kernel has; `small.frames` come next, then those of the queue.
     written: u64,
     /// Frames that the peer has consumed, as far as it has said so.
     pub(super) received: u64,
-    /// A small frame with its bytes.
-    whole: Box<[u8; HEADER + SMALL]>,
+    small: Small,
+    /// Small frames wait for each other, until [`SendEnd::flush`] or until there is no room.
+    pub(super) hold: bool,
     /// What is to be said of the peer's data; goes between two frames.
     said: Said,
     failed: Option<Error>,
+}
+
+/// Small frames with their bytes, one behind the other.
+struct Small {
+    bytes: Box<[u8; TOGETHER]>,
+    /// `at..end` is not written.
+    at: usize,
+    end: usize,
+    /// Frames that end in there.
+    frames: u64,
 }
 
 /// A frame on its way into the kernel.
@@ -79,7 +93,8 @@ impl Outgoing {
             accepted: 0,
             written: 0,
             received: 0,
-            whole: Box::new([0; HEADER + SMALL]),
+            small: Small { bytes: Box::new([0; TOGETHER]), at: 0, end: 0, frames: 0 },
+            hold: false,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             failed: None,
         }
@@ -99,8 +114,13 @@ impl Outgoing {
         (frame % self.queue.len() as u64) as usize
     }
 
+    /// Number of the first frame of the queue.
+    fn first(&self) -> u64 {
+        self.written + self.small.frames
+    }
+
     fn full(&self) -> bool {
-        self.accepted - self.written == self.queue.len() as u64
+        self.accepted - self.first() == self.queue.len() as u64
     }
 
     /// Whether the acknowledgement of `count` frames makes sense; then it is booked.
@@ -112,9 +132,41 @@ impl Outgoing {
         sensible
     }
 
-    /// Whether the first frame that waits was begun: nothing but its rest can go out.
+    /// Whether a frame was begun: nothing but its rest can go out.
     fn amid(&self) -> bool {
-        self.written < self.accepted && self.queue[self.slot(self.written)].done > 0
+        match self.small.frames {
+            0 => self.written < self.accepted && self.queue[self.slot(self.written)].done > 0,
+            _ => self.small.at > 0,
+        }
+    }
+
+    /// Takes a small frame with its bytes if none is before it in the queue and there is room.
+    ///
+    /// # Safety
+    /// `len` bytes at `data` are readable.
+    unsafe fn take_small(&mut self, header: &[u8; HEADER], data: *const u8, len: usize) -> bool {
+        let small = &mut self.small;
+        let fits = len <= SMALL && HEADER + len <= TOGETHER - small.end;
+        if !fits || self.accepted > self.written + small.frames {
+            return false;
+        }
+        let room = &mut small.bytes[small.end..][..HEADER + len];
+        room[..HEADER].copy_from_slice(header);
+        // SAFETY: readable by contract; the room is ours.
+        unsafe { std::ptr::copy_nonoverlapping(data, room[HEADER..].as_mut_ptr(), len) };
+        small.end += HEADER + len;
+        small.frames += 1;
+        true
+    }
+
+    /// Book `n` written bytes of the small frames.
+    fn wrote_small(&mut self, n: usize) {
+        let small = &mut self.small;
+        small.at += n;
+        if small.at == small.end {
+            self.written += small.frames;
+            (small.at, small.end, small.frames) = (0, 0, 0);
+        }
     }
 
     /// Book `n` written bytes.
@@ -146,22 +198,27 @@ impl TcpEnd {
     /// Write what the kernel takes now.
     pub(super) fn push(&mut self) -> Result<()> {
         loop {
-            if !self.out.said.is_empty() && !self.out.amid() {
-                let said = &mut self.out.said;
+            let out = &mut self.out;
+            if !out.said.is_empty() && !out.amid() {
+                let said = &mut out.said;
                 match raw::send_bytes(&self.stream, &said.bytes[said.at..said.end]) {
                     Ok(0) => return Ok(()),
                     Ok(n) => said.at += n,
                     // The peer may have said goodbye and gone: it needs no answer, and what it sent still counts.
                     Err(_) => said.at = said.end,
                 }
-                continue;
-            }
-            if self.out.written == self.out.accepted {
-                return Ok(());
-            }
-            let most = if self.out.said.is_empty() { BATCH as u64 } else { 1 };
-            if !self.push_frames(most)? {
-                return Ok(());
+            } else if out.small.frames > 0 {
+                let small = &out.small;
+                match raw::send_bytes(&self.stream, &small.bytes[small.at..small.end]) {
+                    Ok(0) => return Ok(()),
+                    Ok(n) => out.wrote_small(n),
+                    Err(e) => return Err(self.write_failed(&e)),
+                }
+            } else {
+                let most = if out.said.is_empty() { BATCH as u64 } else { 1 };
+                if out.written == out.accepted || !self.push_frames(most)? {
+                    return Ok(());
+                }
             }
         }
     }
@@ -190,18 +247,6 @@ impl TcpEnd {
         }
     }
 
-    /// Offer a small frame, put together, to the kernel when nothing else waits; the bytes it took.
-    fn push_whole(&mut self, header: &[u8; HEADER], data: *const u8, len: usize) -> Result<usize> {
-        let out = &mut self.out;
-        if len > SMALL || out.written < out.accepted || !out.said.is_empty() {
-            return Ok(0);
-        }
-        out.whole[..HEADER].copy_from_slice(header);
-        // SAFETY: `len` bytes are readable by the contract of `poll_send` and fit.
-        unsafe { std::ptr::copy_nonoverlapping(data, out.whole[HEADER..].as_mut_ptr(), len) };
-        raw::send_bytes(&self.stream, &out.whole[..HEADER + len]).map_err(|e| self.write_failed(&e))
-    }
-
     /// The peer may have said why before it closed: read that first.
     #[cold]
     fn write_failed(&mut self, e: &std::io::Error) -> Error {
@@ -227,6 +272,16 @@ impl TcpEnd {
             return Err(self.out.fail(e));
         }
         Ok(())
+    }
+
+    /// As [`SendEnd::flush`], except that small frames may be left to wait for those of the next operation.
+    pub(crate) fn flush_or_hold(&mut self, hold: bool) -> Result<bool> {
+        if hold && self.out.first() == self.out.accepted { Ok(true) } else { SendEnd::flush(self) }
+    }
+
+    /// Whether small frames are to wait for each other from now on.
+    pub(crate) fn hold(&mut self, hold: bool) {
+        self.out.hold = hold;
     }
 
     /// Says goodbye, if what was sent before is out.
@@ -262,15 +317,14 @@ impl SendEnd for TcpEnd {
             )));
         }
         let header = Frame::Data(Header { len: len as u64, ..*header }).encode();
-        let done = self.push_whole(&header, data, len)?;
-        if done == HEADER + len {
-            self.out.written += 1;
-        } else {
+        // SAFETY: readable by contract.
+        let small = unsafe { self.out.take_small(&header, data, len) };
+        if !small {
             let at = self.out.slot(self.out.accepted);
-            self.out.queue[at] = Waiting { header, data, len, done };
+            self.out.queue[at] = Waiting { header, data, len, done: 0 };
         }
         self.out.accepted += 1;
-        if done == 0 {
+        if !(small && self.out.hold) {
             self.push()?;
         }
         Ok(Some((len, Ticket::new(self.out.accepted))))
@@ -278,7 +332,7 @@ impl SendEnd for TcpEnd {
 
     fn keep(&mut self) {
         let out = &mut self.out;
-        if out.written == out.accepted {
+        if out.first() == out.accepted {
             return;
         }
         let (at, room) = (out.slot(out.accepted - 1), self.options.slot_bytes);
@@ -296,13 +350,14 @@ impl SendEnd for TcpEnd {
 
     fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {
         self.out.check()?;
-        if self.out.written < ticket.count() {
+        // Small frames were copied.
+        if self.out.first() < ticket.count() {
             self.push()?;
-            if self.out.written < ticket.count() {
+            if self.out.first() < ticket.count() {
                 self.look()?;
             }
         }
-        Ok(self.out.written >= ticket.count())
+        Ok(self.out.first() >= ticket.count())
     }
 
     fn poll_received(&mut self, ticket: Ticket) -> Result<bool> {
@@ -315,8 +370,12 @@ impl SendEnd for TcpEnd {
     }
 
     fn flush(&mut self) -> Result<bool> {
+        self.out.check()?;
         if self.out.written < self.out.accepted {
-            self.poll_done(Ticket::new(self.out.accepted))?;
+            self.push()?;
+            if self.out.written < self.out.accepted {
+                self.look()?;
+            }
         }
         Ok(self.out.written == self.out.accepted)
     }
