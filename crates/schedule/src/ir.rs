@@ -256,7 +256,11 @@ impl Program {
 pub fn part_range(len: u64, part: u32, parts: u32, align: u64) -> std::ops::Range<u64> {
     let cells = len.div_ceil(align);
     let at = |p: u32| {
-        let cell = (u128::from(cells) * u128::from(p) / u128::from(parts)) as u64;
+        // Wide division costs more than a short message's copy: only where the product needs it.
+        let cell = match cells.checked_mul(u64::from(p)) {
+            Some(product) => product / u64::from(parts),
+            None => (u128::from(cells) * u128::from(p) / u128::from(parts)) as u64,
+        };
         cell.saturating_mul(align).min(len)
     };
     at(part)..at(part + 1)
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn parts_cover_a_block_without_gap_or_overlap() {
-        for len in [0u64, 1, 15, 16, 17, 1000, u64::from(u32::MAX) * 7] {
+        for len in [0u64, 1, 15, 16, 17, 1000, u64::from(u32::MAX) * 7, u64::MAX / 2] {
             for parts in 1..9 {
                 for align in [1, 16] {
                     let mut end = 0;

@@ -60,14 +60,16 @@ pub(super) fn recv_bytes(stream: &TcpStream, bytes: &mut [u8]) -> io::Result<Opt
     })
 }
 
-/// Bytes that were written and that the peer's kernel has not acknowledged.
-pub(super) fn unacknowledged(stream: &TcpStream) -> io::Result<usize> {
+/// Whether closing loses nothing: the peer's kernel has all that was written, or will have none of it any more.
+pub(super) fn is_settled(stream: &TcpStream) -> bool {
+    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: 0, revents: 0 };
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request stores a c_int.
-    match unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
-        0 => Ok(usize::try_from(bytes).unwrap_or_default()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    // SAFETY: one descriptor, which is polled without waiting; the request stores a c_int.
+    let (polled, asked) = unsafe {
+        (libc::poll(&raw mut poll, 1, 0), libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes))
+    };
+    let over = polled == 1 && poll.revents & (libc::POLLERR | libc::POLLHUP) != 0;
+    over || asked != 0 || bytes == 0
 }
 
 /// Let acknowledgements of the kernel travel with data where possible, in place of one per message.

@@ -119,6 +119,11 @@ impl Outgoing {
         self.written + self.small.frames
     }
 
+    /// Frames whose source is free and that need no driving: small ones that are to wait were copied.
+    fn done(&self) -> u64 {
+        if self.hold { self.first() } else { self.written }
+    }
+
     fn full(&self) -> bool {
         self.accepted - self.first() == self.queue.len() as u64
     }
@@ -350,14 +355,13 @@ impl SendEnd for TcpEnd {
 
     fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {
         self.out.check()?;
-        // Small frames were copied.
-        if self.out.first() < ticket.count() {
+        if self.out.done() < ticket.count() {
             self.push()?;
-            if self.out.first() < ticket.count() {
+            if self.out.done() < ticket.count() {
                 self.look()?;
             }
         }
-        Ok(self.out.first() >= ticket.count())
+        Ok(self.out.done() >= ticket.count())
     }
 
     fn poll_received(&mut self, ticket: Ticket) -> Result<bool> {
@@ -384,9 +388,8 @@ impl SendEnd for TcpEnd {
         if !SendEnd::flush(self)? {
             return Ok(false);
         }
-        // What the peer's kernel has is read even if this end closes. Where that cannot be known nothing is to be waited
-        // for either.
-        Ok(self.out.received == self.out.accepted || raw::unacknowledged(&self.stream).unwrap_or(0) == 0)
+        // What the peer's kernel has is read even if this end closes.
+        Ok(self.out.received == self.out.accepted || raw::is_settled(&self.stream))
     }
 
     fn slots(&self) -> usize {
