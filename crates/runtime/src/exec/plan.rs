@@ -186,7 +186,9 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
-    let q = Query { max_channels: core.config.max_channels, ..query(&core.allowed, Reach::Messages(link)) };
+    let slot_bytes = super::links::piece_bytes(core) as u64;
+    let max_channels = core.config.max_channels;
+    let q = Query { max_channels, slot_bytes, ..query(&core.allowed, Reach::Messages(link)) };
     let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));
     let (algorithm, channels) = match found {
         Some(found) => found,
