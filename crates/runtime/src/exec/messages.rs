@@ -186,7 +186,12 @@ pub(super) fn step(
     if done == state.lanes.len() && engine.links.flush()? {
         return Ok(Step::Done);
     }
-    Ok(if progress { Step::Progress } else { Step::Blocked })
+    if progress {
+        return Ok(Step::Progress);
+    }
+    // The peer may need what was accepted before it sends what this rank waits for.
+    engine.links.flush()?;
+    Ok(Step::Blocked)
 }
 
 /// Whether a channel of a blocked program waits for `rank`.
