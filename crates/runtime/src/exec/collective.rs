@@ -748,7 +748,8 @@ impl Task for CollectiveTask {
     }
 
     fn follows(&self) -> usize {
-        let bytes = |c: &Core| self.call.input_bytes(c.rank as u32, c.ranks) + self.call.output_bytes(c.rank as u32, c.ranks);
+        let bytes =
+            |c: &Core| self.call.input_bytes(c.rank as u32, c.ranks) + self.call.output_bytes(c.rank as u32, c.ranks);
         let short = |c: &&Arc<Core>| !c.whole && self.batch == 0 && self.v.is_none() && bytes(c) <= SHORT;
         self.core.as_ref().filter(short).map_or(0, |c| Arc::as_ptr(c) as usize)
     }

@@ -294,8 +294,7 @@ impl Bound<'_> {
             let offered = if lent { rest } else { rest.min(self.part) };
             // SAFETY: the bytes are the caller's or our scratch, and stay as they are until the call is over (`lent`) or
             // are copied at once where they are not sent.
-            let accepted =
-                unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
+            let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
             let Some((n, _)) = accepted else { return Ok(false) };
             if !lent {
                 end.keep();
@@ -335,9 +334,8 @@ impl Bound<'_> {
         loop {
             let Some(end) = self.next(engine, from, lane.taken, bytes)? else { return Ok(false) };
             // SAFETY: the rest of the chunk, which is writable and nobody else's.
-            let got = unsafe {
-                end.poll_recv_into(at.wrapping_add(lane.taken as usize), (bytes - lane.taken) as usize)?
-            };
+            let got =
+                unsafe { end.poll_recv_into(at.wrapping_add(lane.taken as usize), (bytes - lane.taken) as usize)? };
             let Some(got) = got else { return Ok(false) };
             lane.taken += got.len;
             self.core.ring(from as usize);

@@ -55,9 +55,7 @@ pub(super) fn send_bytes(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> 
 /// As [`recv`] into bytes that lie together and are not empty.
 pub(super) fn recv_bytes(stream: &TcpStream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     // SAFETY: a slice that is ours is writable.
-    attempt(|| unsafe {
-        libc::recv(stream.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
-    })
+    attempt(|| unsafe { libc::recv(stream.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) })
 }
 
 /// Whether closing loses nothing: the peer's kernel has all that was written, or will have none of it any more.
@@ -65,9 +63,8 @@ pub(super) fn is_settled(stream: &TcpStream) -> bool {
     let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: 0, revents: 0 };
     let mut bytes: libc::c_int = 0;
     // SAFETY: one descriptor, which is polled without waiting; the request stores a c_int.
-    let (polled, asked) = unsafe {
-        (libc::poll(&raw mut poll, 1, 0), libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes))
-    };
+    let (polled, asked) =
+        unsafe { (libc::poll(&raw mut poll, 1, 0), libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes)) };
     let over = polled == 1 && poll.revents & (libc::POLLERR | libc::POLLHUP) != 0;
     over || asked != 0 || bytes == 0
 }
