@@ -4,6 +4,7 @@
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use oxccl_runtime::device::Stream;
 use oxccl_types::Collective;
@@ -108,7 +109,7 @@ fn sends_before_a_gate() {
             send(at, &a);
             if rank == 0 {
                 let gate = gate.clone();
-                let open = move || gate.lock().unwrap().recv().unwrap();
+                let open = move || gate.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap();
                 s.launch_host(Box::new(open)).unwrap();
             } else {
                 a.synchronize().unwrap();
