@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, VCounts};
+use oxccl_runtime::{Operator, Request, Shape, VCounts};
 use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
 
@@ -59,8 +59,31 @@ impl Call {
     }
 
     /// Checks and enqueues. A failure is remembered in the thread's group.
+    #[inline]
     pub(crate) fn submit(self) -> Outcome {
+        if self.again() { Ok(()) } else { self.submit_anew() }
+    }
+
+    #[inline(never)]
+    fn submit_anew(self) -> Outcome {
         remember(self.checked_submit(|_, _| Ok(None)))
+    }
+
+    /// Makes the call where that takes no second look: as the last one of its shape was made, or by recording it in the
+    /// open group.
+    #[inline]
+    fn again(&self) -> bool {
+        let (send, recv) = match self.collective {
+            Collective::Send => (self.send, self.send.cast_mut()),
+            Collective::Recv => (self.recv.cast_const(), self.recv),
+            _ => (self.send, self.recv),
+        };
+        if !self.bias.is_null() {
+            return false;
+        }
+        let (op, root) = (self.op.unwrap_or(0), self.root.unwrap_or(0));
+        let shape = Shape::new(self.collective, self.datatype, op, root, self.count);
+        again(&shape, send.cast(), recv.cast(), self.comm, self.stream)
     }
 
     /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
@@ -153,6 +176,15 @@ impl Call {
     }
 }
 
+/// The part of [`Call::again`] that is the same for all functions.
+fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
+    if stream.is_null() {
+        return false;
+    }
+    let Some(communicator) = handle::enter(comm) else { return false };
+    Stream::with_raw(stream, |stream| communicator.again(shape, send, recv, stream)).unwrap_or(false)
+}
+
 #[cold]
 fn invalid_root(name: &str, collective: Collective, root: c_int, ranks: usize) -> Failure {
     let what = if matches!(collective, Collective::Send | Collective::Recv) { "peer" } else { "root" };
@@ -198,6 +230,7 @@ fn too_large(name: &str, count: usize, dtype: DataType, blocks: usize) -> Failur
 }
 
 #[allow(clippy::too_many_arguments)] // as many as the C function has
+#[inline]
 pub unsafe fn reduce(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -214,6 +247,7 @@ pub unsafe fn reduce(
         .submit()
 }
 
+#[inline]
 pub unsafe fn bcast(
     buff: *mut c_void,
     count: usize,
@@ -225,6 +259,7 @@ pub unsafe fn bcast(
     Call::new("Broadcast", Collective::Broadcast, buff, buff, count, datatype, comm, stream).root(root).submit()
 }
 
+#[inline]
 pub unsafe fn broadcast(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -237,6 +272,7 @@ pub unsafe fn broadcast(
     Call::new("Broadcast", Collective::Broadcast, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
 }
 
+#[inline]
 pub unsafe fn all_reduce(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -249,6 +285,7 @@ pub unsafe fn all_reduce(
     Call::new("AllReduce", Collective::AllReduce, sendbuff, recvbuff, count, datatype, comm, stream).op(op).submit()
 }
 
+#[inline]
 pub unsafe fn reduce_scatter(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -263,6 +300,7 @@ pub unsafe fn reduce_scatter(
         .submit()
 }
 
+#[inline]
 pub unsafe fn all_gather(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -274,6 +312,7 @@ pub unsafe fn all_gather(
     Call::new("AllGather", Collective::AllGather, sendbuff, recvbuff, sendcount, datatype, comm, stream).submit()
 }
 
+#[inline]
 pub unsafe fn all_to_all(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -285,6 +324,7 @@ pub unsafe fn all_to_all(
     Call::new("AlltoAll", Collective::AllToAll, sendbuff, recvbuff, count, datatype, comm, stream).submit()
 }
 
+#[inline]
 pub unsafe fn gather(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,
@@ -297,6 +337,7 @@ pub unsafe fn gather(
     Call::new("Gather", Collective::Gather, sendbuff, recvbuff, count, datatype, comm, stream).root(root).submit()
 }
 
+#[inline]
 pub unsafe fn scatter(
     sendbuff: *const c_void,
     recvbuff: *mut c_void,

@@ -182,7 +182,7 @@ impl InUse {
 impl Comm {
     // SYNC: handle-retire. `enter` marks the handle as used, then looks at the magic; `retire` changes the magic, then
     // looks at the marks. A light fence here and a heavy barrier there: at least one of them sees the other.
-    #[inline]
+    #[inline(always)]
     fn enter(&'static self) -> Option<InUse> {
         if self.head.load(Relaxed) != LIVE || self.tail.load(Relaxed) != LIVE {
             return None;
@@ -201,7 +201,7 @@ impl Comm {
     }
 
     // SYNC: handle-retire
-    #[inline]
+    #[inline(always)]
     fn leave(&self, mark: &Mark) {
         mark.clear(self);
         barrier::light_here();
@@ -316,6 +316,13 @@ mod marks {
         let comm = std::ptr::from_ref(comm) as usize;
         lock(&ALL).0.iter().any(|words| words.0.iter().any(|w| w.load(SeqCst) == comm))
     }
+}
+
+/// As [`check`], for a caller that has another way to go if the handle cannot be used.
+#[inline]
+pub(crate) fn enter(comm: ncclComm_t) -> Option<InUse> {
+    let usable = !comm.is_null() && (comm as usize).is_multiple_of(align_of::<Comm>());
+    if usable { deref(comm).enter() } else { None }
 }
 
 /// CommCheck of the original, for the data path: null, wrong magic, destroyed. No lock, no allocation when good.

@@ -6,6 +6,7 @@ use crate::entry::Outcome;
 use oxccl_types::Collective;
 use std::ptr::{null, null_mut};
 
+#[inline]
 pub unsafe fn send(
     sendbuff: *const c_void,
     count: usize,
@@ -17,6 +18,7 @@ pub unsafe fn send(
     Call::new("Send", Collective::Send, sendbuff, null_mut(), count, datatype, comm, stream).root(peer).submit()
 }
 
+#[inline]
 pub unsafe fn recv(
     recvbuff: *mut c_void,
     count: usize,

@@ -2,9 +2,11 @@
 //! what it cannot find by itself is written out.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-use crate::baseline::{Array, Bf16, E4m3, E5m2};
-use crate::lanes::{Lanes, level_table};
+use crate::baseline::{Array, Bf16, E4m3, E5m2, Element};
+use crate::lanes::{FAR_NATIVE, Lanes, level_table};
+use crate::small;
 
 /// Whether this machine has every feature that the functions here enable.
 pub(crate) fn available() -> bool {
@@ -38,6 +40,19 @@ impl Lanes for F16 {
     type V = __m256;
     const N: usize = 8;
     const SIZE: usize = 2;
+    const IS_FLOAT: bool = true;
+    const SMALL: usize = small::BYTES / 2;
+
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { small::reduce_after_steps::<Self, F16, OP, PAIR>(dsts, srcs, range, factor) }
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {
@@ -96,11 +111,101 @@ impl Lanes for F16 {
     }
 }
 
+/// Bytes, of which the compiler would make scalars where it sees an array of them.
+macro_rules! bytes {
+    ($name:ident, $scalar:ty, $max:ident, $min:ident) => {
+        pub(crate) enum $name {}
+
+        impl Lanes for $name {
+            type V = __m256i;
+            const N: usize = 32;
+            const SIZE: usize = 1;
+            const IS_FLOAT: bool = false;
+            const SMALL: usize = small::BYTES;
+            const FAR: usize = FAR_NATIVE;
+
+            #[inline(always)]
+            unsafe fn small<const OP: u8, const PAIR: bool>(
+                dsts: &[*mut u8],
+                srcs: &[*const u8],
+                range: Range<usize>,
+                factor: Option<f64>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    small::reduce_after_steps::<Self, <$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
+                }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const u8) -> __m256i {
+                // SAFETY: the caller's promise.
+                unsafe { _mm256_loadu_si256(p.cast()) }
+            }
+            #[inline(always)]
+            unsafe fn load_part(p: *const u8, n: usize) -> __m256i {
+                let mut raw = [0u8; 32];
+                // SAFETY: the caller's promise; `n` is less than 32.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(p, raw.as_mut_ptr(), n);
+                    Self::load(raw.as_ptr())
+                }
+            }
+            #[inline(always)]
+            unsafe fn store(p: *mut u8, v: __m256i) {
+                // SAFETY: the caller's promise.
+                unsafe { _mm256_storeu_si256(p.cast(), v) }
+            }
+            #[inline(always)]
+            unsafe fn store_part(p: *mut u8, v: __m256i, n: usize) {
+                let mut raw = [0u8; 32];
+                // SAFETY: the caller's promise; `n` is less than 32.
+                unsafe {
+                    Self::store(raw.as_mut_ptr(), v);
+                    std::ptr::copy_nonoverlapping(raw.as_ptr(), p, n);
+                }
+            }
+            /// Never used: integers have no factor.
+            #[inline(always)]
+            unsafe fn splat(_: f64) -> __m256i {
+                // SAFETY: the caller promises the level's features.
+                unsafe { _mm256_set1_epi8(1) }
+            }
+            #[inline(always)]
+            unsafe fn sum(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the caller promises the level's features.
+                unsafe { _mm256_add_epi8(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn prod(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the caller promises the level's features.
+                unsafe {
+                    let even = _mm256_mullo_epi16(a, b);
+                    let odd = _mm256_mullo_epi16(_mm256_srli_epi16::<8>(a), _mm256_srli_epi16::<8>(b));
+                    let even = _mm256_and_si256(even, _mm256_set1_epi16(0xff));
+                    _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd))
+                }
+            }
+            #[inline(always)]
+            unsafe fn max(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the caller promises the level's features.
+                unsafe { $max(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn min(a: __m256i, b: __m256i) -> __m256i {
+                // SAFETY: the caller promises the level's features.
+                unsafe { $min(a, b) }
+            }
+        }
+    };
+}
+bytes!(I8, i8, _mm256_max_epi8, _mm256_min_epi8);
+bytes!(U8, u8, _mm256_max_epu8, _mm256_min_epu8);
+
 level_table!(
     #[target_feature(enable = "avx2,f16c")]
     [
-        Array<i8, 32>,
-        Array<u8, 32>,
+        I8,
+        U8,
         Array<i32, 8>,
         Array<u32, 8>,
         Array<i64, 4>,

@@ -2,9 +2,12 @@
 //! loads and stores, so that a message of a few bytes is one step.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use crate::avx512_fp8::{E4m3, E5m2, Fp8};
-use crate::lanes::{Lanes, level_table};
+use crate::baseline::{self, Element};
+use crate::lanes::{FAR_NATIVE, Lanes, level_table};
+use crate::{avx2, small};
 
 /// Whether this machine has every feature that the functions here enable.
 pub(crate) fn available() -> bool {
@@ -37,7 +40,7 @@ macro_rules! operation {
 
 /// A type that is accumulated as it lies in memory, 64 bytes in a step.
 macro_rules! native {
-    ($name:ident, $size:literal, splat: |$x:ident| $splat:expr,
+    ($name:ident, $scalar:ty, $size:literal, splat: |$x:ident| $splat:expr,
      |$a:ident, $b:ident| sum: $sum:expr, prod: $prod:expr, max: $max:expr, min: $min:expr) => {
         pub(crate) enum $name {}
 
@@ -45,6 +48,24 @@ macro_rules! native {
             type V = __m512i;
             const N: usize = 64 / $size;
             const SIZE: usize = $size;
+            const IS_FLOAT: bool = <$scalar as Element>::IS_FLOAT;
+            const SMALL: usize = small::BYTES / $size;
+            const FAR: usize = FAR_NATIVE;
+            // Memory is what such a loop waits for.
+            const UNROLL_FAR: bool = false;
+
+            #[inline(always)]
+            unsafe fn small<const OP: u8, const PAIR: bool>(
+                dsts: &[*mut u8],
+                srcs: &[*const u8],
+                range: Range<usize>,
+                factor: Option<f64>,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    small::reduce_or_mask::<Self, <$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
+                }
+            }
 
             #[inline(always)]
             unsafe fn load(p: *const u8) -> __m512i {
@@ -146,22 +167,22 @@ unsafe fn min_pd(a: __m512d, b: __m512d) -> __m512d {
     unsafe { _mm512_mask_min_pd(a, _mm512_cmp_pd_mask::<_CMP_ORD_Q>(b, b), a, b) }
 }
 
-native!(I8, 1, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi8(a, b), prod: mul_epi8(a, b),
+native!(I8, i8, 1, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi8(a, b), prod: mul_epi8(a, b),
     max: _mm512_max_epi8(a, b), min: _mm512_min_epi8(a, b));
-native!(U8, 1, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi8(a, b), prod: mul_epi8(a, b),
+native!(U8, u8, 1, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi8(a, b), prod: mul_epi8(a, b),
     max: _mm512_max_epu8(a, b), min: _mm512_min_epu8(a, b));
-native!(I32, 4, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi32(a, b),
+native!(I32, i32, 4, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi32(a, b),
     prod: _mm512_mullo_epi32(a, b), max: _mm512_max_epi32(a, b), min: _mm512_min_epi32(a, b));
-native!(U32, 4, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi32(a, b),
+native!(U32, u32, 4, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi32(a, b),
     prod: _mm512_mullo_epi32(a, b), max: _mm512_max_epu32(a, b), min: _mm512_min_epu32(a, b));
-native!(I64, 8, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi64(a, b),
+native!(I64, i64, 8, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi64(a, b),
     prod: _mm512_mullo_epi64(a, b), max: _mm512_max_epi64(a, b), min: _mm512_min_epi64(a, b));
-native!(U64, 8, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi64(a, b),
+native!(U64, u64, 8, splat: |_x| _mm512_setzero_si512(), |a, b| sum: _mm512_add_epi64(a, b),
     prod: _mm512_mullo_epi64(a, b), max: _mm512_max_epu64(a, b), min: _mm512_min_epu64(a, b));
-native!(F32, 4, splat: |x| _mm512_castps_si512(_mm512_set1_ps(x as f32)),
+native!(F32, f32, 4, splat: |x| _mm512_castps_si512(_mm512_set1_ps(x as f32)),
     |a, b| sum: in_ps!(_mm512_add_ps, a, b), prod: in_ps!(_mm512_mul_ps, a, b),
     max: in_ps!(max_ps, a, b), min: in_ps!(min_ps, a, b));
-native!(F64, 8, splat: |x| _mm512_castpd_si512(_mm512_set1_pd(x)),
+native!(F64, f64, 8, splat: |x| _mm512_castpd_si512(_mm512_set1_pd(x)),
     |a, b| sum: in_pd!(_mm512_add_pd, a, b), prod: in_pd!(_mm512_mul_pd, a, b),
     max: in_pd!(max_pd, a, b), min: in_pd!(min_pd, a, b));
 
@@ -198,6 +219,19 @@ impl Lanes for F16 {
     type V = [__m512; 1];
     const N: usize = 16;
     const SIZE: usize = 2;
+    const IS_FLOAT: bool = true;
+    const SMALL: usize = small::BYTES / 2;
+
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { small::reduce_or_mask::<Self, avx2::F16, OP, PAIR>(dsts, srcs, range, factor) }
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {
@@ -268,6 +302,22 @@ impl Lanes for Bf16 {
     type V = [__m512; 2];
     const N: usize = 32;
     const SIZE: usize = 2;
+    const IS_FLOAT: bool = true;
+    // Two pieces: rounding by selects, as they do, is more work than with masks.
+    const SMALL: usize = 16;
+
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            small::reduce_or_mask::<Self, <baseline::Bf16 as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
+        }
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {

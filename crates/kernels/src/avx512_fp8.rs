@@ -11,8 +11,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::avx512::{mask64, max_ps, min_ps};
-use crate::avx512_fp8_half::{Codes, Half};
+use crate::avx512_fp8_half::{self as half, Codes, Half};
 use crate::lanes::{self, Lanes};
+use crate::small;
 
 /// What tells the two types apart.
 pub(crate) trait Format {
@@ -233,22 +234,70 @@ impl<F: Format> Lanes for Fp8<F> {
     type V = V;
     const N: usize = 64;
     const SIZE: usize = 1;
+    const IS_FLOAT: bool = true;
     const UNROLL: usize = 1;
+    const SMALL: usize = small::BYTES;
 
     #[inline(always)]
-    unsafe fn short_way<const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: &Range<usize>) -> bool {
+    unsafe fn short_way<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+    ) -> Option<usize> {
         // SAFETY: the caller's promise.
         unsafe {
             let range = range.clone();
+            Some(match (OP, srcs.len()) {
+                (lanes::MAX, _) => lanes::blocks_unrolled::<Codes<F, true>, OP>(dsts, srcs, range, far),
+                (lanes::MIN, _) => lanes::blocks_unrolled::<Codes<F, false>, OP>(dsts, srcs, range, far),
+                (lanes::SUM | lanes::PROD, 2) => lanes::blocks_unrolled::<Half<F, false>, OP>(dsts, srcs, range, far),
+                (lanes::SUM, _) => lanes::blocks::<Half<F, true>, OP>(dsts, srcs, range, far, None),
+                _ => return None,
+            })
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn short_average<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+        factor: f64,
+    ) -> Option<usize> {
+        if OP != lanes::SUM || !half::takes_factor(factor) {
+            return None;
+        }
+        let (range, factor) = (range.clone(), Some(factor));
+        // SAFETY: the caller's promise.
+        Some(unsafe {
+            match (dsts, srcs) {
+                (&[d], &[a, b]) => lanes::blocks::<Half<F, false>, OP>(&[d], &[a, b], range, far, factor),
+                (_, [_, _]) => lanes::blocks::<Half<F, false>, OP>(dsts, srcs, range, far, factor),
+                _ => lanes::blocks::<Half<F, true>, OP>(dsts, srcs, range, far, factor),
+            }
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
             match (OP, srcs.len()) {
-                (lanes::MAX, _) => lanes::run_unrolled::<Codes<F, true>, OP>(dsts, srcs, range),
-                (lanes::MIN, _) => lanes::run_unrolled::<Codes<F, false>, OP>(dsts, srcs, range),
-                (lanes::SUM | lanes::PROD, 2) => lanes::run_unrolled::<Half<F, false>, OP>(dsts, srcs, range),
-                (lanes::SUM, _) => lanes::run::<Half<F, true>, OP>(dsts, srcs, range, None),
-                _ => return false,
+                _ if factor.is_some() => lanes::remainder::<Self, OP>(dsts, srcs, range, factor),
+                (lanes::MAX, _) => lanes::remainder::<Codes<F, true>, OP>(dsts, srcs, range, None),
+                (lanes::MIN, _) => lanes::remainder::<Codes<F, false>, OP>(dsts, srcs, range, None),
+                (lanes::SUM | lanes::PROD, 2) => lanes::remainder::<Half<F, false>, OP>(dsts, srcs, range, None),
+                (lanes::SUM, _) => lanes::remainder::<Half<F, true>, OP>(dsts, srcs, range, None),
+                _ => lanes::remainder::<Self, OP>(dsts, srcs, range, None),
             }
         }
-        true
     }
 
     #[inline(always)]

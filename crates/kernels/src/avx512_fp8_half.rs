@@ -1,4 +1,4 @@
-//! Short ways for the 8-bit floats at the AVX-512 level, where nothing is multiplied before the rounding.
+//! Short ways for the 8-bit floats at the AVX-512 level, where nothing but a power of two is multiplied before the rounding.
 //!
 //! Sums (and products of two) round by way of binary16, whose conversion is one instruction and leaves 16-bit lanes in
 //! which the second rounding costs half as much as on f32. Two roundings equal one where binary16 has twice the
@@ -30,6 +30,15 @@ unsafe fn bytes_of(even: __m512i, odd: __m512i) -> __m512i {
 unsafe fn or_and(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { _mm512_ternarylogic_epi32::<0xf8>(a, b, c) }
+}
+
+/// Whether sums may be multiplied by this factor before they are rounded by way of binary16: powers of two from 1/128 to 1,
+/// the averages of the usual numbers of ranks. Such a product is exact and, since it is a multiple of the factor times the
+/// least element (2^-17 and 2^-16 as decoded), what it has below binary16's normal numbers is still a multiple of the least
+/// binary16 (2^-24), so that nothing more is cut off.
+pub(crate) fn takes_factor(factor: f64) -> bool {
+    let mantissa = factor.to_bits() & ((1 << (f64::MANTISSA_DIGITS - 1)) - 1);
+    (1.0 / 128.0..=1.0).contains(&factor) && mantissa == 0
 }
 
 /// 64 elements while they are summed.
@@ -161,6 +170,7 @@ impl<F: Format, const STICKY: bool> Lanes for Half<F, STICKY> {
     type V = Sums;
     const N: usize = 64;
     const SIZE: usize = 1;
+    const IS_FLOAT: bool = true;
     const UNROLL: usize = 1;
 
     #[inline(always)]
@@ -183,11 +193,20 @@ impl<F: Format, const STICKY: bool> Lanes for Half<F, STICKY> {
         // SAFETY: the caller's promise; lanes outside the mask are not written.
         unsafe { _mm512_mask_storeu_epi8(p.cast(), mask64(n), Self::encode(v)) }
     }
-    /// Never used: with a factor the other loop runs.
     #[inline(always)]
-    unsafe fn splat(_: f64) -> Sums {
+    unsafe fn splat(x: f64) -> Sums {
         // SAFETY: the caller promises the level's features.
-        unsafe { Self::decode(_mm512_setzero_si512()) }
+        unsafe { Sums { values: [_mm512_set1_ps(x as f32); 4], codes: _mm512_setzero_si512() } }
+    }
+    /// The factor is not 1/256 of itself, as the elements are.
+    #[inline(always)]
+    unsafe fn times(a: Sums, factor: Sums) -> Sums {
+        let mut values = a.values;
+        for (value, x) in values.iter_mut().zip(factor.values) {
+            // SAFETY: the caller promises the level's features.
+            *value = unsafe { _mm512_mul_ps(*value, x) };
+        }
+        Sums { values, codes: a.codes }
     }
     sums!(sum, |a, b| _mm512_add_ps(a, b));
     sums!(prod, |a, b| {
@@ -263,6 +282,7 @@ impl<F: Format, const MAX: bool> Lanes for Codes<F, MAX> {
     type V = Ordered;
     const N: usize = 64;
     const SIZE: usize = 1;
+    const IS_FLOAT: bool = true;
     const UNROLL: usize = 2;
 
     #[inline(always)]

@@ -2,15 +2,20 @@
 //! baseline (SSE2 on x86-64, NEON on AArch64). It is also the reference for the rounding of the other levels.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::fp8::{e4m3_to_f32, e5m2_to_f32, f32_to_e4m3, f32_to_e5m2};
-use crate::lanes::{Lanes, level_table};
+use crate::lanes::{FAR_CONVERTED, FAR_NATIVE, Lanes, level_table};
+use crate::small;
 
 /// One element: how it lies in memory and in what it is accumulated.
 pub(crate) trait Element {
     type Raw: Copy + Default;
     type Acc: Copy;
+    /// The arithmetic on 16 bytes in memory.
+    type Small: Lanes;
+    const IS_FLOAT: bool;
     /// Whether `decode` and `encode` take dozens of instructions.
     const IS_SOFT: bool = false;
     fn decode(raw: Self::Raw) -> Self::Acc;
@@ -27,6 +32,8 @@ macro_rules! integer {
         impl Element for $t {
             type Raw = $t;
             type Acc = $t;
+            type Small = Array<$t, { 16 / size_of::<$t>() }>;
+            const IS_FLOAT: bool = false;
             #[inline(always)]
             fn decode(raw: $t) -> $t {
                 raw
@@ -69,6 +76,8 @@ macro_rules! floating {
         impl Element for $name {
             type Raw = $raw;
             type Acc = $acc;
+            type Small = Array<$name, { 16 / size_of::<$raw>() }>;
+            const IS_FLOAT: bool = true;
             const IS_SOFT: bool = $soft;
             #[inline(always)]
             fn decode(raw: $raw) -> $acc {
@@ -152,7 +161,21 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
     type V = [E::Acc; N];
     const N: usize = N;
     const SIZE: usize = size_of::<E::Raw>();
+    const IS_FLOAT: bool = E::IS_FLOAT;
     const IS_SOFT: bool = E::IS_SOFT;
+    const SMALL: usize = if E::IS_SOFT { 0 } else { small::BYTES / Self::SIZE };
+    const FAR: usize = if Self::SIZE == size_of::<E::Acc>() { FAR_NATIVE } else { FAR_CONVERTED };
+
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { small::reduce_after_steps::<Self, E::Small, OP, PAIR>(dsts, srcs, range, factor) }
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {

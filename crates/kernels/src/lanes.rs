@@ -9,13 +9,15 @@ use oxccl_types::DataType;
 /// A type's arithmetic at one instruction-set level.
 ///
 /// `V` holds `N` elements in the form in which they are accumulated (f32 for the narrow floats).
-pub(crate) trait Lanes {
+pub(crate) trait Lanes: Sized {
     /// `N` elements, as accumulated.
     type V: Copy;
     /// Elements per `V`.
     const N: usize;
     /// Bytes per element in memory.
     const SIZE: usize;
+    /// Whether the elements are floats.
+    const IS_FLOAT: bool;
     /// Steps (1, 2 or 4) whose loads all come before their first store: independent chains for the out-of-order core, as
     /// many as fit the registers.
     const UNROLL: usize = 4;
@@ -23,14 +25,59 @@ pub(crate) trait Lanes {
     /// would be no faster, and most of the library.
     const IS_SOFT: bool = false;
 
-    /// A shorter way for this operation and number of sources, where nothing is multiplied before the rounding; whether
-    /// there is one, in which case the work is done.
+    /// Elements up to which a call is small: it goes straight to [`small`](Lanes::small).
+    const SMALL: usize = 0;
+    /// Bytes per source from which on a loop asks for what it will read; with less, that is likely to lie in a cache.
+    const FAR: usize = FAR_CONVERTED;
+    /// Whether the usual numbers of sources and destinations are unrolled in such a loop, too.
+    const UNROLL_FAR: bool = true;
+
+    /// Reduces a small call, or what remains of a longer one; a factor multiplies the accumulator before it is rounded.
+    /// `PAIR` promises one destination, two sources and no factor.
+    ///
+    /// # Safety
+    /// As [`reduce`]; there is a source.
+    #[inline(always)]
+    unsafe fn small<const OP: u8, const PAIR: bool>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: Range<usize>,
+        factor: Option<f64>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { remainder::<Self, OP>(dsts, srcs, range, factor) }
+    }
+
+    /// A shorter way for the whole blocks of this operation and number of sources, where nothing is multiplied before the
+    /// rounding; if there is one, the first element that is not done.
     ///
     /// # Safety
     /// As [`reduce`].
     #[inline(always)]
-    unsafe fn short_way<const OP: u8>(_dsts: &[*mut u8], _srcs: &[*const u8], _range: &Range<usize>) -> bool {
-        false
+    unsafe fn short_way<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+    ) -> Option<usize> {
+        let _ = (dsts, srcs, range, far);
+        None
+    }
+
+    /// As `short_way`, where a factor multiplies the accumulator before it is rounded.
+    ///
+    /// # Safety
+    /// As [`reduce`].
+    #[inline(always)]
+    unsafe fn short_average<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+        factor: f64,
+    ) -> Option<usize> {
+        let _ = (dsts, srcs, range, far, factor);
+        None
     }
 
     /// # Safety
@@ -49,6 +96,14 @@ pub(crate) trait Lanes {
     /// # Safety
     /// The level's features are there.
     unsafe fn splat(x: f64) -> Self::V;
+    /// `a` times a splat factor.
+    /// # Safety
+    /// The level's features are there.
+    #[inline(always)]
+    unsafe fn times(a: Self::V, factor: Self::V) -> Self::V {
+        // SAFETY: the caller's promise.
+        unsafe { Self::prod(a, factor) }
+    }
     /// # Safety
     /// The level's features are there.
     unsafe fn sum(a: Self::V, b: Self::V) -> Self::V;
@@ -63,37 +118,41 @@ pub(crate) trait Lanes {
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
 }
 
+/// `FAR` of types that are accumulated as they lie in memory. Where the first-level cache serves the loads, asking costs a
+/// third of the speed, in the second level up to a sixth; what comes from another core is no faster for it. It is for large
+/// buffers, of which callers hand over pieces of this size and more.
+pub(crate) const FAR_NATIVE: usize = 32 << 10;
+/// `FAR` of types that are converted, which fills the core's window before it has seen many loads: asking brings something
+/// from the second-level cache on, and costs next to nothing.
+pub(crate) const FAR_CONVERTED: usize = 8 << 10;
+
 pub(crate) const SUM: u8 = 0;
 pub(crate) const PROD: u8 = 1;
 pub(crate) const MAX: u8 = 2;
 pub(crate) const MIN: u8 = 3;
 
-/// Reduces the elements `range` of `srcs` into those of `dsts`; the factor multiplies the accumulator before it is rounded.
-pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>, factor: Option<f64>);
+/// Reduces `count` elements of `srcs` into `dsts`.
+pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], count: usize);
+/// Reduces the elements `range`, which may be part of a call. Of floats the factor multiplies the accumulator before it is
+/// rounded; integers are left undivided.
+pub(crate) type AverageFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>, factor: f64);
 /// Divides integers in place by a divisor of at least 2.
 pub(crate) type DivideFn = unsafe fn(dtype: DataType, buf: *mut u8, count: usize, divisor: u64);
 /// Multiplies by the element at `scalar`.
 pub(crate) type ScaleFn = unsafe fn(dst: *mut u8, src: *const u8, count: usize, scalar: *const u8);
 
-/// The loops of one type at one level.
-#[derive(Clone, Copy)]
-pub(crate) struct Kernels {
-    /// By `RedOp as usize`.
-    pub reduce: [ReduceFn; 4],
-    pub scale: ScaleFn,
-}
-
-/// The loops of a level.
+/// The loops of a level, by `DataType as usize` and `RedOp as usize`.
 pub(crate) struct Table {
-    /// By `DataType as usize`.
-    pub types: [Kernels; 12],
+    pub reduce: [[ReduceFn; 4]; 12],
+    pub average: [[AverageFn; 4]; 12],
+    pub scale: [ScaleFn; 12],
     pub divide: DivideFn,
 }
 
 /// # Safety
 /// The level's features are there.
 #[inline(always)]
-unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
+pub(crate) unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
     // SAFETY: the caller's promise.
     unsafe {
         match OP {
@@ -106,7 +165,7 @@ unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
 }
 
 /// Bytes between what a loop reads and what it asks for: with several streams and some arithmetic between the reads the
-/// core's own prefetchers and its window fall behind memory. Where the data is in a cache already it costs nothing.
+/// core's own prefetchers and its window fall behind memory.
 const AHEAD: usize = 1024;
 
 /// Asks for the `bytes` (a multiple of 64) at `p`.
@@ -122,31 +181,35 @@ fn prefetch(p: *const u8, bytes: usize) {
     let _ = (p, bytes);
 }
 
-/// `K` steps from byte offset `at` on, and a prefetch of as many bytes at offset `ahead`: every load comes before the first store, which is what makes a destination equal
-/// to a source safe.
+/// `K` steps from byte offset `at` on, and a prefetch of as many bytes at offset `ahead`: every load comes before the first
+/// store, which is what makes a destination equal to a source safe.
 ///
 /// # Safety
 /// All pointers are good for `K * N` elements at `at`; `srcs` is not empty.
 #[inline(always)]
-unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
+pub(crate) unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     at: usize,
-    ahead: usize,
+    ahead: Option<usize>,
     factor: Option<f64>,
 ) {
     let step = L::N * L::SIZE;
     // SAFETY: the caller's promise; `k * step` stays inside the block.
     unsafe {
         let first = *srcs.get_unchecked(0);
-        prefetch(first.wrapping_add(ahead), K * step);
+        if let Some(ahead) = ahead {
+            prefetch(first.wrapping_add(ahead), K * step);
+        }
         let first = first.add(at);
         let mut acc = [L::load(first); K];
         for (k, a) in acc.iter_mut().enumerate().skip(1) {
             *a = L::load(first.add(k * step));
         }
         for src in srcs.get_unchecked(1..) {
-            prefetch(src.wrapping_add(ahead), K * step);
+            if let Some(ahead) = ahead {
+                prefetch(src.wrapping_add(ahead), K * step);
+            }
             let src = src.add(at);
             for (k, a) in acc.iter_mut().enumerate() {
                 *a = combine::<L, OP>(*a, L::load(src.add(k * step)));
@@ -155,7 +218,7 @@ unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
         if let Some(x) = factor {
             let x = L::splat(x);
             for a in &mut acc {
-                *a = L::prod(*a, x);
+                *a = L::times(*a, x);
             }
         }
         for dst in dsts {
@@ -177,20 +240,20 @@ unsafe fn load_upto<L: Lanes>(p: *const u8, n: usize) -> L::V {
     unsafe { if n < L::N { L::load_part(p, n) } else { L::load(p) } }
 }
 
-/// What does not fill a block: whole steps, then the elements that remain.
+/// Whole steps, then the elements that remain.
 ///
 /// # Safety
-/// All pointers are good for elements `from..count`; `srcs` is not empty.
+/// As [`reduce`]; there is a source.
 #[inline(always)]
-unsafe fn remainder<L: Lanes, const OP: u8>(
+pub(crate) unsafe fn remainder<L: Lanes, const OP: u8>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
-    mut from: usize,
-    count: usize,
+    range: Range<usize>,
     factor: Option<f64>,
 ) {
-    while from < count {
-        let n = count - from;
+    let Range { start: mut from, end } = range;
+    while from < end {
+        let n = end - from;
         let at = from * L::SIZE;
         // SAFETY: the caller's promise; only `n` elements are touched when fewer than `N` remain.
         unsafe {
@@ -199,7 +262,7 @@ unsafe fn remainder<L: Lanes, const OP: u8>(
                 acc = combine::<L, OP>(acc, load_upto::<L>(src.add(at), n));
             }
             if let Some(x) = factor {
-                acc = L::prod(acc, L::splat(x));
+                acc = L::times(acc, L::splat(x));
             }
             for dst in dsts {
                 if n < L::N {
@@ -213,52 +276,63 @@ unsafe fn remainder<L: Lanes, const OP: u8>(
     }
 }
 
+/// The whole blocks of a range; the first element that is not done. `far` says whether to ask for what it will read.
+///
 /// # Safety
-/// All pointers are good for the elements `range`; `srcs` is not empty.
+/// As [`reduce`]; there is a source.
 #[inline(always)]
-pub(crate) unsafe fn run<L: Lanes, const OP: u8>(
+pub(crate) unsafe fn blocks<L: Lanes, const OP: u8>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     range: Range<usize>,
+    far: bool,
     factor: Option<f64>,
-) {
-    let Range { start: mut from, end: count } = range;
+) -> usize {
+    let Range { start: mut from, end } = range;
     let block = L::UNROLL * L::N;
     // Not beyond the last block: what follows the buffers may be another process's to write.
-    let last = count.saturating_sub(block) * L::SIZE;
-    // SAFETY: the caller's promise; the block ends at or before `count`.
-    unsafe {
-        while !L::IS_SOFT && from + block <= count {
-            let at = from * L::SIZE;
-            let ahead = last.min(at + AHEAD);
+    let last = end.saturating_sub(block) * L::SIZE;
+    while from + block <= end {
+        let at = from * L::SIZE;
+        let ahead = far.then(|| last.min(at + AHEAD));
+        // SAFETY: the caller's promise; the block ends at or before `end`.
+        unsafe {
             match L::UNROLL {
                 1 => steps::<L, OP, 1>(dsts, srcs, at, ahead, factor),
                 2 => steps::<L, OP, 2>(dsts, srcs, at, ahead, factor),
                 _ => steps::<L, OP, 4>(dsts, srcs, at, ahead, factor),
             }
-            from += block;
         }
-        remainder::<L, OP>(dsts, srcs, from, count, factor);
+        from += block;
     }
+    from
 }
 
-/// [`run`] without a factor, with the usual numbers of sources and destinations unrolled.
+/// [`blocks`] without a factor, with the usual numbers of sources and destinations unrolled.
 ///
 /// # Safety
-/// As [`run`].
+/// As [`reduce`]; there is a source.
 #[inline(always)]
-pub(crate) unsafe fn run_unrolled<L: Lanes, const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) {
+pub(crate) unsafe fn blocks_unrolled<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    range: Range<usize>,
+    far: bool,
+) -> usize {
     // SAFETY: the caller's promise.
     unsafe {
         match (dsts, srcs) {
-            (&[d], &[a, b]) => run::<L, OP>(&[d], &[a, b], range, None),
-            (&[d, e], &[a, b]) => run::<L, OP>(&[d, e], &[a, b], range, None),
-            _ => run::<L, OP>(dsts, srcs, range, None),
+            (&[d], &[a, b]) if !far => blocks::<L, OP>(&[d], &[a, b], range, false, None),
+            (&[d, e], &[a, b]) if !far => blocks::<L, OP>(&[d, e], &[a, b], range, false, None),
+            (&[d], &[a, b]) if L::UNROLL_FAR => blocks::<L, OP>(&[d], &[a, b], range, true, None),
+            (&[d, e], &[a, b]) if L::UNROLL_FAR => blocks::<L, OP>(&[d, e], &[a, b], range, true, None),
+            _ => blocks::<L, OP>(dsts, srcs, range, far, None),
         }
     }
 }
 
-/// The loop of one type and operation.
+/// The loop of one type and operation, as far as it comes with whole blocks: the first element that is not done. Without
+/// sources nothing is to do.
 ///
 /// # Safety
 /// The level's features are there; all pointers are good for the elements `range`; a destination is equal to a source or
@@ -268,19 +342,57 @@ pub(crate) unsafe fn reduce<L: Lanes, const OP: u8>(
     dsts: &[*mut u8],
     srcs: &[*const u8],
     range: Range<usize>,
-    factor: Option<f64>,
-) {
+) -> usize {
     if srcs.is_empty() {
-        return;
+        return range.end;
     }
+    if L::IS_SOFT {
+        return range.start;
+    }
+    let far = is_far::<L>(&range);
     // SAFETY: the caller's promise; there is a source.
     unsafe {
-        if factor.is_some() || L::IS_SOFT {
-            run::<L, OP>(dsts, srcs, range, factor);
-        } else if !L::short_way::<OP>(dsts, srcs, &range) {
-            run_unrolled::<L, OP>(dsts, srcs, range);
+        match L::short_way::<OP>(dsts, srcs, &range, far) {
+            Some(from) => from,
+            None => blocks_unrolled::<L, OP>(dsts, srcs, range, far),
         }
     }
+}
+
+/// As [`reduce`], a factor multiplying the accumulator before it is rounded. Of integers the range is a block of a call that
+/// is divided block by block, which takes so long that asking for what will be read does no harm.
+///
+/// # Safety
+/// As [`reduce`].
+#[inline(always)]
+pub(crate) unsafe fn average<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    range: Range<usize>,
+    factor: Option<f64>,
+) -> usize {
+    if srcs.is_empty() {
+        return range.end;
+    }
+    if L::IS_SOFT {
+        return range.start;
+    }
+    let far = !L::IS_FLOAT || is_far::<L>(&range);
+    // SAFETY: the caller's promise; there is a source.
+    unsafe {
+        if let Some(x) = factor
+            && let Some(from) = L::short_average::<OP>(dsts, srcs, &range, far, x)
+        {
+            return from;
+        }
+        blocks::<L, OP>(dsts, srcs, range, far, factor)
+    }
+}
+
+/// See [`Lanes::FAR`].
+#[inline(always)]
+fn is_far<L: Lanes>(range: &Range<usize>) -> bool {
+    range.len() >= L::FAR / L::SIZE
 }
 
 /// `dst = src * scalar` for one element `scalar`.
@@ -310,18 +422,121 @@ pub(crate) unsafe fn scale<L: Lanes>(dst: *mut u8, src: *const u8, count: usize,
     }
 }
 
-/// The table entries of a level: `$feature` is the list of target features, empty for the baseline.
+/// The table entries of a level: `$attribute` enables its target features. Small calls, tails and loops are functions of
+/// their own, so that a small call does not save the registers that a loop needs, and tails are there once.
 macro_rules! level_table {
     ($(#[$attribute:meta])* [$($lanes:ty),* $(,)?]) => {
         $(#[$attribute])*
         unsafe fn reduce_entry<L: crate::lanes::Lanes, const OP: u8>(
             dsts: &[*mut u8],
             srcs: &[*const u8],
-            range: std::ops::Range<usize>,
-            factor: Option<f64>,
+            count: usize,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { crate::lanes::reduce::<L, OP>(dsts, srcs, range, factor) }
+            unsafe {
+                if count > L::SMALL {
+                    reduce_long::<L, OP>(dsts, srcs, 0..count);
+                } else if dsts.len() == 1 && srcs.len() == 2 {
+                    L::small::<OP, true>(&[dsts[0]], &[srcs[0], srcs[1]], 0..count, None);
+                } else if !srcs.is_empty() {
+                    reduce_small::<L, OP>(dsts, srcs, 0..count);
+                }
+            }
+        }
+
+        $(#[$attribute])*
+        #[inline(never)]
+        unsafe fn reduce_small<L: crate::lanes::Lanes, const OP: u8>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: std::ops::Range<usize>,
+        ) {
+            // SAFETY: the caller's promise; there is a source.
+            unsafe { L::small::<OP, false>(dsts, srcs, range, None) }
+        }
+
+        $(#[$attribute])*
+        #[inline(never)]
+        unsafe fn reduce_pair<L: crate::lanes::Lanes, const OP: u8>(
+            dst: *mut u8,
+            a: *const u8,
+            b: *const u8,
+            range: std::ops::Range<usize>,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { L::small::<OP, true>(&[dst], &[a, b], range, None) }
+        }
+
+        $(#[$attribute])*
+        #[inline(never)]
+        unsafe fn reduce_long<L: crate::lanes::Lanes, const OP: u8>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: std::ops::Range<usize>,
+        ) {
+            let end = range.end;
+            // SAFETY: the caller's promise; something remains only if there is a source.
+            unsafe {
+                let from = crate::lanes::reduce::<L, OP>(dsts, srcs, range);
+                if from < end && !L::IS_SOFT && dsts.len() == 1 && srcs.len() == 2 {
+                    reduce_pair::<L, OP>(dsts[0], srcs[0], srcs[1], from..end);
+                } else if from < end {
+                    reduce_small::<L, OP>(dsts, srcs, from..end);
+                }
+            }
+        }
+
+        $(#[$attribute])*
+        unsafe fn average_entry<L: crate::lanes::Lanes, const OP: u8>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: std::ops::Range<usize>,
+            factor: f64,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if range.end.wrapping_sub(range.start) > L::SMALL {
+                    average_long::<L, OP>(dsts, srcs, range, factor);
+                } else if !srcs.is_empty() {
+                    average_small::<L, OP>(dsts, srcs, range, factor);
+                }
+            }
+        }
+
+        $(#[$attribute])*
+        #[inline(never)]
+        unsafe fn average_small<L: crate::lanes::Lanes, const OP: u8>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: std::ops::Range<usize>,
+            factor: f64,
+        ) {
+            // SAFETY: the caller's promise; there is a source.
+            unsafe {
+                if L::IS_FLOAT {
+                    L::small::<OP, false>(dsts, srcs, range, Some(factor));
+                } else {
+                    reduce_small::<L, OP>(dsts, srcs, range);
+                }
+            }
+        }
+
+        $(#[$attribute])*
+        #[inline(never)]
+        unsafe fn average_long<L: crate::lanes::Lanes, const OP: u8>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: std::ops::Range<usize>,
+            factor: f64,
+        ) {
+            let end = range.end;
+            // SAFETY: the caller's promise; something remains only if there is a source.
+            unsafe {
+                let from = crate::lanes::average::<L, OP>(dsts, srcs, range, L::IS_FLOAT.then_some(factor));
+                if from < end {
+                    average_small::<L, OP>(dsts, srcs, from..end, factor);
+                }
+            }
         }
 
         $(#[$attribute])*
@@ -342,17 +557,22 @@ macro_rules! level_table {
         }
 
         /// The loops of this level.
-        pub(crate) static TABLE: crate::lanes::Table = crate::lanes::Table { divide: divide_entry, types: [
-            $(crate::lanes::Kernels {
-                reduce: [
-                    reduce_entry::<$lanes, { crate::lanes::SUM }>,
-                    reduce_entry::<$lanes, { crate::lanes::PROD }>,
-                    reduce_entry::<$lanes, { crate::lanes::MAX }>,
-                    reduce_entry::<$lanes, { crate::lanes::MIN }>,
-                ],
-                scale: scale_entry::<$lanes>,
-            }),*
-        ] };
+        pub(crate) static TABLE: crate::lanes::Table = crate::lanes::Table {
+            reduce: [$([
+                reduce_entry::<$lanes, { crate::lanes::SUM }>,
+                reduce_entry::<$lanes, { crate::lanes::PROD }>,
+                reduce_entry::<$lanes, { crate::lanes::MAX }>,
+                reduce_entry::<$lanes, { crate::lanes::MIN }>,
+            ]),*],
+            average: [$([
+                average_entry::<$lanes, { crate::lanes::SUM }>,
+                average_entry::<$lanes, { crate::lanes::PROD }>,
+                average_entry::<$lanes, { crate::lanes::MAX }>,
+                average_entry::<$lanes, { crate::lanes::MIN }>,
+            ]),*],
+            scale: [$(scale_entry::<$lanes>),*],
+            divide: divide_entry,
+        };
     };
 }
 pub(crate) use level_table;

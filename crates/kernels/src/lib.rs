@@ -19,6 +19,7 @@ mod divide;
 mod float16;
 mod fp8;
 mod lanes;
+mod small;
 #[cfg(test)]
 mod tests;
 
@@ -141,15 +142,38 @@ unsafe fn reduce_at(
     count: usize,
     post: Post,
 ) {
-    let kernel = table.types[dtype as usize].reduce[op as usize];
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Post::None = post {
+            table.reduce[dtype as usize][op as usize](dsts, srcs, count);
+        } else {
+            reduce_post(table, dtype, op, dsts, srcs, count, post);
+        }
+    }
+}
+
+/// # Safety
+/// As [`reduce_at`].
+#[inline(never)]
+unsafe fn reduce_post(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    post: Post,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         match post {
-            Post::MulF64(x) if dtype.is_float() => kernel(dsts, srcs, 0..count, Some(x)),
+            Post::MulF64(x) if dtype.is_float() => {
+                table.average[dtype as usize][op as usize](dsts, srcs, 0..count, x);
+            }
             Post::DivInt(d) if d > 1 && !dtype.is_float() && !srcs.is_empty() => {
                 reduce_divide(table, dtype, op, dsts, srcs, count, d);
             }
-            _ => kernel(dsts, srcs, 0..count, None),
+            _ => table.reduce[dtype as usize][op as usize](dsts, srcs, count),
         }
     }
 }
@@ -159,6 +183,7 @@ unsafe fn reduce_at(
 ///
 /// # Safety
 /// As [`reduce_at`]; `dtype` is an integer type and `divisor` at least 2.
+#[inline(never)]
 unsafe fn reduce_divide(
     table: &Table,
     dtype: DataType,
@@ -169,18 +194,22 @@ unsafe fn reduce_divide(
     divisor: u64,
 ) {
     let [first, others @ ..] = dsts else { return };
-    let kernel = table.types[dtype as usize].reduce[op as usize];
-    let block = DIVIDE_BLOCK / dtype.size();
+    let size = dtype.size();
+    let block = DIVIDE_BLOCK / size;
     for from in (0..count).step_by(block) {
         let n = block.min(count - from);
-        let at = from * dtype.size();
+        let at = from * size;
         // SAFETY: the caller's promise; `from + n` is at most `count`.
         unsafe {
-            kernel(&[*first], srcs, from..from + n, None);
+            if count <= block {
+                table.reduce[dtype as usize][op as usize](&[*first], srcs, count);
+            } else {
+                table.average[dtype as usize][op as usize](&[*first], srcs, from..from + n, 1.0);
+            }
             let result = first.add(at);
             (table.divide)(dtype, result, n, divisor);
             for dst in others {
-                std::ptr::copy_nonoverlapping(result, dst.add(at), n * dtype.size());
+                std::ptr::copy_nonoverlapping(result, dst.add(at), n * size);
             }
         }
     }
@@ -201,7 +230,7 @@ pub unsafe fn scale(dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) 
 /// As [`scale`]; the machine has the features of `table`'s level.
 #[inline]
 unsafe fn scale_at(table: &Table, dst: *mut u8, src: *const u8, count: usize, scalar: Scalar) {
-    let kernel = table.types[scalar.dtype as usize].scale;
+    let kernel = table.scale[scalar.dtype as usize];
     // SAFETY: the caller's promise; the scalar's bytes hold one element.
     unsafe { kernel(dst, src, count, scalar.bytes.as_ptr()) }
 }
@@ -234,5 +263,10 @@ pub unsafe fn apply_post(dtype: DataType, buf: *mut u8, count: usize, post: Post
 #[inline]
 pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.
-    unsafe { copy::copy(dsts, src, bytes) }
+    unsafe {
+        match *dsts {
+            [dst] if bytes <= copy::SMALL => copy::copy_small(dst, src, bytes),
+            _ => copy::copy(dsts, src, bytes),
+        }
+    }
 }

@@ -260,6 +260,30 @@ fn sums_of_three_eight_bit_floats_round_once() {
     }
 }
 
+/// Averages over powers of two have ways of their own: sums of all pairs, and of three whose last is far below the others.
+#[test]
+fn power_of_two_averages_of_eight_bit_floats_round_once() {
+    let mut rng = rng();
+    let a: Vec<u8> = (0..=65535u16).map(|i| (i >> 8) as u8).collect();
+    let b: Vec<u8> = (0..=65535u16).map(|i| i as u8).collect();
+    for dtype in [DataType::Float8e4m3, DataType::Float8e5m2] {
+        for (power, third) in (0..=9).flat_map(|p| [None, Some(0x01), Some(0x81), Some(rng.u8(..))].map(|t| (p, t))) {
+            let post = Post::MulF64(f64::from(1 << power).recip());
+            let c = vec![third.unwrap_or(0); a.len()];
+            let n = 2 + usize::from(third.is_some());
+            let element = |i: usize| [&a[i..=i], &b[i..=i], &c[i..=i]];
+            let want: Vec<u8> = (0..a.len()).flat_map(|i| oracle(dtype, RedOp::Sum, &element(i)[..n], post)).collect();
+            for level in Level::available() {
+                let mut got = vec![0; a.len()];
+                let srcs = [a.as_ptr(), b.as_ptr(), c.as_ptr()];
+                // SAFETY: all four hold as many elements.
+                unsafe { reduce_at(level.table(), dtype, RedOp::Sum, &[got.as_mut_ptr()], &srcs[..n], a.len(), post) };
+                assert_same(dtype, &got, &want, || format!("{level:?} {post:?} with {third:x?}"));
+            }
+        }
+    }
+}
+
 /// A NaN stays one whatever bits of it are cut off.
 #[test]
 fn a_factor_that_is_nan_gives_nan() {
@@ -317,6 +341,54 @@ fn narrow_floats_round_any_accumulator_to_nearest_even() {
                 };
                 assert_same(dtype, &got, &want, || format!("{level:?} times {factor:e}"));
             }
+        }
+    }
+}
+
+/// Calls so long that what they will read is asked for, and integer averages of several blocks.
+#[test]
+fn long_calls_match_the_oracle() {
+    let mut rng = rng();
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
+        let count = (32 << 10) / dtype.size() + rng.usize(..300);
+        let mut srcs: Vec<Guarded> = (0..3).map(|j| Guarded::new(&random(&mut rng, dtype, count), 5 * j + 1)).collect();
+        let pointers: Vec<*const u8> = srcs.iter_mut().map(|s| s.ptr().cast_const()).collect();
+        for (n, post) in [(2, Post::None), (3, Post::None), (2, posts(dtype, &mut rng)[1])] {
+            let elements = srcs[..n].iter().map(Guarded::content).collect::<Vec<_>>();
+            let size = dtype.size();
+            let element = |i: usize| elements.iter().map(|e| &e[i * size..][..size]).collect::<Vec<_>>();
+            let want: Vec<u8> = (0..count).flat_map(|i| oracle(dtype, RedOp::Sum, &element(i), post)).collect();
+            for n_dst in 1..=2 {
+                let mut dsts: Vec<Guarded> = (0..n_dst).map(|k| Guarded::new(&vec![0; count * size], k + 3)).collect();
+                let out: Vec<*mut u8> = dsts.iter_mut().map(Guarded::ptr).collect();
+                // SAFETY: the buffers are separate and hold `count` elements.
+                unsafe { reduce_at(level.table(), dtype, RedOp::Sum, &out, &pointers[..n], count, post) };
+                for dst in &dsts {
+                    assert_same(dtype, dst.content(), &want, || format!("{level:?} {n} sources, {count} {post:?}"));
+                    dst.check_guards(count * size);
+                }
+            }
+        }
+    }
+}
+
+/// Also where the pieces of a small call are fewer than its elements.
+#[test]
+fn the_destination_of_a_pair_may_be_either_source() {
+    let mut rng = rng();
+    for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
+        for (count, place) in (0..=70).flat_map(|count| [(count, 0), (count, 1)]) {
+            let mut srcs = [1, 2].map(|offset| Guarded::new(&random(&mut rng, dtype, count), offset));
+            let size = dtype.size();
+            let element = |j: usize, i: usize| &srcs[j].content()[i * size..][..size];
+            let sum = |i| oracle(dtype, RedOp::Sum, &[element(0, i), element(1, i)], Post::None);
+            let want: Vec<u8> = (0..count).flat_map(sum).collect();
+            let pointers = srcs.each_mut().map(Guarded::ptr);
+            let inputs = pointers.map(|p| p.cast_const());
+            // SAFETY: both hold `count` elements; the destination is one of them.
+            unsafe { reduce_at(level.table(), dtype, RedOp::Sum, &[pointers[place]], &inputs, count, Post::None) };
+            assert_same(dtype, srcs[place].content(), &want, || format!("{level:?} in place {place} of {count}"));
+            srcs[place].check_guards(count * size);
         }
     }
 }
@@ -479,5 +551,10 @@ fn copies_reach_every_destination() {
                 dst.check_guards(bytes);
             }
         }
+        let mut in_place = Guarded::new(&src, 5);
+        // SAFETY: the source is the destination.
+        unsafe { copy(&[in_place.ptr()], in_place.ptr(), bytes) };
+        assert!(in_place.content() == src, "{bytes} bytes to where they are");
+        in_place.check_guards(bytes);
     }
 }

@@ -4,6 +4,7 @@
 //! whose parts progress together. An argument error inside a group discards all of it.
 
 mod order;
+mod recorded;
 mod simulate;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -22,10 +23,12 @@ use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
+use crate::exec::streak;
 use crate::log;
-use crate::request::Request;
+use crate::request::{Request, Shape};
+use recorded::Recorded;
 
-/// Recorded operations, in their order.
+/// Operations in their order.
 type Requests = Vec<(Arc<Communicator>, Request)>;
 /// Recorded one-sided operations, in their order.
 type OneSidedCalls = Vec<(Arc<Communicator>, OneSided)>;
@@ -36,7 +39,7 @@ static BATCHES: AtomicU64 = AtomicU64::new(1);
 #[derive(Default)]
 struct Group {
     error: Option<Error>,
-    requests: Requests,
+    requests: Recorded,
     one_sided: OneSidedCalls,
     jobs: Vec<Job>,
     /// Jobs that come before the operations of the group.
@@ -52,7 +55,7 @@ impl Group {
 
 thread_local! {
     static GROUP: RefCell<Group> =
-        const { RefCell::new(Group { error: None, requests: Vec::new(), one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
+        const { RefCell::new(Group { error: None, requests: Recorded::NOTHING, one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
     /// How many are open. Beside the group, since calls outside of groups need no more than this.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -83,12 +86,11 @@ pub fn fail(error: &Error) {
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
     let Some((mut requests, one_sided)) = close("ncclGroupEnd")? else { return Ok(()) };
-    if !one_sided.is_empty() || !exchange_at_once(&requests)? {
-        launch_or_capture(requests)?;
+    if !one_sided.is_empty() || !launch_run(&mut requests)? {
+        launch_or_capture(requests.into_list())?;
         return launch_or_capture_one_sided(one_sided);
     }
-    // The list serves the next group too.
-    requests.clear();
+    // The lists serve the next group too.
     GROUP.with_borrow_mut(|g| g.requests = requests);
     Ok(())
 }
@@ -104,7 +106,7 @@ pub fn end() -> Result<()> {
 pub fn simulate_end() -> Result<Option<f64>> {
     match close("ncclGroupSimulateEnd")? {
         // What is one-sided costs its rank no more than a copy; the model has no words for it.
-        Some((requests, _)) => simulate::time(&requests),
+        Some((requests, _)) => simulate::time(&requests.into_list()),
         None => Ok(None),
     }
 }
@@ -112,13 +114,13 @@ pub fn simulate_end() -> Result<Option<f64>> {
 /// Whether the calls of the open group are of nonblocking communicators.
 pub fn is_nonblocking() -> bool {
     GROUP.with_borrow(|g| {
-        let calls = g.requests.iter().map(|(comm, _)| comm).chain(g.one_sided.iter().map(|(comm, _)| comm));
+        let calls = g.requests.communicators().chain(g.one_sided.iter().map(|(comm, _)| comm));
         calls.map(|comm| comm.is_blocking()).chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
     })
 }
 
 /// Closes a group of this thread and carries out its management calls; the operations of the outermost one.
-fn close(name: &str) -> Result<Option<(Requests, OneSidedCalls)>> {
+fn close(name: &str) -> Result<Option<(Recorded, OneSidedCalls)>> {
     let Some(rest) = depth().checked_sub(1) else {
         let error = Error::usage(format!("{name}: not in a group call."));
         log::warn(&error.text);
@@ -156,16 +158,30 @@ fn close(name: &str) -> Result<Option<(Requests, OneSidedCalls)>> {
     Ok(Some((group.requests, group.one_sided)))
 }
 
-/// Carries out a group of sends and receives of one communicator on one stream, if it can be done at once.
-fn exchange_at_once(requests: &[(Arc<Communicator>, Request)]) -> Result<bool> {
-    let Some((comm, first)) = requests.first() else { return Ok(false) };
-    let alike =
-        |(c, r): &(Arc<Communicator>, Request)| is_p2p(r) && Arc::ptr_eq(c, comm) && r.stream.same(&first.stream);
-    let core = comm.core()?;
-    if !requests.iter().all(alike) || device::is_capturing(&first.stream) || core.config.launch_order {
+/// Carries out or enqueues the calls of a group that are all of one communicator on one stream, and either messages that
+/// can be exchanged at once or collectives; they are gone then. `false`: nothing was done.
+fn launch_run(requests: &mut Recorded) -> Result<bool> {
+    let Some(run) = requests.only_run() else { return Ok(false) };
+    let core = run.comm.core()?;
+    if device::is_capturing(&run.stream) || core.config.launch_order {
         return Ok(false);
     }
-    at_once::exchange(core, requests.iter().map(|(_, r)| r), &first.stream).inspect_err(|e| log::warn(&e.text))
+    let messages = run.requests.iter().filter(|r| is_p2p(r)).count();
+    if messages == 0 {
+        let together = streak::run(core, &run.stream, &run.requests);
+        for request in run.requests.drain(..).skip(together) {
+            let known = Shape::of(&request).filter(Shape::may_be_small);
+            if !known.is_some_and(|s| at_once::again(core, &s, request.send, request.recv, &run.stream)) {
+                launch_collective(core, request.on(&run.stream));
+            }
+        }
+    } else if messages < run.requests.len()
+        || !at_once::exchange(core, run.requests.iter(), &run.stream).inspect_err(|e| log::warn(&e.text))?
+    {
+        return Ok(false);
+    }
+    requests.clear();
+    Ok(true)
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
@@ -227,7 +243,7 @@ fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
 /// Records a checked request, or enqueues it outside of groups.
 pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Result<()> {
     if depth() > 0 {
-        GROUP.with_borrow_mut(|g| g.requests.push((comm.clone(), request.into_owned())));
+        GROUP.with_borrow_mut(|g| g.requests.push(comm, request));
         return Ok(());
     }
     if device::is_capturing(request.stream) {
@@ -246,6 +262,23 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
     }
     launch_collective(core, request);
     Ok(())
+}
+
+/// Records a call on a usable communicator in the open group, if nothing about it needs a second look.
+#[inline]
+pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    let Some(request) = shape.request(comm.ranks(), send, recv) else { return false };
+    GROUP.with_borrow_mut(|g| g.requests.push(comm, request.on(stream)));
+    true
+}
+
+/// Makes a call on a usable communicator again, if it can be done at once and no group is open.
+#[inline]
+pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    shape.may_be_small()
+        && !device::is_capturing(stream)
+        && !core.config.launch_order
+        && at_once::again(core, shape, send, recv, stream)
 }
 
 /// Records a checked one-sided call, or enqueues it outside of groups.
@@ -326,9 +359,9 @@ fn launch_collective(core: &Arc<Core>, request: Request<&Stream>) {
     if is_void(&request) {
         return;
     }
-    let call = Call::new(&request, core.ranks);
+    let (shape, call) = (Shape::of(&request), Call::new(&request, core.ranks));
     let left = match request.v {
-        None => at_once::run(core, call, request.stream).map(|call| (call, None)),
+        None => at_once::run(core, shape, call, request.stream).map(|call| (call, None)),
         Some(v) => at_once::run_v(core, call, v, request.stream).map(|(call, v)| (call, Some(v))),
     };
     if let Some((call, v)) = left {

@@ -71,6 +71,68 @@ pub struct Request<S = Stream> {
     pub stream: S,
 }
 
+/// All that distinguishes one call from another but its buffers, as C gives it: values out of range have a shape too, of
+/// which no call was ever made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    words: [u64; 3],
+}
+
+impl Shape {
+    /// Whether a call of this shape may be a small collective.
+    #[inline]
+    pub(crate) fn may_be_small(&self) -> bool {
+        /// Elements.
+        const SMALL: u64 = 1 << 16;
+        self.words[1] >> 32 < Collective::AllToAllV as u64 && self.words[2] <= SMALL
+    }
+
+    /// The shape of a call without a bias and without counts per peer. `dtype` and `op` are the values of the C interface;
+    /// `op` is 0 where there is none, and so is `root`.
+    #[inline]
+    pub fn new(collective: Collective, dtype: i32, op: i32, root: i32, count: usize) -> Shape {
+        let pair = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
+        Shape { words: [pair(dtype as u32, op as u32), pair(collective as u32, root as u32), count as u64] }
+    }
+
+    /// The shape of `r`; none for calls with more to them than a shape and two buffers.
+    #[inline]
+    pub(crate) fn of<S>(r: &Request<S>) -> Option<Shape> {
+        let plain = r.v.is_none() && r.bias.is_null();
+        match r.op {
+            Operator::Builtin(op) if plain && !matches!(op, ReduceOp::PreMulSum(_)) => {
+                Some(Shape::new(r.collective, r.dtype as i32, i32::from(op.code()), r.root as i32, r.count))
+            }
+            _ => None,
+        }
+    }
+
+    /// A call of this shape, where every value is in the range that it has with `ranks` ranks and the buffers are there;
+    /// `None` for one that must be looked at more closely. Not for user-made operators.
+    #[inline]
+    pub(crate) fn request(&self, ranks: usize, send: *const u8, recv: *mut u8) -> Option<Request<()>> {
+        /// More may not fit into the address space.
+        const MOST: u64 = 1 << 40;
+        let [a, b, count] = self.words;
+        let dtype = DataType::from_c((a >> 32) as i32)?;
+        let op = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Avg].get(a as u32 as usize)?;
+        let collective = Collective::from_u8((b >> 32) as u8)?;
+        let root = b as u32 as usize;
+        if root >= ranks || count > MOST || send.is_null() || recv.is_null() || collective == Collective::AllToAllV {
+            return None;
+        }
+        let (count, op, bias) = (count as usize, Operator::Builtin(*op), std::ptr::null());
+        Some(Request { collective, send, recv, count, dtype, op, root, bias, v: None, stream: () })
+    }
+
+    /// Its bits, mixed.
+    #[inline]
+    pub(crate) fn mix(&self) -> u64 {
+        let [a, b, c] = self.words;
+        (a ^ b.rotate_left(17) ^ c).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+    }
+}
+
 impl<S> Request<S> {
     /// The stream, and the rest.
     #[inline]

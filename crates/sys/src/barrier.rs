@@ -13,8 +13,17 @@ use crate::sync::{Ordering, fence};
 /// Whether threads of this process pass the barrier when another process asks for it, and this process can ask.
 /// Registers it at the first call.
 #[cfg(not(loom))]
+#[inline]
 pub fn registered() -> bool {
-    static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    REGISTERED.get().copied().unwrap_or_else(register)
+}
+
+#[cfg(not(loom))]
+static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+
+#[cfg(not(loom))]
+#[cold]
+fn register() -> bool {
     // The registration belongs to the address space: a child after a fork inherits it with the memory.
     *REGISTERED.get_or_init(|| call(REGISTER_GLOBAL_EXPEDITED) && call(GLOBAL_EXPEDITED))
 }

@@ -48,6 +48,7 @@ impl DataType {
     ];
 
     /// The type with the C value `v`, or `None` outside `0..12`.
+    #[inline]
     pub fn from_c(v: i32) -> Option<DataType> {
         usize::try_from(v).ok().and_then(|i| Self::ALL.get(i).copied())
     }

@@ -276,10 +276,16 @@ impl Core {
     /// A ticket for an operation of `lane` whose turn it is at once; `None` while others are under way.
     #[inline]
     pub(crate) fn issue_at_once(&self, lane: Lane) -> Option<u64> {
+        self.issue_several_at_once(lane, 1)
+    }
+
+    /// As [`issue_at_once`](Self::issue_at_once) for `count` operations: the first of their tickets.
+    #[inline]
+    pub(crate) fn issue_several_at_once(&self, lane: Lane, count: u64) -> Option<u64> {
         let turns = &self.turns[lane as usize];
         // SYNC: turn
         let next = turns.current.load(Ordering::Acquire);
-        turns.issued.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Relaxed).ok()
+        turns.issued.compare_exchange(next, next + count, Ordering::AcqRel, Ordering::Relaxed).ok()
     }
 
     pub(crate) fn is_turn(&self, lane: Lane, ticket: u64) -> bool {
@@ -300,6 +306,15 @@ impl Core {
         // Who has just issued the next one still polls, and its parks are short: no fence for its sake.
         if turns.issued.load(Ordering::Relaxed) > ticket + 1 {
             self.bell().ring();
+        }
+    }
+
+    /// `count` operations from `ticket` on, which have the turn, are over.
+    pub(crate) fn pass_turns(&self, lane: Lane, ticket: u64, count: u64) {
+        if count > 0 {
+            // SYNC: turn
+            self.turns[lane as usize].current.store(ticket + count - 1, Ordering::Release);
+            self.pass_turn(lane, ticket + count - 1);
         }
     }
 

@@ -16,6 +16,8 @@ use oxccl_types::{Error, Result, ResultCode};
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
 pub const DEPTH: u64 = 32;
+/// Calls whose lines a rank may write before it has finished the first of them; more, where the payload lies in the lines.
+pub const WINDOW: u64 = 8;
 /// Payload slots per rank: the same for calls whose payload does not fit into the line. Fewer, since the slots should stay
 /// in the caches.
 pub const SLOTS: u64 = 8;
@@ -91,6 +93,9 @@ pub enum Presence {
 /// The mapped hub of one communicator.
 pub struct Hub {
     geometry: Geometry,
+    /// Bytes of a rank's part, and of the lines in it.
+    rank_bytes: usize,
+    lines_bytes: usize,
     base: *mut u8,
     _segment: Arc<SharedMemory>,
     light: bool,
@@ -124,7 +129,8 @@ impl Hub {
                 segment.len()
             )));
         }
-        Ok(Hub { geometry, base: segment.as_ptr(), _segment: segment, light })
+        let (rank_bytes, lines_bytes) = (geometry.rank_bytes(), geometry.lines_bytes());
+        Ok(Hub { geometry, rank_bytes, lines_bytes, base: segment.as_ptr(), _segment: segment, light })
     }
 
     /// The agreed sizes.
@@ -139,7 +145,7 @@ impl Hub {
     }
 
     fn rank_base(&self, member: usize) -> usize {
-        HEADER + member * self.geometry.rank_bytes()
+        HEADER + member * self.rank_bytes
     }
 
     fn u64_at(&self, offset: usize) -> SharedU64 {
@@ -163,7 +169,7 @@ impl Hub {
 
     /// The payload slot of `member` for collective `seq`: `geometry.eager_bytes` bytes.
     pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
-        let slots = self.rank_base(member) + self.geometry.lines_bytes();
+        let slots = self.rank_base(member) + self.lines_bytes;
         self.at(slots + (seq % SLOTS) as usize * self.geometry.eager_bytes)
     }
 

@@ -26,7 +26,7 @@ use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 use crate::UniqueId;
 use crate::device::Stream;
 use crate::exec::one_sided::{OneSided, OneSidedCall};
-use crate::request::{OpScalar, Operator, Request};
+use crate::request::{OpScalar, Operator, Request, Shape};
 use crate::{group, log};
 pub use child::Done;
 use core::Core;
@@ -327,6 +327,21 @@ impl Communicator {
     /// The operator behind `op`. `InvalidArgument` when it is unknown here or was made for another type.
     pub fn find_op(&self, op: i32, dtype: DataType) -> Result<Operator> {
         self.ops().find(op, dtype)
+    }
+
+    /// Makes a call of `shape` with these buffers, where that takes no second look: as the last small one of its shape was
+    /// made, or by recording it in the open group. Returns when it is enqueued; `false`: nothing was done, and the call
+    /// must be submitted. `Send` and `Recv` give their memory as both buffers and the peer as the root.
+    // Not inlined: the whole way of the call is to be compiled here, in one piece.
+    #[inline(never)]
+    pub fn again(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+        match self.core.get() {
+            Some(core) if self.is_usable() => match group::depth() {
+                0 => group::again(core, shape, send, recv, stream),
+                _ => group::record(self, shape, send, recv, stream),
+            },
+            _ => false,
+        }
     }
 
     /// Takes a call: into the thread's group, or at once onto its stream. Returns when it is enqueued.

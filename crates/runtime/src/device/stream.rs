@@ -4,6 +4,7 @@
 //! must wait for a peer returns [`Step::Blocked`] and the thread may step other streams meanwhile. A helper thread takes
 //! over work that nobody waits for (see `helper`).
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -111,6 +112,11 @@ const CATCH_UP: u32 = 4;
 const HOLD: u32 = 64;
 /// Longest park of a thread that cares for several bells.
 const BATCH_PARK: Duration = Duration::from_millis(1);
+/// Where the counts of a stream begin.
+const FIRST: u64 = 1 << 16;
+/// Streams that a thread finds without looking into the list of all, a power of two.
+const LAST_USED: usize = 1 << LAST_BITS;
+const LAST_BITS: u32 = 3;
 /// Turns of waiting after which a thread looks at other streams of the process.
 const ASSIST_AFTER: u32 = 48;
 
@@ -157,6 +163,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
+    #[inline]
     pub(super) fn pending(&self) -> bool {
         self.finished.load(Ordering::Acquire) < self.enqueued.load(Ordering::Acquire)
     }
@@ -237,7 +244,13 @@ impl Inner {
     }
 
     /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.
+    #[inline]
     fn catch_up(&self, running: &mut Running) -> bool {
+        running.tasks.is_empty() && !self.pending() || self.work_off(running)
+    }
+
+    #[inline(never)]
+    fn work_off(&self, running: &mut Running) -> bool {
         for _ in 0..CATCH_UP {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
@@ -380,9 +393,9 @@ impl Stream {
             queue: Mutex::default(),
             running: Latch::default(),
             doubtful: AtomicBool::new(false),
-            // From 1 on, see `go_on`.
-            enqueued: AtomicU64::new(1),
-            finished: AtomicU64::new(1),
+            // So high that `go_on` can take back from it.
+            enqueued: AtomicU64::new(FIRST),
+            finished: AtomicU64::new(FIRST),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
             sleepers: Mutex::default(),
@@ -427,6 +440,7 @@ impl Stream {
 
     /// The stream, held by the calling thread, if it has nothing to do: a call that is over soon is then done at once,
     /// with neither queue nor box nor helper. A little of what is queued is worked off for that.
+    #[inline]
     pub(crate) fn try_idle(&self) -> Option<IdleStream<'_>> {
         order::before_push(self);
         let mut running = self.0.running.try_lock()?;
@@ -584,26 +598,34 @@ impl Stream {
         Stream::with_raw(handle, Clone::clone)
     }
 
-    /// Calls `f` with the stream behind a C handle, as [`from_raw`](Self::from_raw) finds it. The stream that a thread
-    /// used last costs neither a lock nor a count.
+    /// Calls `f` with the stream behind a C handle, as [`from_raw`](Self::from_raw) finds it. The streams that a thread
+    /// used last cost neither a lock nor a count.
+    #[inline]
     pub fn with_raw<R>(handle: *mut c_void, f: impl FnOnce(&Stream) -> R) -> Result<R> {
         thread_local! {
-            static LAST: std::cell::Cell<Option<Stream>> = const { std::cell::Cell::new(None) };
+            static LAST: [Cell<Option<Stream>>; LAST_USED] = const { [const { Cell::new(None) }; LAST_USED] };
         }
         if handle.addr() <= 2 {
             return Stream::from_raw(handle).map(|s| f(&s));
         }
-        LAST.with(|place| {
-            // Taken out while it is used, since `f` may come here again. Destroyed streams are known by their mark.
-            let last = place.take().filter(|s| s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire));
-            let stream = match last {
-                Some(s) => s,
-                None => lock(handles()).iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))?,
+        LAST.with(|places| {
+            let place = &places[handle.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LAST_BITS)];
+            // Taken out while it is used, since `f` may come here again.
+            let stream = match place.take() {
+                // Destroyed streams are known by their mark.
+                Some(s) if s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire) => s,
+                _ => Stream::find(handle)?,
             };
             let result = f(&stream);
             place.set(Some(stream));
             Ok(result)
         })
+    }
+
+    #[cold]
+    fn find(handle: *mut c_void) -> Result<Stream> {
+        let list = lock(handles());
+        list.iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))
     }
 
     fn is_behind(&self, handle: *mut c_void) -> bool {
@@ -646,15 +668,22 @@ pub(crate) struct IdleStream<'a> {
 
 impl IdleStream<'_> {
     /// What the thread has begun is not over: the stream goes on with it.
-    pub(crate) fn go_on(mut self, task: Box<dyn Task>) {
-        self.running.tasks.push_back(task);
+    pub(crate) fn go_on(self, task: Box<dyn Task>) {
+        self.go_on_with(std::iter::once(task));
+    }
+
+    /// As [`go_on`](Self::go_on) with several tasks, which may be stepped side by side.
+    pub(crate) fn go_on_with(mut self, tasks: impl Iterator<Item = Box<dyn Task>>) {
+        let before = self.running.tasks.len();
+        self.running.tasks.extend(tasks);
+        let begun = self.running.tasks.len() - before;
         let queue = lock(&self.inner.queue);
         if queue.is_empty() {
-            self.inner.count_enqueued();
+            (0..begun).for_each(|_| self.inner.count_enqueued());
         } else {
             // Another thread has enqueued meanwhile: its work ends after this, but was counted before. The end of this
             // must not be taken for one of its own.
-            self.inner.finished.fetch_sub(1, Ordering::AcqRel);
+            self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
         }
         drop(queue);
         drop(self.running);

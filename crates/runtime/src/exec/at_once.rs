@@ -6,82 +6,110 @@
 
 use std::sync::Arc;
 
+use oxccl_sys::LatchGuard;
 use oxccl_types::Result;
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::entry::ahead;
+use super::known::Made;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
-use super::{eager, eager_v, plan};
+use super::{eager_v, plan};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{Step, Stream, caught};
-use crate::request::{Request, VCounts};
+use crate::device::{IdleStream, Step, Stream, caught};
+use crate::request::{Request, Shape, VCounts};
 
 /// How far a call has come.
 enum Reached {
-    /// It is over.
+    /// It is over on this rank.
     End,
-    /// It is over on this rank, but not every peer is known to have made it.
-    UnsettledEnd,
     /// It is blocked in, or goes on with, this phase.
     Phase(Phase),
 }
 
-/// Carries out `call`, or begins it; the call comes back when it was not begun.
+/// Stream, engine and turn of a communicator, all of them free for one call.
+struct Free<'a> {
+    idle: IdleStream<'a>,
+    engine: LatchGuard<'a, Engine>,
+    turn: u64,
+}
+
+/// Carries out, or begins, a call without a bias and counts per peer as the last one of its `shape`; `false` when there
+/// was none, or it cannot be begun now.
 #[inline]
-pub(crate) fn run(core: &Arc<Core>, call: Call, stream: &Stream) -> Option<Call> {
+pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    let Some(idle) = stream.try_idle() else { return false };
+    let Some(mut engine) = core.engine.try_lock() else { return false };
+    let Some(made) = engine.known.take(shape, send, recv) else { return false };
+    let Some(turn) = core.issue_at_once(Lane::Collectives) else {
+        engine.known.keep(made);
+        return false;
+    };
+    carry_out(core, Free { idle, engine, turn }, made);
+    true
+}
+
+/// Carries out `call`, or begins it; the call comes back when it was not begun. The next one of its shape may be made
+/// [`again`].
+pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !plan::is_eager(core, &call) {
         return Some(call);
     }
-    let Some(mut idle) = stream.try_idle() else { return Some(call) };
+    let Some(idle) = stream.try_idle() else { return Some(call) };
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
     let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(call) };
-    let mut call = call;
+    let made = engine.known.make(core, shape, call);
+    carry_out(core, Free { idle, engine, turn }, made);
+    None
+}
+
+#[inline]
+fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
+    let Free { mut idle, mut engine, turn } = free;
     let mut seq = 0;
-    let reached = caught(|| advance(core, &mut engine, &mut call, &mut seq)).and_then(|reached| reached);
-    match reached {
-        Ok(Reached::End) => core.pass_turn(Lane::Collectives, turn),
-        Ok(Reached::UnsettledEnd) => {
+    match caught(|| advance(core, &mut engine, &mut made, &mut seq)).and_then(|reached| reached) {
+        Ok(Reached::End) => {
+            let settled = made.form.settled;
+            engine.known.keep(made);
             core.pass_turn(Lane::Collectives, turn);
             drop(engine);
-            idle.doubt(core);
+            if !settled {
+                idle.doubt(core);
+            }
         }
         Ok(Reached::Phase(phase)) => {
+            let call = made.call.clone();
+            engine.known.keep(made);
             drop(engine);
             idle.go_on(CollectiveTask::begun(core.clone(), call, turn, seq, phase).boxed());
         }
         Err(error) => {
             drop(engine);
             // Dropped when it has told of its end.
-            CollectiveTask::begun(core.clone(), call, turn, seq, Phase::EagerWait).fail_with(&error);
+            CollectiveTask::begun(core.clone(), made.call, turn, seq, Phase::EagerWait).fail_with(&error);
             idle.failed(error);
         }
     }
-    None
 }
 
 #[inline]
-fn advance(core: &Core, engine: &mut Engine, call: &mut Call, seq: &mut u64) -> Result<Reached> {
+fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64) -> Result<Reached> {
     core.check()?;
+    let Made { call, form, .. } = made;
     engine.seen.look(core.polls);
-    *seq = engine.number(core, call);
-    if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
+    (*seq, call.signature) = engine.number(core, call.signature);
+    if !engine.seen.may_publish(core, *seq, form.ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
-    eager::start(core, call, *seq);
-    if !eager::finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
+    form.start(core, call, *seq);
+    if !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
-    let settled = eager::waits_for_all(core, call);
-    if !settled {
-        engine.leave_unsettled(*seq, call);
+    if !form.settled {
+        engine.leave_unsettled(*seq, call.signature);
     }
-    Ok(match (call.bias.is_null(), settled) {
-        (false, _) => Reached::Phase(Phase::Bias(0)),
-        (true, true) => Reached::End,
-        (true, false) => Reached::UnsettledEnd,
-    })
+    Ok(if call.bias.is_null() { Reached::End } else { Reached::Phase(Phase::Bias(0)) })
 }
 
 /// As [`run`] for an AlltoAllv with its counts.
@@ -122,7 +150,7 @@ fn advance_v(
 ) -> Result<Option<Phase>> {
     core.check()?;
     engine.seen.look(core.polls);
-    *seq = engine.number(core, call);
+    (*seq, call.signature) = engine.number(core, call.signature);
     if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
         return Ok(Some(Phase::Announce));
     }

@@ -11,6 +11,7 @@ use super::call::Call;
 use super::direct::{self, Cursor, Spot};
 use super::entry::{self, History, Seen};
 use super::imports::Imports;
+use super::known::Known;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
@@ -36,6 +37,7 @@ pub(crate) struct Engine {
     pub(super) spare_messages: Option<Box<MessageState>>,
     plans: Plans,
     temp: Temp,
+    pub(super) known: Known,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -57,25 +59,31 @@ impl Engine {
             spare_messages: None,
             plans: Plans::default(),
             temp: Temp::default(),
+            known: Known::default(),
         }
     }
 
-    /// The number of `call`, which starts now; its signature takes in the history.
+    /// The number of the call that starts next.
     #[inline]
-    pub(super) fn number(&mut self, core: &Core, call: &mut Call) -> u64 {
+    pub(super) fn next_number(&self) -> u64 {
+        self.seq + 1
+    }
+
+    /// The number of the call with `signature`, which starts now, and the signature with the history taken in.
+    #[inline]
+    pub(super) fn number(&mut self, core: &Core, signature: [u64; 2]) -> (u64, [u64; 2]) {
         self.seq += 1;
         // Lines that nobody looked at are made up for by the history; messages are all looked at, and there the call
         // that differs should be named, not the one after it.
-        if core.whole {
-            call.signature = self.history.add(call.signature);
-        }
-        self.seen.called(self.seq, call.signature);
-        self.seq
+        let signature = if core.whole { self.history.add(signature) } else { signature };
+        self.seen.called(self.seq, signature);
+        (self.seq, signature)
     }
 
     /// The call `seq` ends before its peers are known to have made it.
-    pub(super) fn leave_unsettled(&mut self, seq: u64, call: &Call) {
-        self.unsettled = Some((seq, call.signature));
+    #[inline]
+    pub(super) fn leave_unsettled(&mut self, seq: u64, signature: [u64; 2]) {
+        self.unsettled = Some((seq, signature));
     }
 
     /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
@@ -278,7 +286,7 @@ impl CollectiveTask {
                         return Ok(Step::Blocked);
                     }
                     if matches!(self.phase, Phase::EagerPublish) {
-                        eager::start(core, &self.call, self.seq);
+                        eager::Form::new(core, &self.call).start(core, &self.call, self.seq);
                         self.phase = Phase::EagerWait;
                     } else {
                         match (self.plan.as_deref(), self.v.as_deref()) {
@@ -292,11 +300,12 @@ impl CollectiveTask {
                     }
                 }
                 Phase::EagerWait => {
-                    if !eager::finish(core, &self.call, self.seq, &mut engine.seen, &mut engine.srcs)? {
+                    let form = eager::Form::new(core, &self.call);
+                    if !form.finish(core, &self.call, self.seq, &mut engine.seen, &mut engine.srcs)? {
                         return Ok(Step::Blocked);
                     }
-                    if !eager::waits_for_all(core, &self.call) {
-                        engine.leave_unsettled(self.seq, &self.call);
+                    if !form.settled {
+                        engine.leave_unsettled(self.seq, self.call.signature);
                     }
                     if self.call.bias.is_null() {
                         return Ok(self.finished(core, engine));
@@ -369,7 +378,7 @@ impl CollectiveTask {
 
     fn start(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         core.check()?;
-        self.seq = engine.number(core, &mut self.call);
+        (self.seq, self.call.signature) = engine.number(core, self.call.signature);
         if core.ranks == 1 {
             self.phase = Phase::Local(0);
             return Ok(());
@@ -680,8 +689,8 @@ impl Blocked for Waiting<'_> {
                 let ahead = entry::ahead(self.core, &task.call);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
-            Phase::EagerWait => match eager::only_source(self.core, &task.call) {
-                Some(source) => rank == source,
+            Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
+                Some(member) => rank == self.core.members[member],
                 None => self.missing(task.seq).contains(&rank),
             },
             // Nobody can have done its part before all have met.

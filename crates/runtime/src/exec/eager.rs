@@ -7,128 +7,186 @@ use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
+use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::INLINE_BYTES;
+use crate::communicator::hub::{INLINE_BYTES, SLOTS};
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
     call.block_bytes() * call.collective.input_blocks(ranks) as u64
 }
 
-/// Where `member`'s payload of call `seq` lies.
-fn payload(core: &Core, call: &Call, member: usize, seq: u64) -> *mut u8 {
-    if published(call, core.ranks) as usize <= INLINE_BYTES {
-        core.hub.entry(member, seq).body
-    } else {
-        core.hub.payload(member, seq)
-    }
+/// What an eager call comes to on this rank. It follows from the shape of the call alone, so a call that was made before
+/// need not find it out again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    /// Bytes of the own input that are published; 0 where nobody needs them.
+    gives: usize,
+    /// Bytes of one block.
+    block: usize,
+    /// The member that is the root.
+    root: usize,
+    /// The payloads lie in the slots, being too large for the lines.
+    in_slots: bool,
+    takes: Takes,
+    /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
+    pub settled: bool,
+    /// How many calls this rank may be ahead of its peers with it.
+    pub ahead: u64,
 }
 
-/// Announces the call and publishes my payload. `may_publish(seq)` holds.
-pub(super) fn start(core: &Core, call: &Call, seq: u64) {
-    let bytes = call.input_bytes(core.rank as u32, core.ranks) as usize;
-    // The root of a reduction needs its input only itself, a scaled one excepted: it is scaled into the slot.
-    let gives = bytes > 0
-        && match call.collective {
-            Collective::Reduce => core.rank as u32 != call.root || call.scale.is_some(),
-            Collective::Gather => core.rank as u32 != call.root,
-            _ => true,
+/// Whose payloads make the result.
+#[derive(Clone, Copy, Debug)]
+enum Takes {
+    /// This rank gets nothing.
+    Nothing,
+    /// The own input only.
+    Own,
+    /// That of the root.
+    Root,
+    /// Those of all.
+    All,
+}
+
+impl Form {
+    pub(super) fn new(core: &Core, call: &Call) -> Form {
+        let root = core.rank as u32 == call.root;
+        let bytes = call.input_bytes(core.rank as u32, core.ranks) as usize;
+        let (gives, takes, settled) = match call.collective {
+            // Of two ranks, a leaf's only peer is the root, which it waits for.
+            Collective::Broadcast | Collective::Scatter => match root {
+                true => (true, Takes::Own, false),
+                false => (true, Takes::Root, core.ranks == 2),
+            },
+            // The root needs its input only itself, a scaled one excepted: it is scaled into the slot.
+            Collective::Reduce if root => (call.scale.is_some(), Takes::All, true),
+            Collective::Gather if root => (false, Takes::All, true),
+            Collective::Reduce | Collective::Gather => (true, Takes::Nothing, false),
+            _ => (true, Takes::All, true),
         };
-    if !gives {
-        publish(core, call, seq, |_| {});
-        return;
-    }
-    let slot = payload(core, call, core.me, seq);
-    let fill = |at: *mut u8| match call.scale {
-        // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the caller's.
-        Some(factor) => unsafe {
-            let elements = bytes / call.dtype.size();
-            kernels::scale(at, call.send, elements, factor.read(call.dtype));
-        },
-        // SAFETY: as above.
-        None => unsafe { kernels::copy(&[at], call.send, bytes) },
-    };
-    publish(core, call, seq, |_| fill(slot));
-}
-
-/// Whether the result does not need every peer: its arrival is then checked later.
-pub(super) fn waits_for_all(core: &Core, call: &Call) -> bool {
-    match call.collective {
-        Collective::Broadcast | Collective::Scatter => core.ranks == 2 && core.rank as u32 != call.root,
-        Collective::Reduce | Collective::Gather => core.rank as u32 == call.root,
-        _ => true,
-    }
-}
-
-/// The only rank whose payload a call of this rank needs, where there is one.
-pub(super) fn only_source(core: &Core, call: &Call) -> Option<usize> {
-    let rooted = matches!(call.collective, Collective::Broadcast | Collective::Scatter);
-    (rooted && core.rank as u32 != call.root).then_some(call.root as usize)
-}
-
-/// Takes the peers' payloads; `false` when one of those needed is not there yet.
-pub(super) fn finish(core: &Core, call: &Call, seq: u64, seen: &mut Seen, srcs: &mut Vec<*const u8>) -> Result<bool> {
-    let root = core.rank as u32 == call.root;
-    let me = core.me;
-    match call.collective {
-        Collective::Broadcast | Collective::Scatter if !root => {
-            let from = core.member_of[call.root as usize];
-            if !seen.arrived(core, call, from, seq)? {
-                return Ok(false);
-            }
+        let in_slots = published(call, core.ranks) > INLINE_BYTES as u64;
+        let ahead = if in_slots { SLOTS } else { LINES_AHEAD };
+        Form {
+            gives: if gives { bytes } else { 0 },
+            block: call.block_bytes() as usize,
+            root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
+            in_slots,
+            takes,
+            settled,
+            ahead,
         }
-        Collective::Broadcast | Collective::Scatter => {}
-        Collective::Reduce | Collective::Gather if !root => return Ok(true),
-        _ => {
-            for member in 0..core.members.len() {
-                if member != me && !seen.arrived(core, call, member, seq)? {
+    }
+
+    /// Whether the payloads lie in the lines.
+    pub(super) fn in_lines(&self) -> bool {
+        !self.in_slots
+    }
+
+    /// Where `member`'s payload of call `seq` lies.
+    #[inline]
+    fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {
+        if self.in_slots { core.hub.payload(member, seq) } else { core.hub.entry(member, seq).body }
+    }
+
+    /// The only member whose payload this rank needs, where there is one.
+    pub(super) fn only_source(&self) -> Option<usize> {
+        match self.takes {
+            Takes::Root => Some(self.root),
+            _ => None,
+        }
+    }
+
+    /// Announces the call and publishes my payload. `may_publish(seq)` holds.
+    #[inline]
+    pub(super) fn start(&self, core: &Core, call: &Call, seq: u64) {
+        if self.gives == 0 {
+            publish(core, call, seq, |_| {});
+            return;
+        }
+        publish(core, call, seq, |line| {
+            let slot = if self.in_slots { core.hub.payload(core.me, seq) } else { line };
+            match call.scale {
+                // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the
+                // caller's.
+                Some(factor) => unsafe {
+                    let elements = self.gives / call.dtype.size();
+                    kernels::scale(slot, call.send, elements, factor.read(call.dtype));
+                },
+                // SAFETY: as above.
+                None => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+            }
+        });
+    }
+
+    /// Takes the peers' payloads; `false` when one of those needed is not there yet.
+    #[inline]
+    pub(super) fn finish(
+        &self,
+        core: &Core,
+        call: &Call,
+        seq: u64,
+        seen: &mut Seen,
+        srcs: &mut Vec<*const u8>,
+    ) -> Result<bool> {
+        match self.takes {
+            Takes::Nothing => return Ok(true),
+            Takes::Own => {}
+            Takes::Root => {
+                if !seen.arrived(core, call, self.root, seq)? {
                     return Ok(false);
                 }
             }
-        }
-    }
-    // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank starts a
-    // later call; the output is the caller's, of the size the collective says, and only this rank writes it.
-    unsafe { combine(core, call, seq, srcs) };
-    Ok(true)
-}
-
-/// # Safety
-/// The payloads that the collective needs have arrived.
-unsafe fn combine(core: &Core, call: &Call, seq: u64, srcs: &mut Vec<*const u8>) {
-    let block = call.block_bytes() as usize;
-    let (n, me) = (core.members.len(), core.me);
-    let count = call.count as usize;
-    // My own contribution: the scaled copy in my slot if there is one, else the input itself.
-    let own = if call.scale.is_some() { payload(core, call, me, seq).cast_const() } else { call.send };
-    let from = |member: usize| if member == me { own } else { payload(core, call, member, seq).cast_const() };
-    // SAFETY: see the caller; offsets stay inside `published` bytes of a slot and the blocks of the output.
-    unsafe {
-        match call.collective {
-            Collective::AllReduce | Collective::Reduce => {
-                srcs.clear();
-                srcs.extend((0..n).map(from));
-                kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
-            }
-            Collective::ReduceScatter => {
-                srcs.clear();
-                srcs.extend((0..n).map(|m| from(m).add(core.rank * block)));
-                kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
-            }
-            Collective::Broadcast => copy(call.recv, from(core.member_of[call.root as usize]), block),
-            Collective::Scatter => {
-                copy(call.recv, from(core.member_of[call.root as usize]).add(core.rank * block), block);
-            }
-            Collective::AllGather | Collective::Gather => {
-                for member in 0..n {
-                    copy(call.recv.add(core.members[member] * block), from(member), block);
+            Takes::All => {
+                for member in 0..core.members.len() {
+                    if member != core.me && !seen.arrived(core, call, member, seq)? {
+                        return Ok(false);
+                    }
                 }
             }
-            _ => {
-                for member in 0..n {
-                    let at = call.recv.add(core.members[member] * block);
-                    copy(at, from(member).add(core.rank * block), block);
+        }
+        // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank starts
+        // a later call; the output is the caller's, of the size the collective says, and only this rank writes it.
+        unsafe { self.combine(core, call, seq, srcs) };
+        Ok(true)
+    }
+
+    /// # Safety
+    /// The payloads that the collective needs have arrived.
+    unsafe fn combine(&self, core: &Core, call: &Call, seq: u64, srcs: &mut Vec<*const u8>) {
+        let block = self.block;
+        let (n, me) = (core.members.len(), core.me);
+        let count = call.count as usize;
+        // My own contribution: the scaled copy in my slot if there is one, else the input itself.
+        let own = if call.scale.is_some() { self.payload(core, me, seq).cast_const() } else { call.send };
+        let from = |member: usize| if member == me { own } else { self.payload(core, member, seq).cast_const() };
+        // SAFETY: see the caller; offsets stay inside `published` bytes of a slot and the blocks of the output.
+        unsafe {
+            match call.collective {
+                Collective::AllReduce | Collective::Reduce => {
+                    srcs.clear();
+                    srcs.extend((0..n).map(from));
+                    kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
+                }
+                Collective::ReduceScatter => {
+                    srcs.clear();
+                    srcs.extend((0..n).map(|m| from(m).add(core.rank * block)));
+                    kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
+                }
+                Collective::Broadcast => copy(call.recv, from(self.root), block),
+                Collective::Scatter => {
+                    copy(call.recv, from(self.root).add(core.rank * block), block);
+                }
+                Collective::AllGather | Collective::Gather => {
+                    for member in 0..n {
+                        copy(call.recv.add(core.members[member] * block), from(member), block);
+                    }
+                }
+                _ => {
+                    for member in 0..n {
+                        let at = call.recv.add(core.members[member] * block);
+                        copy(at, from(member).add(core.rank * block), block);
+                    }
                 }
             }
         }
@@ -137,6 +195,7 @@ unsafe fn combine(core: &Core, call: &Call, seq: u64, srcs: &mut Vec<*const u8>)
 
 /// # Safety
 /// Both ranges are valid for `bytes`; they are equal or do not overlap.
+#[inline]
 unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
     if dst.cast_const() != src {
         // SAFETY: the caller's promise.

@@ -9,7 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::call::{Call, describe};
 use super::{eager, plan};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, INLINE_BYTES, SLOTS};
+use crate::communicator::hub::{DEPTH, SLOTS, WINDOW};
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -17,12 +17,17 @@ pub(super) struct Seen {
     lines: Vec<u64>,
     /// Per member a call that it has started, compared or not.
     freed: Vec<u64>,
+    /// A call that every peer has started.
+    all_freed: u64,
     /// Looks at one line before the answer is that it has not come.
     polls: u32,
     /// The last calls of this rank: sequence and signature. To be compared with what peers called, or are blocked in.
     recent: [(u64, [u64; 2]); DEPTH as usize],
 }
 
+/// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
+/// the last [`WINDOW`] before it.
+pub(super) const LINES_AHEAD: u64 = DEPTH - WINDOW;
 /// Polls of one line before the task says that it is blocked.
 const POLLS: u32 = 128;
 /// Polls without a pause in between.
@@ -30,7 +35,13 @@ const BARE_POLLS: u32 = 64;
 
 impl Seen {
     pub(super) fn new(members: usize) -> Seen {
-        Seen { lines: vec![0; members], freed: vec![0; members], polls: 1, recent: [(0, [0; 2]); DEPTH as usize] }
+        Seen {
+            lines: vec![0; members],
+            freed: vec![0; members],
+            all_freed: 0,
+            polls: 1,
+            recent: [(0, [0; 2]); DEPTH as usize],
+        }
     }
 
     /// From now on a line is looked at this often. Once is enough where the peers may need this very thread.
@@ -66,14 +77,21 @@ impl Seen {
 
     /// Whether my line of `seq`, and the slot where `ahead` is [`SLOTS`](crate::communicator::hub::SLOTS), may be written:
     /// every peer is done with what they held, `ahead` calls ago.
+    #[inline]
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
-        if seq <= ahead {
-            return true;
-        }
-        // Who has started call `seq - ahead + 1` has finished call `seq - ahead`.
-        let need = seq - ahead + 1;
-        for member in 0..self.lines.len() {
-            if self.lines[member] >= need || self.freed[member] >= need || member == core.me {
+        // Who has started call `seq - ahead + 1` has finished what the line or slot was used for before: see `LINES_AHEAD`;
+        // calls with slots are finished before the next one starts.
+        seq <= ahead || self.all_freed > seq - ahead || self.may_publish_now(core, seq - ahead + 1, ahead)
+    }
+
+    /// Whether every peer has started call `need`.
+    #[inline(never)]
+    fn may_publish_now(&mut self, core: &Core, need: u64, ahead: u64) -> bool {
+        let mut all = u64::MAX;
+        for member in (0..self.lines.len()).filter(|m| *m != core.me) {
+            let known = self.lines[member].max(self.freed[member]);
+            if known >= need {
+                all = all.min(known);
                 continue;
             }
             // A peer that keeps up is further by now: one look then serves several calls.
@@ -87,7 +105,9 @@ impl Seen {
             } else {
                 return false;
             };
+            all = all.min(self.freed[member]);
         }
+        self.all_freed = all;
         true
     }
 
@@ -166,11 +186,12 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
 }
 
 /// How many calls a rank may be ahead of its peers when it announces `call`.
-#[inline]
 pub(super) fn ahead(core: &Core, call: &Call) -> u64 {
-    let in_slot = call.collective == Collective::AllToAllV
-        || (plan::is_eager(core, call) && eager::published(call, core.ranks) > INLINE_BYTES as u64);
-    if in_slot { SLOTS } else { DEPTH }
+    match call.collective {
+        Collective::AllToAllV => SLOTS,
+        _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
+        _ => LINES_AHEAD,
+    }
 }
 
 /// What a rank called so far, in eight bits that travel with each signature: a call that no peer had to look at (a

@@ -1,7 +1,7 @@
 //! Execution: tasks that carry out calls, one step at a time.
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
-//! travels in the line that announces the call (`at_once`: carried out without a task). `direct`: a direct program
+//! travels in the line that announces the call (`at_once`: carried out without a task, `known`: as the last one of its shape, `streak`: several of a group together). `direct`: a direct program
 //! over mapped memory. `messages`: a message program over connections. `p2p` is the task of a group of sends and
 //! receives, `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor knows no algorithm.
 
@@ -14,10 +14,12 @@ mod eager_v;
 pub(crate) mod entry;
 pub(crate) mod estimate;
 pub(crate) mod imports;
+mod known;
 pub(crate) mod links;
 mod messages;
 pub(crate) mod one_sided;
 mod operation;
 pub(crate) mod p2p;
 pub(crate) mod plan;
+pub(crate) mod streak;
 pub(crate) mod wait;

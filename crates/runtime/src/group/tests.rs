@@ -78,3 +78,131 @@ fn ranks_on_one_device_do_not_wait_for_each_other() {
         }
     });
 }
+
+/// A small call within one array of words per rank.
+#[derive(Clone, Copy)]
+struct Step {
+    collective: Collective,
+    from: usize,
+    to: usize,
+    count: usize,
+    root: usize,
+}
+
+/// Words per rank.
+const WORDS: usize = 64;
+
+impl Step {
+    fn draw(rng: &mut fastrand::Rng, ranks: usize) -> Step {
+        let all = [Collective::AllReduce, Collective::Broadcast, Collective::Reduce, Collective::AllGather];
+        let collective = all[rng.usize(..4)];
+        let count = [1, 2, 2, 2, 5, 16][rng.usize(..6)];
+        let blocks = if collective == Collective::AllGather { ranks } else { 1 };
+        let most = WORDS - count * blocks;
+        let from = rng.usize(..=most);
+        // In place, or far enough away.
+        let to = match rng.bool() || collective == Collective::AllGather {
+            true if collective == Collective::AllGather => (from + count * blocks).min(most),
+            true => from,
+            false => (from + WORDS / 2) % most,
+        };
+        Step { collective, from, to, count, root: rng.usize(..ranks) }
+    }
+
+    /// Whether input and output are there, and the same or do not touch.
+    fn is_sound(&self, ranks: usize) -> bool {
+        let blocks = if self.collective == Collective::AllGather { ranks } else { 1 };
+        if self.from + self.count > WORDS || self.to + self.count * blocks > WORDS {
+            return false;
+        }
+        let apart = self.from + self.count <= self.to || self.to + self.count * blocks <= self.from;
+        apart || (self.from == self.to && blocks == 1)
+    }
+
+    /// What the call does, as the interface says.
+    fn apply(&self, memory: &mut [Vec<u32>]) {
+        let inputs: Vec<Vec<u32>> = memory.iter().map(|m| m[self.from..self.from + self.count].to_vec()).collect();
+        let sum = |i: usize| inputs.iter().fold(0_u32, |sum, input| sum.wrapping_add(input[i]));
+        for (rank, words) in memory.iter_mut().enumerate() {
+            let output: Vec<u32> = match self.collective {
+                Collective::Broadcast => inputs[self.root].clone(),
+                Collective::AllGather => inputs.concat(),
+                Collective::Reduce if rank != self.root => continue,
+                _ => (0..self.count).map(sum).collect(),
+            };
+            words[self.to..self.to + output.len()].copy_from_slice(&output);
+        }
+    }
+
+    fn request(&self, words: *mut u32, stream: &Stream) -> Request {
+        Request {
+            collective: self.collective,
+            send: words.wrapping_add(self.from).cast(),
+            recv: words.wrapping_add(self.to).cast(),
+            count: self.count,
+            dtype: DataType::Uint32,
+            op: Operator::Builtin(ReduceOp::Sum),
+            root: self.root,
+            bias: std::ptr::null(),
+            v: None,
+            stream: stream.clone(),
+        }
+    }
+}
+
+/// Makes the calls, in groups as `rng` has it, and now and then waits for them.
+fn make(comm: &Arc<Communicator>, steps: &[Step], words: *mut u32, mut rng: fastrand::Rng) {
+    let stream = Stream::new().unwrap();
+    let mut rest = steps;
+    while !rest.is_empty() {
+        let (these, others) = rest.split_at([1, 2, 9, 40][rng.usize(..4)].min(rest.len()));
+        rest = others;
+        group::start();
+        these.iter().for_each(|step| comm.submit(step.request(words, &stream)).unwrap());
+        group::end().unwrap();
+        if rng.u8(..4) == 0 {
+            stream.synchronize().unwrap();
+        }
+    }
+    stream.synchronize().unwrap();
+}
+
+/// Calls of a group read what calls before them wrote, and need not be in one group on every rank.
+#[test]
+fn small_calls_of_groups_keep_their_order_however_they_are_grouped() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for ranks in [2, 3] {
+        let mut drawn = std::iter::repeat_with(|| Step::draw(&mut rng, ranks)).filter(|step| step.is_sound(ranks));
+        // Streaks of one shape, as programs have them.
+        let mut steps = Vec::new();
+        while steps.len() < 3000 {
+            let step = drawn.next().unwrap();
+            let streak = 1 + steps.len() % 23;
+            let moved = |i: usize| Step { from: (step.from + i) % 24, to: 32 + (step.to + 2 * i) % 16, ..step };
+            steps.extend((0..streak).map(|i| if step.from == step.to { step } else { moved(i) }));
+        }
+        steps.retain(|step| step.is_sound(ranks));
+        drop(drawn);
+        let start: Vec<Vec<u32>> = (0..ranks).map(|_| (0..WORDS).map(|_| rng.u32(..)).collect()).collect();
+        let mut expected = start.clone();
+        steps.iter().for_each(|step| step.apply(&mut expected));
+        let id = UniqueId::create().unwrap();
+        let result: Vec<Vec<u32>> = std::thread::scope(|s| {
+            let member = |(rank, mut words): (usize, Vec<u32>)| {
+                let (id, steps, rng) = (id.clone(), &steps, rng.fork());
+                s.spawn(move || {
+                    let config = CommConfig::default();
+                    let comm = Communicator::init_rank(ranks as i32, id, rank as i32, rank, config, "test").unwrap();
+                    make(&comm, steps, words.as_mut_ptr(), rng);
+                    comm.destroy().unwrap();
+                    words
+                })
+            };
+            let threads: Vec<_> = start.into_iter().enumerate().map(member).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(result == expected, "{ranks} ranks, seed {seed}");
+    }
+}

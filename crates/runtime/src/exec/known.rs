@@ -1,0 +1,91 @@
+//! The small calls that a communicator made last, by their shape: the next one of a shape is carried out as the last was,
+//! without being checked, translated and planned again.
+//!
+//! Only calls that the eager protocol serves are kept, and of these only what does not depend on the buffers.
+
+use oxccl_types::Collective;
+
+use super::call::Call;
+use super::eager::Form;
+use crate::communicator::core::Core;
+use crate::request::Shape;
+
+/// Places of calls with a shape; each shape has one, which another may take. One more is for calls without.
+const SHAPES: usize = 16;
+
+/// A call as it was made last.
+pub(super) struct Made {
+    /// None of a call that is not made again.
+    shape: Option<Shape>,
+    /// Its signature, without the history of the communicator.
+    pub signature: [u64; 2],
+    pub call: Call,
+    pub form: Form,
+    /// Whether there must be a buffer to read and one to write.
+    sends: bool,
+    receives: bool,
+}
+
+impl Made {
+    fn new(core: &Core, shape: Option<Shape>, call: Call) -> Made {
+        let at_root = core.rank as u32 == call.root;
+        let (sends, receives) = match call.collective {
+            Collective::Broadcast | Collective::Scatter => (at_root, true),
+            Collective::Reduce | Collective::Gather => (true, at_root),
+            _ => (true, true),
+        };
+        let form = Form::new(core, &call);
+        Made { shape, signature: call.signature, form, call, sends, receives }
+    }
+
+    #[inline]
+    fn serves(&self, shape: &Shape, send: *const u8, recv: *const u8) -> bool {
+        let missing = self.sends && send.is_null() || self.receives && recv.is_null();
+        self.shape.as_ref() == Some(shape) && !missing
+    }
+}
+
+/// The calls of one communicator.
+#[derive(Default)]
+pub(super) struct Known {
+    // Boxes, since a call is taken out while it is carried out.
+    places: [Option<Box<Made>>; SHAPES + 1],
+}
+
+impl Known {
+    #[inline]
+    fn place(&mut self, shape: Option<&Shape>) -> &mut Option<Box<Made>> {
+        &mut self.places[shape.map_or(SHAPES, |shape| shape.mix() as usize % SHAPES)]
+    }
+
+    /// Takes the last call of `shape` out and gives it these buffers. `None` when there is none, or a buffer is missing.
+    #[inline]
+    pub(super) fn take(&mut self, shape: &Shape, send: *const u8, recv: *mut u8) -> Option<Box<Made>> {
+        let place = self.place(Some(shape));
+        if !place.as_ref()?.serves(shape, send, recv.cast_const()) {
+            return None;
+        }
+        let mut made = place.take()?;
+        (made.call.send, made.call.recv, made.call.signature) = (send, recv, made.signature);
+        Some(made)
+    }
+
+    /// An eager `call`, checked, to be kept for the next of its `shape`; in the box of the one that had its place.
+    pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
+        let made = Made::new(core, shape, call);
+        match self.place(shape.as_ref()).take() {
+            Some(mut old) => {
+                *old = made;
+                old
+            }
+            None => Box::new(made),
+        }
+    }
+
+    /// Puts it to its place.
+    #[inline]
+    pub(super) fn keep(&mut self, made: Box<Made>) {
+        let shape = made.shape;
+        *self.place(shape.as_ref()) = Some(made);
+    }
+}
