@@ -238,7 +238,7 @@ impl Inner {
     fn tell_of_next(&self, running: &mut Running, held: u32) {
         let id = if running.tasks.len() == 1 { running.tasks[0].follows() } else { 0 };
         if id != 0 {
-            let next = held < HOLD;
+            let next = held < HOLD && lock(&self.queue).front().is_some_and(|t| t.follows() == id);
             running.tasks[0].may_hold(next);
         }
     }
