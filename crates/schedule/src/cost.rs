@@ -72,7 +72,7 @@ impl Default for CostModel {
         CostModel {
             direct: memory,
             shm: LinkCost { latency_us: 0.25, op_us: 0.1, ..memory },
-            tcp: LinkCost { latency_us: 4.0, copy_us_per_kib: 0.34, reduce_us_per_kib: 0.4, op_us: 1.0 },
+            tcp: LinkCost { latency_us: 4.0, copy_us_per_kib: 0.15, reduce_us_per_kib: 0.18, op_us: 1.0 },
             signal_us: 0.12,
             wait_us: 0.01,
             start_us: 0.3,

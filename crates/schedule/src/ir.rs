@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn parts_cover_a_block_without_gap_or_overlap() {
-        for len in [0u64, 1, 15, 16, 17, 1000, u64::from(u32::MAX) * 7] {
+        for len in [0u64, 1, 15, 16, 17, 1000, u64::from(u32::MAX) * 7, u64::MAX / 2] {
             for parts in 1..9 {
                 for align in [1, 16] {
                     let mut end = 0;

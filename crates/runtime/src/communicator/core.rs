@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub node_of: Vec<usize>,
     /// The clique is the whole communicator.
     pub whole: bool,
+    /// No two ranks share memory.
+    pub scattered: bool,
     /// The announcing lines may carry payload.
     pub eager: bool,
     /// By collective: the most bytes that they may carry, and one more; 0: not yet looked up.
@@ -215,11 +217,15 @@ impl Core {
         let mine = &parts.peers[parts.rank].process;
         let reached = |rank: &usize| parts.peers[*rank].process == *mine || parts.cma[*rank];
         let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma") && parts.members.iter().all(reached);
-        let crowded = parts.members.len() > oxccl_sys::affinity::available_cores();
+        // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
+        let host = &parts.peers[parts.rank].host;
+        let neighbours = parts.peers.iter().filter(|p| p.host == *host).count().max(parts.members.len());
+        let crowded = neighbours > oxccl_sys::affinity::available_cores();
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
             whole: parts.members.len() == parts.ranks,
+            scattered: parts.node_of.iter().enumerate().all(|(rank, node)| rank == *node),
             // Without the set a wait notices the network a little later.
             sockets: (parts.members.len() < parts.ranks)
                 .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())

@@ -28,6 +28,8 @@ pub(crate) enum Step {
     Done,
     /// Finished here, but not yet known to have been met by every peer: the stream looks after that.
     DoneUnsettled,
+    /// Finished; what it has to send waits for the task that [`Task::may_hold`] told of, which is to be stepped at once.
+    DoneHeld,
     /// Something was moved; step again.
     Progress,
     /// Nothing to do until a peer, an event or another task moves.
@@ -54,6 +56,12 @@ pub(crate) trait Task: Send {
     fn is_quick(&self) -> bool {
         false
     }
+    /// Which communicator the task belongs to if it is short and sends over a network; 0 for all others.
+    fn follows(&self) -> usize {
+        0
+    }
+    /// Before a step: whether a task with the same [`Task::follows`] comes next and is stepped in any case.
+    fn may_hold(&mut self, _next: bool) {}
     /// Whether waiting ranks outnumber cores, so that spinning would only keep others from working.
     fn crowded(&self) -> bool {
         false
@@ -100,6 +108,8 @@ pub(crate) enum Waited {
 
 /// Queued tasks that an enqueue works off before it gives its own to the queue.
 const CATCH_UP: u32 = 4;
+/// Tasks in a row that may leave what they have to send to the next one.
+const HOLD: u32 = 64;
 /// Longest park of a thread that cares for several bells.
 const BATCH_PARK: Duration = Duration::from_millis(1);
 /// Where the counts of a stream begin.
@@ -188,8 +198,16 @@ impl Inner {
         }
         let mut progress = false;
         let mut i = 0;
+        let mut held = 0;
         while i < running.tasks.len() {
+            self.tell_of_next(running, held);
             match running.tasks[i].step() {
+                Step::DoneHeld => {
+                    progress = true;
+                    held += 1;
+                    self.finish(running, i);
+                    self.pull(running);
+                }
                 Step::Progress => {
                     progress = true;
                     i += 1;
@@ -214,6 +232,15 @@ impl Inner {
             }
         }
         if progress { Waited::Progress } else { Waited::Blocked }
+    }
+
+    /// Tells a task that is alone whether its like follows in the queue, from which only who runs the stream takes.
+    fn tell_of_next(&self, running: &mut Running, held: u32) {
+        let id = if running.tasks.len() == 1 { running.tasks[0].follows() } else { 0 };
+        if id != 0 {
+            let next = held < HOLD && lock(&self.queue).front().is_some_and(|t| t.follows() == id);
+            running.tasks[0].may_hold(next);
+        }
     }
 
     /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.
@@ -425,7 +452,7 @@ impl Stream {
     pub(crate) fn run_or_push<T: Task>(&self, mut task: T, boxed: impl FnOnce(T) -> Box<dyn Task>) {
         let Some(idle) = self.try_idle() else { return self.push(boxed(task)) };
         match task.step() {
-            Step::Done | Step::DoneUnsettled => {}
+            Step::Done | Step::DoneUnsettled | Step::DoneHeld => {}
             Step::Failed(error) => idle.failed(error),
             Step::Progress | Step::Blocked => idle.go_on(boxed(task)),
         }

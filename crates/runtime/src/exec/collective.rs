@@ -43,6 +43,8 @@ pub(crate) struct Engine {
     pub(super) srcs: Vec<*const u8>,
     pub(super) dsts: Vec<*mut u8>,
     pub(super) links: Links,
+    /// The state of a message program that is over, for the next one.
+    pub(super) spare_messages: Option<Box<MessageState>>,
     plans: Plans,
     temp: Temp,
     pub(super) known: Known,
@@ -70,6 +72,7 @@ impl Engine {
             srcs: Vec::with_capacity(ranks + 1),
             dsts: Vec::with_capacity(ranks + 1),
             links: Links::default(),
+            spare_messages: None,
             plans: Plans::default(),
             temp: Temp::default(),
             known: Known::default(),
@@ -199,6 +202,8 @@ pub(crate) struct CollectiveTask {
     started_ns: u64,
     /// The input went with the line that announced the call.
     published: bool,
+    /// What is small may wait for the next operation.
+    hold: bool,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -218,6 +223,9 @@ impl Drop for CollectiveTask {
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
+/// Bytes of both buffers up to which an operation over a network may be sent together with its neighbours: it takes no
+/// longer than a packet.
+const SHORT: u64 = 8 << 10;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 
@@ -243,6 +251,7 @@ impl CollectiveTask {
             phase: Phase::Start,
             started_ns: 0,
             published: false,
+            hold: false,
             over: false,
             doubt: None,
             core: None,
@@ -363,7 +372,11 @@ impl CollectiveTask {
                         return Err(Error::internal("a message phase without a message plan"));
                     };
                     match messages::step(core, engine, &self.call, plan, self.send, self.seq, state)? {
-                        Step::Done => self.phase = Phase::Post(0),
+                        Step::Done => {
+                            if let Phase::Messages(state) = std::mem::replace(&mut self.phase, Phase::Post(0)) {
+                                engine.spare_messages = Some(state);
+                            }
+                        }
                         step => return Ok(step),
                     }
                 }
@@ -371,7 +384,11 @@ impl CollectiveTask {
                     // Receiving may read straight from the sender's memory.
                     let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Step::Blocked) };
                     match exchange.step(core, &mut engine.links)? {
-                        Step::Done => self.phase = Phase::Post(0),
+                        Step::Done => {
+                            if let Phase::Exchange(exchange) = std::mem::replace(&mut self.phase, Phase::Post(0)) {
+                                exchange.give_back(&mut engine.links);
+                            }
+                        }
                         step => return Ok(step),
                     }
                 }
@@ -417,17 +434,21 @@ impl CollectiveTask {
     }
 
     fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
+        if matches!(self.plan.as_deref(), Some(Plan::Messages(plan)) if plan.receives) {
+            // A peer may wait for what this rank sends before it sends itself.
+            engine.links.hold(false);
+        }
         Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
-                let mut exchange =
-                    p2p::Exchange::from_program(core, &self.call, plan, self.send, self.v.as_deref(), self.seq)?;
+                let (links, v) = (&mut engine.links, self.v.as_deref());
+                let mut exchange = p2p::Exchange::from_program(core, links, &self.call, plan, self.send, v, self.seq)?;
                 if core.whole && self.v.is_some() {
                     let came = |rank: usize| eager_v::came(core, core.member_of[rank], self.seq);
                     exchange.leave_out(self.published, came);
                 }
-                Phase::Exchange(Box::new(exchange))
+                Phase::Exchange(exchange)
             }
-            Some(Plan::Messages(plan)) => Phase::Messages(Box::new(messages::begin(core, engine, &self.call, plan)?)),
+            Some(Plan::Messages(plan)) => Phase::Messages(messages::begin(core, engine, &self.call, plan, self.send)),
             _ => return Err(Error::internal("a direct plan for ranks that share no memory")),
         })
     }
@@ -575,7 +596,7 @@ impl CollectiveTask {
     fn step_with(&mut self, core: &Core) -> Step {
         if !core.is_turn(Lane::Collectives, self.turn) {
             // Who waits for its turn ends with the operation before it, which looks after its own time.
-            return match core.check() {
+            return match core.check().and_then(|()| self.let_go(core)) {
                 Ok(()) => Step::Blocked,
                 Err(error) => self.failed(core, error),
             };
@@ -637,7 +658,16 @@ impl CollectiveTask {
         }
         let mut engine = core.lock_engine();
         engine.seen.look(if self.batch == 0 { core.polls } else { 1 });
-        self.advance(core, &mut engine)
+        engine.links.hold(self.hold);
+        match self.advance(core, &mut engine)? {
+            Step::Done if engine.links.holds() => Ok(Step::DoneHeld),
+            step => engine.links.let_go().map(|()| step),
+        }
+    }
+
+    /// Sends what the operation before left to this one, whose turn it is not.
+    fn let_go(&self, core: &Core) -> Result<()> {
+        if core.whole { Ok(()) } else { core.lock_engine().links.let_go() }
     }
 
     fn blocked(&mut self, core: &Core) -> Result<Step> {
@@ -762,6 +792,17 @@ impl Task for CollectiveTask {
         let exchanges = matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick());
         let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges || (meets && c.eager));
         self.batch == 0 && self.core.as_ref().is_some_and(quick)
+    }
+
+    fn follows(&self) -> usize {
+        let bytes =
+            |c: &Core| self.call.input_bytes(c.rank as u32, c.ranks) + self.call.output_bytes(c.rank as u32, c.ranks);
+        let short = |c: &&Arc<Core>| !c.whole && self.batch == 0 && self.v.is_none() && bytes(c) <= SHORT;
+        self.core.as_ref().filter(short).map_or(0, |c| Arc::as_ptr(c) as usize)
+    }
+
+    fn may_hold(&mut self, next: bool) {
+        self.hold = next;
     }
 
     fn crowded(&self) -> bool {

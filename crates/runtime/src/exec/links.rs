@@ -1,7 +1,7 @@
 //! The connections of one communicator: opened on first use, one per peer, lane and direction.
 //!
-//! Peers that share the hub talk through its areas, others over TCP: the sender dials, the receiver finds the stream in
-//! its inbox. Opening blocks for a bounded time; everything after that is polled.
+//! Peers that share the hub talk through its areas, others over a TCP stream for both directions: the lower rank dials,
+//! the other finds the stream in its inbox. Opening blocks for a bounded time; everything after that is polled.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::service;
 use crate::transport::local::{
     Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route,
 };
-use crate::transport::tcp::{TcpOptions, TcpReceiver, TcpSender};
+use crate::transport::tcp::{TcpEnd, TcpOptions};
 use crate::transport::{Peer, RecvEnd, SendEnd};
 
 /// Slots of a connection.
@@ -26,11 +26,11 @@ pub(crate) fn lane_bytes(slot_bytes: usize) -> usize {
     LocalArea::bytes(SLOTS, slot_bytes)
 }
 
-/// The ends of one direction: by lane, then by peer. A lane has a place per rank from its first use on.
+/// Ends of one kind: by lane, then by peer. A lane has a place per rank from its first use on.
 struct Ends<E: ?Sized> {
     lanes: Vec<Vec<Option<Box<E>>>>,
-    /// Lane and peer of those that hold back something that must be driven: the connections over a network.
-    driven: Vec<(usize, u32)>,
+    /// Lane and peer of those that are open.
+    open: Vec<(usize, u32)>,
 }
 
 /// Makes the end of a peer on a lane; `None` while the peer has not connected yet.
@@ -38,20 +38,20 @@ type Open<E> = fn(&Core, u32, usize) -> Result<Option<Box<E>>>;
 
 impl<E: ?Sized> Default for Ends<E> {
     fn default() -> Ends<E> {
-        Ends { lanes: Vec::new(), driven: Vec::new() }
+        Ends { lanes: Vec::new(), open: Vec::new() }
     }
 }
 
 impl<E: ?Sized> Ends<E> {
     /// The end of `peer` on `lane`, which `open` makes if it can.
     #[inline]
-    fn get(&mut self, core: &Core, peer: u32, lane: usize, open: Open<E>) -> Result<Option<&mut Box<E>>> {
+    fn get(&mut self, core: &Core, peer: u32, lane: usize, open: Open<E>) -> Result<Option<&mut E>> {
         let missing = self.lanes.get(lane).and_then(|l| l.get(peer as usize)).is_none_or(Option::is_none);
         if missing {
             let Some(end) = open(core, peer, lane)? else { return Ok(None) };
             self.keep(core, peer, lane, end);
         }
-        Ok(self.lanes[lane][peer as usize].as_mut())
+        Ok(self.lanes[lane][peer as usize].as_deref_mut())
     }
 
     #[cold]
@@ -61,22 +61,26 @@ impl<E: ?Sized> Ends<E> {
         }
         self.lanes[lane].resize_with(core.ranks, || None);
         self.lanes[lane][peer as usize] = Some(end);
-        if !is_local(core, peer) {
-            self.driven.push((lane, peer));
-        }
-    }
-
-    fn driven_end(&mut self, index: usize) -> Option<&mut Box<E>> {
-        let (lane, peer) = *self.driven.get(index)?;
-        self.lanes.get_mut(lane)?.get_mut(peer as usize)?.as_mut()
+        self.open.push((lane, peer));
     }
 }
+
+/// A sending end, whatever its way.
+pub(crate) type Sender = dyn SendEnd + 'static;
+/// A receiving end, whatever its way.
+pub(crate) type Receiver = dyn RecvEnd + 'static;
 
 /// The open connections of one communicator.
 #[derive(Default)]
 pub(crate) struct Links {
     send: Ends<dyn SendEnd>,
     recv: Ends<dyn RecvEnd>,
+    /// Those over a network, which hold back what the kernel does not take and must be driven.
+    streams: Ends<TcpEnd>,
+    /// What is small may wait for the next operation, which follows at once.
+    hold: bool,
+    /// Something may wait.
+    held: bool,
     /// The lists of an exchange that is over, for the next one.
     pub(super) spare: Option<Box<Exchange>>,
 }
@@ -89,36 +93,63 @@ pub(crate) const EXCHANGE_LANE: usize = 1;
 pub(crate) const CHANNEL_LANE: usize = 2;
 
 impl Links {
-    /// The sending end towards `to`, opened if need be.
+    /// The sending end towards `to`, opened if need be; `None` while the peer has not connected yet.
     #[inline]
-    pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<&mut Box<dyn SendEnd>> {
-        let end = self.send.get(core, to, lane, |core, to, lane| open_sender(core, to, lane).map(Some))?;
-        end.ok_or_else(|| Error::internal("an open connection is missing"))
+    pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<Option<&mut Sender>> {
+        if is_local(core, to) {
+            return self.send.get(core, to, lane, open_sender);
+        }
+        let hold = self.hold;
+        Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| {
+            end.hold(hold);
+            end as &mut Sender
+        }))
     }
 
     /// The receiving end from `from`; `None` while the peer has not connected yet.
     #[inline]
-    pub(crate) fn receiver(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Box<dyn RecvEnd>>> {
-        self.recv.get(core, from, lane, open_receiver)
+    pub(crate) fn receiver(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Receiver>> {
+        if is_local(core, from) {
+            return self.recv.get(core, from, lane, open_receiver);
+        }
+        Ok(self.streams.get(core, from, lane, open_stream)?.map(|end| end as &mut Receiver))
     }
 
-    /// Drives what was accepted but not written, and acknowledgements that were held back; `true` when nothing is left.
-    /// An operation is over only then: nobody polls its connections afterwards.
+    /// Drives what was accepted but not written; `true` when nothing is left, or nothing but what is held. An operation
+    /// is over only then: nobody polls its connections afterwards.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<bool> {
+        let Ends { lanes, open } = &mut self.streams;
         let mut done = true;
-        for i in 0..self.send.driven.len() {
-            done &= self.send.driven_end(i).map_or(Ok(true), |end| end.flush())?;
+        for (lane, peer) in open {
+            done &= lanes[*lane][*peer as usize].as_mut().map_or(Ok(true), |end| end.flush_or_hold(self.hold))?;
         }
-        for i in 0..self.recv.driven.len() {
-            done &= self.recv.driven_end(i).map_or(Ok(true), |end| end.flush())?;
-        }
+        self.held = self.hold || !done;
         Ok(done)
+    }
+
+    /// Whether an operation that follows at once may take what is small along.
+    pub(super) fn hold(&mut self, hold: bool) {
+        self.hold = hold;
+    }
+
+    /// Whether an operation has ended that left something to the next one.
+    pub(super) fn holds(&self) -> bool {
+        self.hold && self.held
+    }
+
+    /// Sends what was held for an operation that did not take it along.
+    #[inline]
+    pub(super) fn let_go(&mut self) -> Result<()> {
+        let held = self.hold || self.held;
+        self.hold = false;
+        if held { self.flush().map(|_| ()) } else { Ok(()) }
     }
 
     /// Whether all may be closed without a loss for a peer. A connection that failed has nothing to lose.
     pub(crate) fn closable(&mut self) -> bool {
         self.send.lanes.iter_mut().flatten().flatten().all(|end| end.poll_closable().unwrap_or(true))
+            && self.streams.lanes.iter_mut().flatten().flatten().all(|end| end.poll_closable().unwrap_or(true))
     }
 }
 
@@ -182,50 +213,63 @@ fn is_local(core: &Core, rank: u32) -> bool {
     core.member_of[rank as usize] != usize::MAX
 }
 
-fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Box<dyn SendEnd>> {
-    let me = core.rank as u32;
-    if is_local(core, to) {
-        let same = core.same_process(to as usize);
-        let cma = core.cma.get(to as usize).copied().unwrap_or(false);
-        let policy = match (core.config.p2p.as_str(), lane) {
-            // Channels of collectives rely on their sources being free at once: slots only.
-            (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
-            ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
-            ("cma", _) if cma => Policy { direct_from: None, ..Policy::new(false, true) },
-            _ => Policy::new(same, cma),
-        };
-        return Ok(Box::new(LocalSender::new(area(core, me, to, lane)?, policy, Some(core.mapper()), peer(core, to))));
-    }
-    let route = service::Route { comm_hash: core.hash, from: me, to, purpose: lane as u8 };
-    let limits = core.limits();
-    let stream = service::dial(&core.peers[to as usize].tcp, &core.key, route, &limits.as_limits())?;
-    core.wake_by(&stream);
-    Ok(Box::new(TcpSender::new(stream, tcp_options(core, to))?))
+fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {
+    let same = core.same_process(to as usize);
+    let cma = core.cma.get(to as usize).copied().unwrap_or(false);
+    let policy = match (core.config.p2p.as_str(), lane) {
+        // Channels of collectives rely on their sources being free at once: slots only.
+        (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
+        ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
+        ("cma", _) if cma => Policy { direct_from: None, ..Policy::new(false, true) },
+        _ => Policy::new(same, cma),
+    };
+    let area = area(core, core.rank as u32, to, lane)?;
+    Ok(Some(Box::new(LocalSender::new(area, policy, Some(core.mapper()), peer(core, to)))))
 }
 
 fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn RecvEnd>>> {
-    if is_local(core, from) {
-        let same_process = core.same_process(from as usize);
-        let cma = core.cma.get(from as usize).copied().unwrap_or(false);
-        let options = LocalReceiverOptions {
-            peer: peer(core, from),
-            mapper: Some(core.mapper()),
-            pid: (cma && !same_process).then_some(core.peers[from as usize].pid),
-            same_process,
-        };
-        return Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))));
-    }
-    match core.take_stream(from, lane as u8) {
-        Some(stream) => {
-            core.wake_by(&stream);
-            Ok(Some(Box::new(TcpReceiver::new(stream, tcp_options(core, from))?)))
-        }
-        None => Ok(None),
-    }
+    let same_process = core.same_process(from as usize);
+    let cma = core.cma.get(from as usize).copied().unwrap_or(false);
+    let options = LocalReceiverOptions {
+        peer: peer(core, from),
+        mapper: Some(core.mapper()),
+        pid: (cma && !same_process).then_some(core.peers[from as usize].pid),
+        same_process,
+    };
+    Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))))
 }
 
-fn tcp_options(core: &Core, rank: u32) -> TcpOptions {
-    TcpOptions { peer: peer(core, rank), slots: SLOTS, slot_bytes: core.config.slot_bytes, buffer_bytes: None }
+fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>>> {
+    let me = core.rank as u32;
+    let stream = if me < rank {
+        let route = service::Route { comm_hash: core.hash, from: me, to: rank, purpose: lane as u8 };
+        let limits = core.limits();
+        Some(service::dial(&core.peers[rank as usize].tcp, &core.key, route, &limits.as_limits())?)
+    } else {
+        core.take_stream(rank, lane as u8)
+    };
+    let Some(stream) = stream else { return Ok(None) };
+    core.wake_by(&stream);
+    let (piece, part) = (piece_bytes(core), part_bytes(core));
+    let slots = SLOTS * piece.div_ceil(part);
+    let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None };
+    Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
+}
+
+/// Slots that a piece is as long as where all pieces travel over streams: each costs a frame, and needs no slot.
+const STREAM_SLOTS: usize = 8;
+/// As long as pieces grow with the slots.
+const STREAM_PIECE: usize = 256 << 10;
+
+/// Bytes of a piece of a message program, the same on all ranks.
+pub(super) fn piece_bytes(core: &Core) -> usize {
+    let slot = core.config.slot_bytes;
+    if core.scattered { slot.max((STREAM_SLOTS * slot).min(STREAM_PIECE)) } else { slot }
+}
+
+/// Bytes that are combined, kept and passed on at once: they stay in the nearer caches.
+pub(super) fn part_bytes(core: &Core) -> usize {
+    piece_bytes(core).min(2 * core.config.slot_bytes)
 }
 
 /// A shared reference to a mapper.

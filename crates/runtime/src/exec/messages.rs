@@ -1,7 +1,9 @@
 //! Message programs: the interpreter of send, receive and their fused forms over connections.
 //!
-//! Channels progress independently. Each op of an iteration moves one piece, and a piece is one arrival, so credits are
-//! what the verifier assumed. A source is free once its piece was accepted: the connections of channels copy.
+//! Channels progress independently. Each op of an iteration moves one piece, which is one message, so credits are what
+//! the verifier assumed; a piece that arrives in parts is combined and passed on part by part. A source is free once its
+//! piece was accepted, since the connections copy what they cannot send at once, except where the call does not write to it
+//! any more: that is lent until the end of the call.
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -10,45 +12,71 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::links::CHANNEL_LANE;
+use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
-use crate::transport::{Arrival, Header, RecvEnd};
+use crate::transport::Header;
 
 /// Progress of one channel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     piece: u64,
     pc: usize,
-    /// The receiving half of a fused op is done.
+    /// Bytes that the receiving half of the op has taken, and whether that is all.
+    taken: u64,
     received: bool,
     /// Bytes of the sending half that were accepted, and whether any was offered with success.
     sent: u64,
     offered: bool,
 }
 
-/// Progress of a message program.
-#[derive(Debug)]
+/// Progress of a message program. Kept for the next one: its lists only grow.
+#[derive(Debug, Default)]
 pub(super) struct MessageState {
     lanes: Vec<Lane>,
     pieces: u64,
     /// Elements of a piece.
     length: u64,
     scratch: Vec<u8>,
+    /// Bytes that are passed on at once.
+    part: u64,
+    /// Whether the input, and what has come into the output, stay as they are until the end of the call.
+    stays: (bool, bool),
 }
 
 /// The first state of a program.
-pub(super) fn begin(core: &Core, _engine: &mut Engine, call: &Call, plan: &MessagePlan) -> Result<MessageState> {
+pub(super) fn begin(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: &MessagePlan,
+    send: *const u8,
+) -> Box<MessageState> {
+    let mut state = engine.spare_messages.take().unwrap_or_default();
     let element = call.dtype.size();
     let align = alignment(element);
     let longest = longest_part(call.count, plan.least_parts, align).max(1);
-    let length = ((core.config.slot_bytes / element) as u64).min(longest.next_multiple_of(align));
+    state.length = ((piece_bytes(core) / element) as u64).min(longest.next_multiple_of(align));
+    state.pieces = longest.div_ceil(state.length);
     let channels = plan.program.channels.len();
-    let slot = (length as usize * element).next_multiple_of(64);
+    state.lanes.clear();
+    state.lanes.resize(channels, Lane::default());
+    let slot = (state.length as usize * element).next_multiple_of(64);
     // One temporary slot per channel for results that are only passed on, and the program's own scratch.
-    let scratch = vec![0; channels * (1 + 2 * plan.program.scratch_slots as usize) * slot];
-    Ok(MessageState { lanes: vec![Lane::default(); channels], pieces: longest.div_ceil(length), length, scratch })
+    let scratch = channels * (1 + 2 * plan.program.scratch_slots as usize) * slot;
+    if state.scratch.len() < scratch {
+        state.scratch.resize(scratch, 0);
+    }
+    state.part = part_bytes(core) as u64;
+    let (ranks, rank) = (core.ranks, core.rank as u32);
+    let (input, output) = (call.input_bytes(rank, ranks) as usize, call.output_bytes(rank, ranks) as usize);
+    let (send, recv) = (send as usize, call.recv as usize);
+    let apart = send + input <= recv || recv + output <= send;
+    // Where nothing is combined, what comes into the output is final, and an input in place is part of that.
+    let moves = !call.collective.reduces();
+    state.stays = (apart || moves, moves);
+    state
 }
 
 struct Bound<'a> {
@@ -61,6 +89,8 @@ struct Bound<'a> {
     piece: u64,
     length: u64,
     scratch: *mut u8,
+    part: u64,
+    stays: (bool, bool),
 }
 
 impl Bound<'_> {
@@ -92,6 +122,15 @@ impl Bound<'_> {
         };
         let element = u64::from(c.block) * self.call.count + self.range(c).start;
         base.wrapping_add(element as usize * self.call.dtype.size())
+    }
+
+    /// Whether what is sent of `buffer` may be lent to the connection until the end of the call.
+    fn lent(&self, buffer: Buffer) -> bool {
+        match buffer {
+            Buffer::Input => self.stays.0,
+            Buffer::Output => self.stays.1,
+            Buffer::Scratch => false,
+        }
     }
 
     fn header(&self, total: u64, offset: u64) -> Header {
@@ -133,6 +172,8 @@ pub(super) fn step(
                 piece: lane.piece,
                 length: state.length,
                 scratch: state.scratch.as_mut_ptr(),
+                part: state.part,
+                stays: state.stays,
             };
             if budget == 0 || !bound.run(engine, op, lane)? {
                 break;
@@ -145,7 +186,12 @@ pub(super) fn step(
     if done == state.lanes.len() && engine.links.flush()? {
         return Ok(Step::Done);
     }
-    Ok(if progress { Step::Progress } else { Step::Blocked })
+    if progress {
+        return Ok(Step::Progress);
+    }
+    // The peer may need what was accepted before it sends what this rank waits for.
+    engine.links.flush()?;
+    Ok(Step::Blocked)
 }
 
 /// Whether a channel of a blocked program waits for `rank`.
@@ -166,21 +212,24 @@ impl Bound<'_> {
     /// Tries one op; `false` when it must be tried again.
     fn run(&self, engine: &mut Engine, op: &Op, lane: &mut Lane) -> Result<bool> {
         match op {
-            Op::Send { to, src } => self.send(engine, lane, *to, self.at(src), self.bytes(src)),
-            Op::Recv { from, dst } => self.recv(engine, *from, dst),
-            Op::RecvReduce { from, src, dst } => self.recv_reduce(engine, *from, src, self.at(dst)),
+            Op::Send { to, src } => {
+                let bytes = self.bytes(src);
+                self.send(engine, lane, *to, self.at(src), bytes..bytes, self.lent(src.buffer))
+            }
+            Op::Recv { from, dst } => self.recv(engine, lane, *from, dst),
+            Op::RecvReduce { from, src, dst } => self.recv_reduce(engine, lane, *from, src, self.at(dst)),
             Op::RecvReduceSend { from, to, src, dst } => {
                 let at = dst.as_ref().map_or_else(|| self.slot(0), |d| self.at(d));
                 if !lane.received {
-                    lane.received = self.recv_reduce(engine, *from, src, at)?;
+                    lane.received = self.recv_reduce(engine, lane, *from, src, at)?;
                 }
-                Ok(lane.received && self.send(engine, lane, *to, at, self.bytes(src))?)
+                self.pass_on(engine, lane, *to, at, self.bytes(src), false)
             }
             Op::RecvCopySend { from, to, dst } => {
                 if !lane.received {
-                    lane.received = self.recv(engine, *from, dst)?;
+                    lane.received = self.recv(engine, lane, *from, dst)?;
                 }
-                Ok(lane.received && self.send(engine, lane, *to, self.at(dst), self.bytes(dst))?)
+                self.pass_on(engine, lane, *to, self.at(dst), self.bytes(dst), self.lent(dst.buffer))
             }
             Op::Copy { src, dst } => {
                 let (src_at, dst_at) = (self.at(src), self.at(dst));
@@ -200,6 +249,24 @@ impl Bound<'_> {
         }
     }
 
+    /// The sending half of a fused op: passes on what has come.
+    fn pass_on(
+        &self,
+        engine: &mut Engine,
+        lane: &mut Lane,
+        to: u32,
+        at: *const u8,
+        bytes: u64,
+        lent: bool,
+    ) -> Result<bool> {
+        // In whole parts: the connection has room for so many of each piece.
+        let there = if lane.received { bytes } else { lane.taken - lane.taken % self.part };
+        if !lane.received && there == lane.sent {
+            return Ok(false);
+        }
+        Ok(self.send(engine, lane, to, at, there..bytes, lent)? && lane.received)
+    }
+
     fn reduce(&self, a: *const u8, b: *const u8, dst: *mut u8, bytes: u64) {
         let count = bytes as usize / self.call.dtype.size();
         // SAFETY: three ranges of `count` elements: arrivals, chunks of the caller's buffers, or our scratch; `dst` may
@@ -207,17 +274,31 @@ impl Bound<'_> {
         unsafe { kernels::reduce(self.call.dtype, self.call.op, &[dst], &[a, b], count, Post::None) };
     }
 
-    fn send(&self, engine: &mut Engine, lane: &mut Lane, to: u32, at: *const u8, bytes: u64) -> Result<bool> {
-        if bytes == 0 && self.piece > 0 {
+    /// Sends the first `there.start` of `there.end` bytes at `at`; whether all of those were accepted.
+    fn send(
+        &self,
+        engine: &mut Engine,
+        lane: &mut Lane,
+        to: u32,
+        at: *const u8,
+        there: std::ops::Range<u64>,
+        lent: bool,
+    ) -> Result<bool> {
+        if there.end == 0 && self.piece > 0 {
             return Ok(true);
         }
-        let end = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)?;
-        while !lane.offered || lane.sent < bytes {
-            let header = self.header(bytes, lane.sent);
-            // SAFETY: the bytes are the caller's or our scratch; the connections of channels copy what they accept.
-            let accepted =
-                unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), (bytes - lane.sent) as usize)? };
+        let Some(end) = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)? else { return Ok(false) };
+        while !lane.offered || lane.sent < there.start {
+            let header = self.header(there.end, lane.sent);
+            let rest = there.start - lane.sent;
+            let offered = if lent { rest } else { rest.min(self.part) };
+            // SAFETY: the bytes are the caller's or our scratch, and stay as they are until the call is over (`lent`) or
+            // are copied at once where they are not sent.
+            let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
             let Some((n, _)) = accepted else { return Ok(false) };
+            if !lent {
+                end.keep();
+            }
             lane.offered = true;
             lane.sent += n as u64;
             self.core.ring(to as usize);
@@ -225,56 +306,63 @@ impl Bound<'_> {
         Ok(true)
     }
 
-    /// The next arrival from `from`, checked against this call.
-    fn arrival<'e>(&self, engine: &'e mut Engine, from: u32) -> Result<Option<(&'e mut Box<dyn RecvEnd>, Arrival)>> {
+    /// The receiving end from `from` if there is more of the piece, checked against this call.
+    fn next<'e>(&self, engine: &'e mut Engine, from: u32, taken: u64, bytes: u64) -> Result<Option<&'e mut Receiver>> {
         let Some(end) = engine.links.receiver(self.core, from, CHANNEL_LANE + self.channel)? else { return Ok(None) };
-        let Some(arrival) = end.poll_recv()? else { return Ok(None) };
-        let h = arrival.header;
+        let Some(h) = end.poll_header()? else { return Ok(None) };
         if h.signature != self.call.signature || h.sequence != self.seq {
             let error = mismatch(self.core, self.call, from, &h);
             end.refuse(&error.text);
             return Err(error);
         }
-        Ok(Some((end, arrival)))
+        if h.total != bytes || h.offset != taken {
+            return Err(Error::internal(format!(
+                "{}: piece {} from rank {from} has {} bytes and goes on at {} where {taken} of {bytes} have come; \
+                 OXCCL_SLOT_BYTES must be the same on all ranks",
+                self.plan.algorithm, self.piece, h.total, h.offset
+            )));
+        }
+        Ok(Some(end))
     }
 
-    fn recv(&self, engine: &mut Engine, from: u32, dst: &Chunk) -> Result<bool> {
+    fn recv(&self, engine: &mut Engine, lane: &mut Lane, from: u32, dst: &Chunk) -> Result<bool> {
         let bytes = self.bytes(dst);
         if bytes == 0 && self.piece > 0 {
             return Ok(true);
         }
-        let Some((end, arrival)) = self.arrival(engine, from)? else { return Ok(false) };
-        self.whole(from, &arrival, bytes)?;
-        // SAFETY: the arrival has `bytes` readable bytes, the chunk as many writable ones.
-        unsafe { kernels::copy(&[self.at(dst)], arrival.data, bytes as usize) };
-        end.release();
-        self.core.ring(from as usize);
-        Ok(true)
+        let at = self.at(dst);
+        loop {
+            let Some(end) = self.next(engine, from, lane.taken, bytes)? else { return Ok(false) };
+            // SAFETY: the rest of the chunk, which is writable and nobody else's.
+            let got =
+                unsafe { end.poll_recv_into(at.wrapping_add(lane.taken as usize), (bytes - lane.taken) as usize)? };
+            let Some(got) = got else { return Ok(false) };
+            lane.taken += got.len;
+            self.core.ring(from as usize);
+            if lane.taken == bytes {
+                return Ok(true);
+            }
+        }
     }
 
-    fn recv_reduce(&self, engine: &mut Engine, from: u32, src: &Chunk, dst: *mut u8) -> Result<bool> {
+    fn recv_reduce(&self, engine: &mut Engine, lane: &mut Lane, from: u32, src: &Chunk, dst: *mut u8) -> Result<bool> {
         let bytes = self.bytes(src);
         if bytes == 0 && self.piece > 0 {
             return Ok(true);
         }
-        let Some((end, arrival)) = self.arrival(engine, from)? else { return Ok(false) };
-        self.whole(from, &arrival, bytes)?;
-        self.reduce(arrival.data, self.at(src), dst, bytes);
-        end.release();
-        self.core.ring(from as usize);
-        Ok(true)
-    }
-
-    fn whole(&self, from: u32, arrival: &Arrival, bytes: u64) -> Result<()> {
-        let h = &arrival.header;
-        if h.len == bytes && h.total == bytes {
-            return Ok(());
+        loop {
+            let Some(end) = self.next(engine, from, lane.taken, bytes)? else { return Ok(false) };
+            let Some(arrival) = end.poll_recv()? else { return Ok(false) };
+            let done = lane.taken as usize;
+            // Arrivals are cut at multiples of 64 bytes, so at whole elements.
+            self.reduce(arrival.data, self.at(src).wrapping_add(done), dst.wrapping_add(done), arrival.header.len);
+            lane.taken += arrival.header.len;
+            end.release();
+            self.core.ring(from as usize);
+            if lane.taken == bytes {
+                return Ok(true);
+            }
         }
-        Err(Error::internal(format!(
-            "{}: piece {} from rank {from} has {} of {} bytes where {bytes} belong; OXCCL_SLOT_BYTES must be the same \
-             on all ranks",
-            self.plan.algorithm, self.piece, h.len, h.total
-        )))
     }
 }
 

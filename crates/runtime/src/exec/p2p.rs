@@ -47,6 +47,8 @@ unsafe impl Send for Exchange {}
 const QUICK: u64 = 256 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
+/// Bytes that it copies from the rank's own buffers at most.
+const COPY: u64 = 256 << 10;
 /// A step of an exchange takes as long as this many looks at a line.
 pub(super) const POLLS_PER_STEP: u32 = 4;
 
@@ -131,14 +133,16 @@ impl Exchange {
     /// The transfers of a message program that only exchanges user memory.
     pub(super) fn from_program(
         core: &Core,
+        links: &mut Links,
         call: &Call,
         plan: &MessagePlan,
         send: *const u8,
         v: Option<&VCounts>,
         seq: u64,
-    ) -> Result<Exchange> {
+    ) -> Result<Box<Exchange>> {
         let element = call.dtype.size();
-        let mut exchange = Exchange::empty(EXCHANGE_LANE, seq);
+        let mut exchange = links.spare.take().unwrap_or_else(|| Box::new(Exchange::empty(EXCHANGE_LANE, 0)));
+        exchange.sequence = seq;
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
         for op in plan.program.channels.iter().flatten() {
@@ -203,22 +207,31 @@ impl Exchange {
 
     /// Moves what can be moved.
     pub(crate) fn step(&mut self, core: &Core, links: &mut Links) -> Result<Step> {
-        let mut progress = false;
-        if let Some((src, dst, bytes)) = self.copies.pop() {
-            if src != dst.cast_const() {
-                // SAFETY: a send and a receive of the same rank and length, in the caller's buffers.
-                unsafe { kernels::copy(&[dst], src, bytes as usize) };
-            }
-            progress = true;
-        }
+        // What peers wait for goes first; copies are made piece by piece while that is under way.
+        let mut progress = self.step_sends(core, links)?;
         let mut budget = STEP;
-        progress |= self.step_sends(core, links)?;
         progress |= self.step_recvs(core, links, &mut budget)?;
+        progress |= self.step_copies();
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
         if done && links.flush()? {
             return Ok(Step::Done);
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
+    }
+
+    fn step_copies(&mut self) -> bool {
+        let Some((src, dst, bytes)) = self.copies.last_mut() else { return false };
+        let n = (*bytes).min(COPY);
+        let (from, to) = (*src, *dst);
+        (*src, *dst, *bytes) = (from.wrapping_add(n as usize), to.wrapping_add(n as usize), *bytes - n);
+        if from == to.cast_const() || *bytes == 0 {
+            self.copies.pop();
+        }
+        if from != to.cast_const() {
+            // SAFETY: a send and a receive of the same rank and length, in the caller's buffers.
+            unsafe { kernels::copy(&[to], from, n as usize) };
+        }
+        true
     }
 
     fn step_sends(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
@@ -234,7 +247,7 @@ impl Exchange {
             if !accepted && before.iter().any(|b| b.peer == t.peer && !(b.offered && b.done == b.bytes)) {
                 continue;
             }
-            let end = links.sender(core, t.peer, self.lane)?;
+            let Some(end) = links.sender(core, t.peer, self.lane)? else { continue };
             while !t.offered || t.done < t.bytes {
                 let header =
                     Header { signature: t.signature, sequence: self.sequence, total: t.bytes, offset: t.done, len: 0 };

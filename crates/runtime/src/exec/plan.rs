@@ -52,6 +52,8 @@ pub(crate) struct MessagePlan {
     pub least_parts: u32,
     /// Nothing but sends, receives and copies of user memory: all may progress at once.
     pub exchange: bool,
+    /// This rank receives something.
+    pub receives: bool,
 }
 
 /// How calls of one kind and size are served.
@@ -247,7 +249,9 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
-    let q = Query { max_channels: core.config.max_channels, ..query(&core.allowed, Reach::Messages(link)) };
+    let slot_bytes = super::links::piece_bytes(core) as u64;
+    let max_channels = core.config.max_channels;
+    let q = Query { max_channels, slot_bytes, ..query(&core.allowed, Reach::Messages(link)) };
     let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));
     let (algorithm, channels) = match found {
         Some(found) => found,
@@ -334,7 +338,9 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
     }
     let program = algorithm.program(shape, core.rank as u32);
     let exchange = algorithm.exchanges(shape.collective);
-    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange })
+    let receives = |op: &Op| !matches!(op, Op::Send { .. } | Op::Copy { .. } | Op::Reduce { .. });
+    let receives = program.channels.iter().flatten().any(receives);
+    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange, receives })
 }
 
 /// Elements of the longest part of a block of `count` elements.

@@ -7,7 +7,7 @@
 //!
 //! * [`local`]: peers that share memory. Three routes in one ring: slots ("shm"), memory of the sender that the
 //!   receiver has mapped ("direct"), memory of the sender that the kernel reads for the receiver ("cma").
-//! * [`tcp`]: one direction over one connected stream.
+//! * [`tcp`]: both directions over one connected stream.
 //! * `put`: one-sided writes over a connected stream; not a connection of messages.
 //!
 //! It does not know who the peers are, how they met, what the bytes mean, or how long to wait: set-up, liveness of
@@ -74,6 +74,11 @@ pub trait SendEnd: Send {
     /// The accepted bytes are readable and unchanged until [`SendEnd::poll_done`] says so for the ticket, or until
     /// the connection has failed and both ends are gone.
     unsafe fn poll_send(&mut self, header: &Header, data: *const u8, len: usize) -> Result<Option<(usize, Ticket)>>;
+
+    /// Makes the source of the newest acceptance free, whatever [`SendEnd::poll_done`] says: copies what is still
+    /// borrowed of it, at most [`SendEnd::slot_bytes`]. Transports that copy what they accept have nothing to do, and
+    /// those that cannot must not be asked.
+    fn keep(&mut self) {}
 
     /// Whether the bytes of all tickets up to `ticket` may be overwritten. Also drives what is still to be written.
     ///

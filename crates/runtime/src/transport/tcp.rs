@@ -1,13 +1,16 @@
-//! Connections over one connected TCP stream, one direction of data per stream.
+//! Connections over one connected TCP stream: one in each direction.
 //!
-//! Data frames (a fixed header and the bytes) go one way; acknowledgements, refusals and goodbyes go the other way.
-//! The sender hands accepted bytes to the kernel; of a piece that fits a slot it keeps a copy of what the kernel did not
-//! take at once, so that the source is free, while longer ones are borrowed until the kernel has them. The receiver reads
-//! straight into the caller's destination, or into a buffer of one slot. Every read and write may stop anywhere and
-//! resumes there.
+//! Frames (a fixed header and the bytes) go both ways: data, and what one end has to say of the data of the other
+//! (acknowledgements on demand, refusals, a goodbye). Both directions share the stream since the kernel's own
+//! acknowledgements then travel with data, which halves the packets of an exchange.
+//!
+//! A frame goes to the kernel at once, a small one in one piece with its header. What the kernel does not take is
+//! borrowed, or copied where the sender asks for it. The receiver reads straight into the caller's destination, or into a
+//! buffer. Every read and write may stop anywhere and resumes there.
 //!
 //! The caller brings a stream that is connected and authenticated. A stream that ends without a goodbye is an error
 //! that names the peer; a peer whose machine vanished is silent here, and the caller's deadline has to end the wait.
+//! What one end says stands in line behind the data that it sent before: a refusal is heard once those are taken.
 
 mod frame;
 pub(super) mod raw;
@@ -21,8 +24,33 @@ use oxccl_types::{Error, Result};
 
 use super::Peer;
 
-pub use recv::TcpReceiver;
-pub use send::TcpSender;
+use recv::Incoming;
+use send::Outgoing;
+
+/// One end of a stream: sends to the peer and receives from it.
+pub struct TcpEnd {
+    stream: TcpStream,
+    options: TcpOptions,
+    out: Outgoing,
+    inc: Incoming,
+}
+
+impl TcpEnd {
+    /// An end of `stream`.
+    ///
+    /// # Errors
+    /// When the stream's options cannot be set or `options` make no sense.
+    pub fn new(stream: TcpStream, options: TcpOptions) -> Result<TcpEnd> {
+        prepare(&stream, &options)?;
+        Ok(TcpEnd { stream, out: Outgoing::new(&options), inc: Incoming::new(&options), options })
+    }
+}
+
+impl Drop for TcpEnd {
+    fn drop(&mut self) {
+        self.part();
+    }
+}
 
 /// How an end over TCP is set up.
 #[derive(Clone, Debug)]
@@ -31,7 +59,8 @@ pub struct TcpOptions {
     pub peer: Peer,
     /// Pieces that the sender accepts before the kernel has taken them (at least one).
     pub slots: usize,
-    /// Bytes that the receiver buffers for `poll_recv`: a multiple of 64, at least 64.
+    /// Bytes of the longest piece that the sender can keep, and that the receiver buffers for `poll_recv`: a multiple of
+    /// 64, at least 64.
     pub slot_bytes: usize,
     /// Size wished for the kernel's socket buffer; `None` leaves it to the kernel, which adapts it.
     pub buffer_bytes: Option<usize>,
@@ -48,6 +77,8 @@ fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
     let set = |e: io::Error| Error::system(format!("setting up the connection with {}: {e}", options.peer));
     stream.set_nonblocking(true).map_err(set)?;
     stream.set_nodelay(true).map_err(set)?;
+    // Only a hint: the first packets are acknowledged at once either way.
+    let _ = raw::delay_acknowledgements(stream);
     options.buffer_bytes.map_or(Ok(()), |bytes| raw::set_buffers(stream, bytes)).map_err(set)
 }
 

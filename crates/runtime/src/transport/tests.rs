@@ -14,7 +14,7 @@ use oxccl_types::{Error, Result, ResultCode};
 use super::conformance as suite;
 use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
 use super::local::{Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route};
-use super::tcp::{TcpOptions, TcpReceiver, TcpSender};
+use super::tcp::{TcpEnd, TcpOptions};
 use super::{Peer, RecvEnd, SendEnd, Ticket};
 use crate::conformance;
 
@@ -226,14 +226,14 @@ fn tcp_options(rank: u32, stream: &TcpStream, slots: usize, slot_bytes: usize) -
     TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(16 << 10) }
 }
 
-fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpReceiver {
+fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {
     let options = tcp_options(1, &stream, slots, slot_bytes);
-    TcpReceiver::new(stream, options).unwrap()
+    TcpEnd::new(stream, options).unwrap()
 }
 
-fn tcp_sender(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpSender {
+fn tcp_sender(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {
     let options = tcp_options(0, &stream, slots, slot_bytes);
-    TcpSender::new(stream, options).unwrap()
+    TcpEnd::new(stream, options).unwrap()
 }
 
 /// Both ends of a stream.

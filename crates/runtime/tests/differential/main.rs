@@ -5,6 +5,7 @@
 
 mod case;
 mod job;
+mod network;
 mod oracle;
 mod scenarios;
 

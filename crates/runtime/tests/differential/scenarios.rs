@@ -27,7 +27,7 @@ fn join(id: &UniqueId, ranks: usize, rank: usize) -> Comm {
 }
 
 /// Runs `f` on `ranks` threads with `comms` communicators each.
-fn team(ranks: usize, comms: usize, f: impl Fn(usize, &[Comm]) + Sync) {
+pub(crate) fn team(ranks: usize, comms: usize, f: impl Fn(usize, &[Comm]) + Sync) {
     let ids: Vec<UniqueId> = (0..comms).map(|_| UniqueId::create().unwrap()).collect();
     std::thread::scope(|scope| {
         for rank in 0..ranks {
@@ -55,7 +55,13 @@ impl Drop for AbortOnPanic<'_> {
     }
 }
 
-fn request(collective: Collective, send: *const u8, recv: *mut u8, count: usize, stream: &Stream) -> Request {
+pub(crate) fn request(
+    collective: Collective,
+    send: *const u8,
+    recv: *mut u8,
+    count: usize,
+    stream: &Stream,
+) -> Request {
     Request {
         collective,
         send,
@@ -71,29 +77,34 @@ fn request(collective: Collective, send: *const u8, recv: *mut u8, count: usize,
 }
 
 /// Watched memory of i32.
-struct Ints(Buffer);
+pub(crate) struct Ints(Buffer);
 
 impl Ints {
-    fn new(count: usize, value: i32) -> Ints {
+    pub(crate) fn new(count: usize, value: i32) -> Ints {
         let mut b = Buffer::new(count * 4, 0, count.is_multiple_of(2));
         b.fill(0, count * 4, &value.to_le_bytes());
         Ints(b)
     }
 
-    fn ptr(&self) -> *mut u8 {
+    pub(crate) fn ptr(&self) -> *mut u8 {
         self.0.ptr()
     }
 
     #[track_caller]
-    fn expect(&self, value: i32) {
+    pub(crate) fn expect(&self, value: i32) {
+        self.expect_at(0..self.0.content().len() / 4, value);
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_at(&self, range: std::ops::Range<usize>, value: i32) {
         self.0.check_guards(&|| "a scenario".into());
-        for (i, x) in self.0.content().chunks(4).enumerate() {
+        for (i, x) in self.0.content().chunks(4).enumerate().skip(range.start).take(range.len()) {
             assert_eq!(i32::from_le_bytes(x.try_into().unwrap()), value, "element {i}");
         }
     }
 }
 
-fn all_reduce(comm: &Comm, data: &Ints, count: usize, stream: &Stream) {
+pub(crate) fn all_reduce(comm: &Comm, data: &Ints, count: usize, stream: &Stream) {
     comm.submit(request(Collective::AllReduce, data.ptr().cast_const(), data.ptr(), count, stream)).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The two system calls of the data path, on raw addresses: user memory may be shared, so it is never made a slice.
+//! The system calls of the data path, on raw addresses: user memory may be shared, so it is never made a slice.
 
 use std::io;
 use std::net::TcpStream;
@@ -44,6 +44,36 @@ pub(in crate::transport) unsafe fn recv(stream: &TcpStream, ranges: &[Range]) ->
     attempt(|| unsafe { libc::recvmsg(stream.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })
 }
 
+/// As [`send`] of bytes that lie together: half the work of the kernel's entry.
+pub(super) fn send_bytes(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: a slice is readable.
+    attempt(|| unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
+        .map(Option::unwrap_or_default)
+}
+
+/// As [`recv`] into bytes that lie together and are not empty.
+pub(super) fn recv_bytes(stream: &TcpStream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    // SAFETY: a slice that is ours is writable.
+    attempt(|| unsafe { libc::recv(stream.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) })
+}
+
+/// Whether closing loses nothing: the peer's kernel has all that was written, or will have none of it any more.
+pub(super) fn is_settled(stream: &TcpStream) -> bool {
+    let mut poll = libc::pollfd { fd: stream.as_raw_fd(), events: 0, revents: 0 };
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: one descriptor, which is polled without waiting; the request stores a c_int.
+    let (polled, asked) =
+        unsafe { (libc::poll(&raw mut poll, 1, 0), libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes)) };
+    let over = polled == 1 && poll.revents & (libc::POLLERR | libc::POLLHUP) != 0;
+    over || asked != 0 || bytes == 0
+}
+
+/// Let acknowledgements of the kernel travel with data where possible, in place of one per message.
+pub(super) fn delay_acknowledgements(stream: &TcpStream) -> io::Result<()> {
+    set(stream, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0)
+}
+
 /// Run a call until it is not interrupted; `None` when it would block.
 fn attempt(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
     loop {
@@ -61,12 +91,14 @@ fn attempt(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
 /// Ask for socket buffers of `bytes`; the kernel may cap them.
 pub(super) fn set_buffers(stream: &TcpStream, bytes: usize) -> io::Result<()> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    for option in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
-        let (at, len) = (&raw const value, size_of_val(&value) as libc::socklen_t);
-        // SAFETY: `at` points to a c_int, as these options want.
-        if unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, at.cast(), len) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    [libc::SO_SNDBUF, libc::SO_RCVBUF].into_iter().try_for_each(|o| set(stream, libc::SOL_SOCKET, o, value))
+}
+
+fn set(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let (at, len) = (&raw const value, size_of_val(&value) as libc::socklen_t);
+    // SAFETY: `at` points to a c_int, as these options want.
+    match unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, at.cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(())
 }

@@ -1,28 +1,22 @@
-//! The receiving end over TCP.
-
-use std::net::TcpStream;
+//! The receiving half of an end.
 
 use oxccl_types::{Error, Result};
 
-use super::frame::{BACKWARD, Backward, FORWARD, Forward};
+use super::frame::{Frame, HEADER};
 use super::raw::{self, Range};
-use super::{TcpOptions, closed, garbage, lost, prepare};
-use crate::transport::{Arrival, Header, REFUSAL_BYTES, RecvEnd, no_room, refusal};
+use super::{TcpEnd, TcpOptions, closed, garbage, lost};
+use crate::transport::{Arrival, Header, RecvEnd, no_room, refusal};
 
 /// Bytes read ahead beyond what is known to come: the next headers and small messages.
 const AHEAD: usize = 4096;
-/// Consumed frames after which an acknowledgement goes out although more is arriving.
-const ACK_EVERY: u64 = 16;
 
-/// The receiving end over a stream.
-pub struct TcpReceiver {
-    stream: TcpStream,
-    options: TcpOptions,
+/// What comes in.
+pub(super) struct Incoming {
     /// `ahead[ahead_at..ahead_end]` was read and not yet looked at.
     ahead: Box<[u8; AHEAD]>,
     ahead_at: usize,
     ahead_end: usize,
-    /// What is left of the current frame.
+    /// What is left of the current data frame.
     current: Option<Header>,
     /// The current arrival: `at..end` of the buffer is there, complete once `end == goal`.
     bounce: Box<[Line]>,
@@ -31,9 +25,9 @@ pub struct TcpReceiver {
     goal: usize,
     consumed: u64,
     acked: u64,
-    outbox: Outbox,
-    goodbye: bool,
-    refused: Option<Error>,
+    pub(super) goodbye: bool,
+    /// One of the two ends has refused what the other sent.
+    pub(super) refused: Option<Error>,
 }
 
 /// Storage of the bounce buffer.
@@ -43,37 +37,9 @@ struct Line {
     _bytes: [u8; 64],
 }
 
-/// A backward frame that the kernel has not taken in full.
-struct Outbox {
-    bytes: [u8; BACKWARD + REFUSAL_BYTES],
-    at: usize,
-    end: usize,
-}
-
-impl Outbox {
-    /// Add to what is to be written; only to an empty box, or a refusal behind a partial acknowledgement's 16 bytes.
-    fn put(&mut self, frame: Backward, text: &[u8]) {
-        self.bytes.copy_within(self.at..self.end, 0);
-        self.end -= self.at;
-        self.at = 0;
-        let room = REFUSAL_BYTES - self.end.min(REFUSAL_BYTES);
-        let text = &text[..text.len().min(room)];
-        let frame = if let Backward::Refuse(_) = frame { Backward::Refuse(text.len()) } else { frame };
-        self.bytes[self.end..][..BACKWARD].copy_from_slice(&frame.encode());
-        self.bytes[self.end + BACKWARD..][..text.len()].copy_from_slice(text);
-        self.end += BACKWARD + text.len();
-    }
-}
-
-impl TcpReceiver {
-    /// The receiving end over `stream`.
-    ///
-    /// # Errors
-    /// When the stream's options cannot be set or `options` make no sense.
-    pub fn new(stream: TcpStream, options: TcpOptions) -> Result<TcpReceiver> {
-        prepare(&stream, &options)?;
-        Ok(TcpReceiver {
-            stream,
+impl Incoming {
+    pub(super) fn new(options: &TcpOptions) -> Incoming {
+        Incoming {
             ahead: Box::new([0; AHEAD]),
             ahead_at: 0,
             ahead_end: 0,
@@ -84,74 +50,106 @@ impl TcpReceiver {
             goal: 0,
             consumed: 0,
             acked: 0,
-            outbox: Outbox { bytes: [0; BACKWARD + REFUSAL_BYTES], at: 0, end: 0 },
             goodbye: false,
             refused: None,
-            options,
-        })
+        }
+    }
+}
+
+impl TcpEnd {
+    /// Book `n` bytes that a read brought; 0 is the end of the stream.
+    fn came(&self, n: std::io::Result<Option<usize>>, doing: &str) -> Result<Option<usize>> {
+        match n {
+            Ok(Some(0)) | Err(_) if self.inc.goodbye => Err(closed(&self.options.peer, doing)),
+            Ok(Some(0)) => Err(lost(&self.options.peer, doing, None)),
+            Ok(n) => Ok(n),
+            Err(e) => Err(lost(&self.options.peer, doing, Some(&e))),
+        }
     }
 
-    /// Read into `[dst, dst + len)` and, when that is full, ahead. Returns the bytes that reached `dst`, or `None`
-    /// when nothing is there now.
+    /// Read into `[dst, dst + len)` and, when that is full, ahead, where nothing waits. Returns the bytes that reached
+    /// `dst`, or `None` when nothing is there now.
     ///
     /// # Safety
-    /// `dst` is writable for `len` bytes.
+    /// `dst` is writable for `len > 0` bytes.
     unsafe fn read(&mut self, dst: *mut u8, len: usize) -> Result<Option<usize>> {
-        debug_assert!(self.ahead_at == self.ahead_end || len == 0);
-        if self.ahead_at == self.ahead_end {
-            (self.ahead_at, self.ahead_end) = (0, 0);
-        }
-        let free = &mut self.ahead[self.ahead_end..];
-        let ranges = [Range::new(dst, len), Range::new(free.as_mut_ptr(), free.len())];
-        // SAFETY: `dst` by contract, the rest is ours; nobody asks with both empty.
-        match unsafe { raw::recv(&self.stream, &ranges) } {
-            Ok(None) => Ok(None),
-            Ok(Some(0)) if self.goodbye => Err(closed(&self.options.peer, "receiving")),
-            Ok(Some(0)) => Err(lost(&self.options.peer, "receiving", None)),
-            Ok(Some(n)) => {
-                self.ahead_end += n.saturating_sub(len);
-                Ok(Some(n.min(len)))
+        let inc = &mut self.inc;
+        debug_assert!(inc.ahead_at == inc.ahead_end);
+        let ranges = [Range::new(dst, len), Range::new(inc.ahead.as_mut_ptr(), AHEAD)];
+        // SAFETY: `dst` by contract, the rest is ours.
+        let n = unsafe { raw::recv(&self.stream, &ranges) };
+        let n = self.came(n, "receiving")?;
+        let beyond = n.unwrap_or(0).saturating_sub(len);
+        (self.inc.ahead_at, self.inc.ahead_end) = (0, beyond);
+        Ok(n.map(|n| n - beyond))
+    }
+
+    /// Read ahead until `bytes` are there; `false` when they are not there now.
+    fn read_ahead(&mut self, bytes: usize, doing: &str) -> Result<bool> {
+        while self.inc.ahead_end - self.inc.ahead_at < bytes {
+            let inc = &mut self.inc;
+            if inc.ahead_at > 0 {
+                inc.ahead.copy_within(inc.ahead_at..inc.ahead_end, 0);
+                (inc.ahead_at, inc.ahead_end) = (0, inc.ahead_end - inc.ahead_at);
             }
-            Err(_) if self.goodbye => Err(closed(&self.options.peer, "receiving")),
-            Err(e) => Err(lost(&self.options.peer, "receiving", Some(&e))),
+            let n = raw::recv_bytes(&self.stream, &mut inc.ahead[inc.ahead_end..]);
+            match self.came(n, doing)? {
+                Some(n) => self.inc.ahead_end += n,
+                None => return Ok(false),
+            }
         }
+        Ok(true)
+    }
+
+    /// Takes the next frame: data becomes the current frame, and anything else is acted on. `false` when there is none
+    /// now, or none can be taken: before the current frame is consumed, or after a goodbye.
+    pub(super) fn next_frame(&mut self, doing: &str) -> Result<bool> {
+        if self.inc.current.is_some() || self.inc.goodbye || !self.read_ahead(HEADER, doing)? {
+            return Ok(false);
+        }
+        let mut header = [0; HEADER];
+        header.copy_from_slice(&self.inc.ahead[self.inc.ahead_at..][..HEADER]);
+        // At a bad frame it stays: the stream has no meaning behind it.
+        match Frame::decode(&header).map_err(|what| garbage(&self.options.peer, doing, what))? {
+            Frame::Data(header) => self.inc.current = Some(header),
+            Frame::Goodbye => self.inc.goodbye = true,
+            Frame::Ack(count) => {
+                if !self.out.acknowledged(count) {
+                    return Err(garbage(&self.options.peer, doing, "acknowledgement of what was not sent"));
+                }
+            }
+            Frame::Refuse(len) => {
+                if !self.read_ahead(HEADER + len, doing)? {
+                    return Ok(false);
+                }
+                let text = &self.inc.ahead[self.inc.ahead_at + HEADER..][..len];
+                let e = self.out.fail(Error::usage(String::from_utf8_lossy(text)));
+                self.inc.refused.get_or_insert(e.clone());
+                self.inc.ahead_at += HEADER + len;
+                return Err(e);
+            }
+        }
+        self.inc.ahead_at += HEADER;
+        Ok(true)
     }
 
     /// The header of the current frame, or of the next one if its header is there.
     fn header(&mut self) -> Result<Option<Header>> {
-        if let Some(e) = &self.refused {
+        if let Some(e) = &self.inc.refused {
             let e = e.clone();
-            self.push()?;
+            // The refusal itself may still have to go out.
+            let _ = self.push();
             return Err(e);
         }
-        while self.current.is_none() {
-            if self.goodbye {
+        while self.inc.current.is_none() {
+            if self.inc.goodbye {
                 return Err(closed(&self.options.peer, "receiving"));
             }
-            let there = self.ahead_end - self.ahead_at;
-            if there >= FORWARD {
-                let frame = Forward::decode(&self.ahead[self.ahead_at..][..FORWARD]);
-                self.ahead_at += FORWARD;
-                match frame {
-                    Ok(Forward::Data(header)) => self.current = Some(header),
-                    Ok(Forward::Goodbye) => self.goodbye = true,
-                    Err(what) => {
-                        // Stay at the bad frame: the stream has no meaning behind it.
-                        self.ahead_at -= FORWARD;
-                        return Err(garbage(&self.options.peer, "receiving", what));
-                    }
-                }
-            } else {
-                self.ahead.copy_within(self.ahead_at..self.ahead_end, 0);
-                (self.ahead_at, self.ahead_end) = (0, there);
-                // SAFETY: no destination.
-                if unsafe { self.read(std::ptr::null_mut(), 0)? }.is_none() {
-                    self.flush()?;
-                    return Ok(None);
-                }
+            if !self.next_frame("receiving")? {
+                return Ok(None);
             }
         }
-        Ok(self.current)
+        Ok(self.inc.current)
     }
 
     /// Move up to `len` bytes that are there to `dst`: read ahead first, then from the kernel, until full or dry.
@@ -159,10 +157,10 @@ impl TcpReceiver {
     /// # Safety
     /// `dst` is writable for `len` bytes.
     unsafe fn fetch(&mut self, dst: *mut u8, len: usize) -> Result<usize> {
-        let mut done = len.min(self.ahead_end - self.ahead_at);
+        let mut done = len.min(self.inc.ahead_end - self.inc.ahead_at);
         // SAFETY: `done` bytes are there, and fit by contract.
-        unsafe { std::ptr::copy_nonoverlapping(self.ahead[self.ahead_at..].as_ptr(), dst, done) };
-        self.ahead_at += done;
+        unsafe { std::ptr::copy_nonoverlapping(self.inc.ahead[self.inc.ahead_at..].as_ptr(), dst, done) };
+        self.inc.ahead_at += done;
         while done < len {
             // SAFETY: the rest of `dst`.
             match unsafe { self.read(dst.add(done), len - done) } {
@@ -177,71 +175,61 @@ impl TcpReceiver {
 
     /// `bytes` of the current frame are consumed.
     fn advance(&mut self, bytes: u64) {
-        let Some(header) = &mut self.current else { return };
+        let Some(header) = &mut self.inc.current else { return };
         header.offset += bytes;
         header.len -= bytes;
         if header.len == 0 {
-            self.current = None;
-            self.consumed += 1;
-            if self.consumed - self.acked >= ACK_EVERY {
-                let _ = self.flush(); // a lost connection shows at the next poll, behind what has arrived
-            }
+            self.inc.current = None;
+            self.inc.consumed += 1;
         }
     }
 
-    /// Write what is in the outbox; `true` when it is empty.
-    fn push(&mut self) -> Result<bool> {
-        while self.outbox.at < self.outbox.end {
-            let rest = &self.outbox.bytes[self.outbox.at..self.outbox.end];
-            // SAFETY: our own bytes.
-            match unsafe { raw::send(&self.stream, &[Range::new(rest.as_ptr(), rest.len())]) } {
-                Ok(0) => return Ok(false),
-                Ok(n) => self.outbox.at += n,
-                // The sender may have said goodbye and gone: it needs no acknowledgement, and what it sent still counts.
-                Err(_) => self.outbox.at = self.outbox.end,
-            }
+    /// Says how much was consumed, if that is news.
+    pub(super) fn acknowledge(&mut self) {
+        if self.inc.acked < self.inc.consumed {
+            self.inc.acked = self.inc.consumed;
+            self.say(Frame::Ack(self.inc.acked), &[]);
         }
-        Ok(true)
     }
 }
 
-impl RecvEnd for TcpReceiver {
+impl RecvEnd for TcpEnd {
     fn poll_header(&mut self) -> Result<Option<Header>> {
         self.header()
     }
 
     fn poll_recv(&mut self) -> Result<Option<Arrival>> {
         let Some(mut header) = self.header()? else { return Ok(None) };
-        if self.goal == 0 {
-            self.goal = header.len.min(self.options.slot_bytes as u64) as usize;
+        if self.inc.goal == 0 {
+            self.inc.goal = header.len.min(self.options.slot_bytes as u64) as usize;
         }
-        let buffer: *mut u8 = self.bounce.as_mut_ptr().cast();
-        if self.end < self.goal {
+        let buffer: *mut u8 = self.inc.bounce.as_mut_ptr().cast();
+        if self.inc.end < self.inc.goal {
             // SAFETY: inside the bounce buffer, of which no arrival was handed out yet.
-            self.end += unsafe { self.fetch(buffer.add(self.end), self.goal - self.end)? };
-            if self.end < self.goal {
+            self.inc.end += unsafe { self.fetch(buffer.add(self.inc.end), self.inc.goal - self.inc.end)? };
+            if self.inc.end < self.inc.goal {
                 return Ok(None);
             }
         }
-        header.len = (self.goal - self.at) as u64;
+        header.len = (self.inc.goal - self.inc.at) as u64;
         // SAFETY: inside the bounce buffer.
-        Ok(Some(Arrival { header, data: unsafe { buffer.add(self.at) } }))
+        Ok(Some(Arrival { header, data: unsafe { buffer.add(self.inc.at) } }))
     }
 
     fn consume(&mut self, bytes: u64) {
-        if self.end < self.goal {
+        if self.inc.end < self.inc.goal {
             return; // no arrival was handed out
         }
-        let bytes = bytes.min((self.end - self.at) as u64);
-        self.at += bytes as usize;
-        if self.at == self.goal {
-            (self.at, self.end, self.goal) = (0, 0, 0);
+        let bytes = bytes.min((self.inc.end - self.inc.at) as u64);
+        self.inc.at += bytes as usize;
+        if self.inc.at == self.inc.goal {
+            (self.inc.at, self.inc.end, self.inc.goal) = (0, 0, 0);
         }
         self.advance(bytes);
     }
 
     fn release(&mut self) {
-        if self.current.is_some_and(|h| h.len == 0) || self.end > self.at {
+        if self.inc.current.is_some_and(|h| h.len == 0) || self.inc.end > self.inc.at {
             self.consume(u64::MAX);
         }
     }
@@ -252,13 +240,13 @@ impl RecvEnd for TcpReceiver {
             return Err(no_room(&header));
         }
         let want = header.len.min(capacity as u64) as usize;
-        let mut done = want.min(self.end - self.at);
-        let buffer: *const u8 = self.bounce.as_ptr().cast();
+        let mut done = want.min(self.inc.end - self.inc.at);
+        let buffer: *const u8 = self.inc.bounce.as_ptr().cast();
         // SAFETY: `done` bytes wait in the bounce buffer, and fit by contract.
-        unsafe { std::ptr::copy_nonoverlapping(buffer.add(self.at), dst, done) };
-        self.at += done;
-        if self.at == self.end {
-            (self.at, self.end, self.goal) = (0, 0, 0);
+        unsafe { std::ptr::copy_nonoverlapping(buffer.add(self.inc.at), dst, done) };
+        self.inc.at += done;
+        if self.inc.at == self.inc.end {
+            (self.inc.at, self.inc.end, self.inc.goal) = (0, 0, 0);
             if done < want {
                 // SAFETY: the rest of `dst`.
                 match unsafe { self.fetch(dst.add(done), want - done) } {
@@ -277,33 +265,21 @@ impl RecvEnd for TcpReceiver {
     }
 
     fn flush(&mut self) -> Result<bool> {
-        if !self.push()? {
-            return Ok(false);
+        self.push()?;
+        if self.has_said_all() {
+            self.acknowledge();
+            self.push()?;
         }
-        if self.acked < self.consumed {
-            self.acked = self.consumed;
-            self.outbox.put(Backward::Ack(self.acked), &[]);
-            return self.push();
-        }
-        Ok(true)
+        Ok(self.has_said_all())
     }
 
     fn refuse(&mut self, text: &str) {
-        if self.refused.is_some() {
+        if self.inc.refused.is_some() {
             return;
         }
         let text = refusal(text);
-        self.refused = Some(Error::usage(text));
-        self.outbox.put(Backward::Refuse(text.len()), text.as_bytes());
+        self.inc.refused = Some(Error::usage(text));
+        self.say(Frame::Refuse(text.len()), text.as_bytes());
         let _ = self.push(); // what does not fit now goes with later polls
-    }
-}
-
-impl Drop for TcpReceiver {
-    fn drop(&mut self) {
-        if self.flush().is_ok_and(|all| all) && self.refused.is_none() {
-            self.outbox.put(Backward::Goodbye, &[]);
-            let _ = self.push();
-        }
     }
 }

@@ -1,42 +1,54 @@
-//! The sending end over TCP.
-
-use std::net::TcpStream;
+//! The sending half of an end.
 
 use oxccl_types::{Error, Result};
 
-use super::frame::{BACKWARD, Backward, FORWARD, Forward};
+use super::frame::{Frame, HEADER};
 use super::raw::{self, Range};
-use super::{TcpOptions, closed, garbage, lost, prepare};
+use super::{TcpEnd, TcpOptions, closed, lost};
 use crate::transport::{Header, REFUSAL_BYTES, SendEnd, Ticket};
 
 /// Frames that one system call writes at most.
 const BATCH: usize = 8;
 /// Every so many accepted frames the sender looks for a refusal though nothing forces it to wait.
 const LOOK_EVERY: u64 = 16;
+/// Bytes up to which a frame is put together for the kernel: a copy of so few is cheaper than a second range.
+const SMALL: usize = 4096;
+/// Bytes of small frames that may wait together.
+const TOGETHER: usize = 16 << 10;
 
-/// The sending end over a stream.
-pub struct TcpSender {
-    stream: TcpStream,
-    options: TcpOptions,
-    /// Accepted frames that the kernel has not taken in full: `accepted - written` of them, by ticket modulo length.
-    queue: Box<[Outgoing]>,
-    /// One slot per frame of the queue: what the kernel did not take at once of a frame that fits a slot.
+/// What goes out.
+pub(super) struct Outgoing {
+    /// Accepted frames, behind those of `small`, that the kernel has not taken in full; by number modulo length.
+    queue: Box<[Waiting]>,
+    /// One slot per frame of the queue, for [`SendEnd::keep`].
     kept: Box<[u8]>,
-    accepted: u64,
+    pub(super) accepted: u64,
+    /// Frames that the kernel has; `small.frames` come next, then those of the queue.
     written: u64,
-    /// Frames that the receiver has consumed.
-    received: u64,
-    /// Backward bytes that are no complete frame yet.
-    inbox: Box<[u8; BACKWARD + REFUSAL_BYTES]>,
-    inbox_len: usize,
-    goodbye: bool,
+    /// Frames that the peer has consumed, as far as it has said so.
+    pub(super) received: u64,
+    small: Small,
+    /// Small frames wait for each other, until [`SendEnd::flush`] or until there is no room.
+    pub(super) hold: bool,
+    /// What is to be said of the peer's data; goes between two frames.
+    said: Said,
     failed: Option<Error>,
+}
+
+/// Small frames with their bytes, one behind the other.
+struct Small {
+    bytes: Box<[u8; TOGETHER]>,
+    /// `at..end` is not written.
+    at: usize,
+    end: usize,
+    /// Frames that end in there.
+    frames: u64,
 }
 
 /// A frame on its way into the kernel.
 #[derive(Clone, Copy)]
-struct Outgoing {
-    header: [u8; FORWARD],
+struct Waiting {
+    header: [u8; HEADER],
     data: *const u8,
     len: usize,
     /// Bytes of header and data that are written.
@@ -44,30 +56,48 @@ struct Outgoing {
 }
 
 // SAFETY: the queue's pointers are borrowed from the caller under the contract of `poll_send`, not tied to a thread.
-unsafe impl Send for TcpSender {}
+unsafe impl Send for Outgoing {}
 
-impl TcpSender {
-    /// The sending end over `stream`.
-    ///
-    /// # Errors
-    /// When the stream's options cannot be set or `options` make no sense.
-    pub fn new(stream: TcpStream, options: TcpOptions) -> Result<TcpSender> {
-        prepare(&stream, &options)?;
-        let none = Outgoing { header: [0; FORWARD], data: std::ptr::null(), len: 0, done: 0 };
-        Ok(TcpSender {
-            stream,
+/// Frames other than data that the kernel has not taken in full.
+struct Said {
+    bytes: [u8; 3 * HEADER + REFUSAL_BYTES],
+    at: usize,
+    end: usize,
+}
+
+impl Said {
+    /// Adds a frame and its text if there is room: for an acknowledgement, a refusal and a goodbye there is.
+    fn put(&mut self, frame: Frame, text: &[u8]) {
+        self.bytes.copy_within(self.at..self.end, 0);
+        self.end -= self.at;
+        self.at = 0;
+        if self.bytes.len() - self.end >= HEADER + text.len() {
+            self.bytes[self.end..][..HEADER].copy_from_slice(&frame.encode());
+            self.bytes[self.end + HEADER..][..text.len()].copy_from_slice(text);
+            self.end += HEADER + text.len();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.at == self.end
+    }
+}
+
+impl Outgoing {
+    pub(super) fn new(options: &TcpOptions) -> Outgoing {
+        let none = Waiting { header: [0; HEADER], data: std::ptr::null(), len: 0, done: 0 };
+        Outgoing {
             queue: vec![none; options.slots].into(),
-            // Zeroed pages cost nothing before the first frame that the kernel does not take whole.
+            // Zeroed pages cost nothing before the first frame that is kept.
             kept: vec![0; options.slots * options.slot_bytes].into(),
-            options,
             accepted: 0,
             written: 0,
             received: 0,
-            inbox: Box::new([0; BACKWARD + REFUSAL_BYTES]),
-            inbox_len: 0,
-            goodbye: false,
+            small: Small { bytes: Box::new([0; TOGETHER]), at: 0, end: 0, frames: 0 },
+            hold: false,
+            said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             failed: None,
-        })
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -76,67 +106,149 @@ impl TcpSender {
 
     /// Remember `e` for all later calls.
     #[cold]
-    fn fail(&mut self, e: Error) -> Error {
+    pub(super) fn fail(&mut self, e: Error) -> Error {
         self.failed.get_or_insert(e).clone()
     }
 
+    fn slot(&self, frame: u64) -> usize {
+        (frame % self.queue.len() as u64) as usize
+    }
+
+    /// Number of the first frame of the queue.
+    fn first(&self) -> u64 {
+        self.written + self.small.frames
+    }
+
+    /// Frames whose source is free and that need no driving: small ones that are to wait were copied.
+    fn done(&self) -> u64 {
+        if self.hold { self.first() } else { self.written }
+    }
+
     fn full(&self) -> bool {
-        self.accepted - self.written == self.queue.len() as u64
+        self.accepted - self.first() == self.queue.len() as u64
     }
 
-    /// Write what the kernel takes now.
-    fn push(&mut self) -> Result<()> {
-        while self.written < self.accepted {
-            let mut ranges = [Range::EMPTY; 2 * BATCH];
-            let frames = (self.accepted - self.written).min(BATCH as u64);
-            let mut offered = 0;
-            for i in 0..frames {
-                let f = &self.queue[((self.written + i) % self.queue.len() as u64) as usize];
-                let head = f.done.min(FORWARD);
-                let body = f.done - head;
-                ranges[2 * i as usize] = Range::new(f.header[head..].as_ptr(), FORWARD - head);
-                ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), f.len - body);
-                offered += FORWARD + f.len - f.done;
-            }
-            // SAFETY: headers are ours, data is borrowed from the caller until done.
-            let n = match unsafe { raw::send(&self.stream, &ranges[..2 * frames as usize]) } {
-                Ok(n) => n,
-                Err(e) => return Err(self.write_failed(&e)),
-            };
-            self.wrote(n);
-            if n < offered {
-                break;
-            }
+    /// Whether the acknowledgement of `count` frames makes sense; then it is booked.
+    pub(super) fn acknowledged(&mut self, count: u64) -> bool {
+        let sensible = (self.received..=self.written).contains(&count);
+        if sensible {
+            self.received = count;
         }
-        Ok(())
+        sensible
     }
 
-    /// Copies what the kernel left of the newest frame, if it fits a slot, so that its source is free.
-    fn keep(&mut self) {
-        let at = ((self.accepted - 1) % self.queue.len() as u64) as usize;
-        let (f, room) = (&mut self.queue[at], self.options.slot_bytes);
-        if self.written == self.accepted || f.len > room {
-            return;
+    /// Whether a frame was begun: nothing but its rest can go out.
+    fn amid(&self) -> bool {
+        match self.small.frames {
+            0 => self.written < self.accepted && self.queue[self.slot(self.written)].done > 0,
+            _ => self.small.at > 0,
         }
-        let sent = f.done.saturating_sub(FORWARD);
-        let slot = self.kept[at * room..][..room].as_mut_ptr();
-        // SAFETY: `[data, data + len)` is readable by the contract of `poll_send`; the slot has `room >= len` bytes and
-        // belongs to this frame until it is written.
-        unsafe { std::ptr::copy_nonoverlapping(f.data.add(sent), slot.add(sent), f.len - sent) };
-        f.data = slot;
+    }
+
+    /// Takes a small frame with its bytes if none is before it in the queue and there is room.
+    ///
+    /// # Safety
+    /// `len` bytes at `data` are readable.
+    unsafe fn take_small(&mut self, header: &[u8; HEADER], data: *const u8, len: usize) -> bool {
+        let small = &mut self.small;
+        let fits = len <= SMALL && HEADER + len <= TOGETHER - small.end;
+        if !fits || self.accepted > self.written + small.frames {
+            return false;
+        }
+        let room = &mut small.bytes[small.end..][..HEADER + len];
+        room[..HEADER].copy_from_slice(header);
+        // SAFETY: readable by contract; the room is ours.
+        unsafe { std::ptr::copy_nonoverlapping(data, room[HEADER..].as_mut_ptr(), len) };
+        small.end += HEADER + len;
+        small.frames += 1;
+        true
+    }
+
+    /// Book `n` written bytes of the small frames.
+    fn wrote_small(&mut self, n: usize) {
+        let small = &mut self.small;
+        small.at += n;
+        if small.at == small.end {
+            self.written += small.frames;
+            (small.at, small.end, small.frames) = (0, 0, 0);
+        }
     }
 
     /// Book `n` written bytes.
     fn wrote(&mut self, mut n: usize) {
         while n > 0 {
-            let at = (self.written % self.queue.len() as u64) as usize;
+            let at = self.slot(self.written);
             let f = &mut self.queue[at];
-            let step = n.min(FORWARD + f.len - f.done);
+            let step = n.min(HEADER + f.len - f.done);
             f.done += step;
             n -= step;
-            if f.done == FORWARD + f.len {
+            if f.done == HEADER + f.len {
                 self.written += 1;
             }
+        }
+    }
+}
+
+impl TcpEnd {
+    /// Says `frame` of the peer's data as soon as it can be.
+    pub(super) fn say(&mut self, frame: Frame, text: &[u8]) {
+        self.out.said.put(frame, text);
+    }
+
+    /// Whether nothing is left to be said.
+    pub(super) fn has_said_all(&self) -> bool {
+        self.out.said.is_empty()
+    }
+
+    /// Write what the kernel takes now.
+    pub(super) fn push(&mut self) -> Result<()> {
+        loop {
+            let out = &mut self.out;
+            if !out.said.is_empty() && !out.amid() {
+                let said = &mut out.said;
+                match raw::send_bytes(&self.stream, &said.bytes[said.at..said.end]) {
+                    Ok(0) => return Ok(()),
+                    Ok(n) => said.at += n,
+                    // The peer may have said goodbye and gone: it needs no answer, and what it sent still counts.
+                    Err(_) => said.at = said.end,
+                }
+            } else if out.small.frames > 0 {
+                let small = &out.small;
+                match raw::send_bytes(&self.stream, &small.bytes[small.at..small.end]) {
+                    Ok(0) => return Ok(()),
+                    Ok(n) => out.wrote_small(n),
+                    Err(e) => return Err(self.write_failed(&e)),
+                }
+            } else {
+                let most = if out.said.is_empty() { BATCH as u64 } else { 1 };
+                if out.written == out.accepted || !self.push_frames(most)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Write from up to `most` frames; whether the kernel took all of them.
+    fn push_frames(&mut self, most: u64) -> Result<bool> {
+        let out = &self.out;
+        let mut ranges = [Range::EMPTY; 2 * BATCH];
+        let frames = (out.accepted - out.written).min(most);
+        let mut offered = 0;
+        for i in 0..frames {
+            let f = &out.queue[out.slot(out.written + i)];
+            let head = f.done.min(HEADER);
+            let body = f.done - head;
+            ranges[2 * i as usize] = Range::new(f.header[head..].as_ptr(), HEADER - head);
+            ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), f.len - body);
+            offered += HEADER + f.len - f.done;
+        }
+        // SAFETY: headers are ours, data is ours or borrowed from the caller until done.
+        match unsafe { raw::send(&self.stream, &ranges[..2 * frames as usize]) } {
+            Ok(n) => {
+                self.out.wrote(n);
+                Ok(n == offered)
+            }
+            Err(e) => Err(self.write_failed(&e)),
         }
     }
 
@@ -147,77 +259,60 @@ impl TcpSender {
             return said;
         }
         let e = lost(&self.options.peer, "sending", Some(e));
-        self.fail(e)
+        self.out.fail(e)
     }
 
-    /// Read what the receiver said.
+    /// Read what the peer said, up to data that nobody has asked for yet.
     fn look(&mut self) -> Result<()> {
-        self.check()?;
-        while !self.goodbye {
-            let room = &mut self.inbox[self.inbox_len..];
-            let range = Range::new(room.as_mut_ptr(), room.len());
-            // SAFETY: the free part of our buffer, never empty: a full buffer holds at least one complete frame.
-            match unsafe { raw::recv(&self.stream, &[range]) } {
-                Ok(None) => return Ok(()),
-                Ok(Some(0)) => {
-                    let e = lost(&self.options.peer, "sending", None);
-                    return Err(self.fail(e));
-                }
-                Ok(Some(n)) => self.inbox_len += n,
-                Err(e) => {
-                    let e = lost(&self.options.peer, "sending", Some(&e));
-                    return Err(self.fail(e));
-                }
+        self.out.check()?;
+        loop {
+            match self.next_frame("sending") {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(e) => return Err(self.out.fail(e)),
             }
-            self.parse()?;
         }
-        if self.received < self.accepted {
+        if self.inc.goodbye && self.out.received < self.out.accepted {
             let e = closed(&self.options.peer, "sending");
-            return Err(self.fail(e));
+            return Err(self.out.fail(e));
         }
         Ok(())
     }
 
-    /// Take the complete frames out of the inbox.
-    fn parse(&mut self) -> Result<()> {
-        let mut at = 0;
-        while self.inbox_len - at >= BACKWARD {
-            let frame = Backward::decode(&self.inbox[at..at + BACKWARD]);
-            match frame {
-                Ok(Backward::Ack(count)) if count >= self.received && count <= self.written => self.received = count,
-                Ok(Backward::Goodbye) => self.goodbye = true,
-                Ok(Backward::Refuse(len)) if self.inbox_len - at < BACKWARD + len => break,
-                Ok(Backward::Refuse(len)) => {
-                    let text = String::from_utf8_lossy(&self.inbox[at + BACKWARD..][..len]).into_owned();
-                    return Err(self.fail(Error::usage(text)));
-                }
-                Ok(Backward::Ack(_)) => return Err(self.bad_frame("acknowledgement of what was not sent")),
-                Err(what) => return Err(self.bad_frame(what)),
-            }
-            at += BACKWARD;
-        }
-        self.inbox.copy_within(at..self.inbox_len, 0);
-        self.inbox_len -= at;
-        Ok(())
+    /// As [`SendEnd::flush`], except that small frames may be left to wait for those of the next operation.
+    pub(crate) fn flush_or_hold(&mut self, hold: bool) -> Result<bool> {
+        if hold && self.out.first() == self.out.accepted { Ok(true) } else { SendEnd::flush(self) }
     }
 
-    #[cold]
-    fn bad_frame(&mut self, what: &str) -> Error {
-        let e = garbage(&self.options.peer, "sending", what);
-        self.fail(e)
+    /// Whether small frames are to wait for each other from now on.
+    pub(crate) fn hold(&mut self, hold: bool) {
+        self.out.hold = hold;
+    }
+
+    /// Says goodbye, if what was sent before is out.
+    pub(super) fn part(&mut self) {
+        // What was not written may be borrowed from a caller that is gone, and a goodbye inside a frame is data.
+        let unwritten = self.out.written < self.out.accepted;
+        if unwritten || self.out.failed.is_some() || self.look().is_err() || self.inc.refused.is_some() {
+            return;
+        }
+        self.acknowledge();
+        self.say(Frame::Goodbye, &[]);
+        // What does not fit now makes the peer find an end without goodbye, which errs to the side of an error.
+        let _ = self.push();
     }
 }
 
-impl SendEnd for TcpSender {
+impl SendEnd for TcpEnd {
     unsafe fn poll_send(&mut self, header: &Header, data: *const u8, len: usize) -> Result<Option<(usize, Ticket)>> {
-        self.check()?;
-        if self.full() {
+        self.out.check()?;
+        if self.out.full() {
             self.push()?;
         }
-        if self.full() || self.accepted.is_multiple_of(LOOK_EVERY) {
+        if self.out.full() || self.out.accepted.is_multiple_of(LOOK_EVERY) {
             self.look()?;
         }
-        if self.full() {
+        if self.out.full() {
             return Ok(None);
         }
         if len == 0 && header.total != 0 {
@@ -226,48 +321,79 @@ impl SendEnd for TcpSender {
                 header.total, header.offset
             )));
         }
-        let header = Forward::Data(Header { len: len as u64, ..*header }).encode();
-        self.queue[(self.accepted % self.queue.len() as u64) as usize] = Outgoing { header, data, len, done: 0 };
-        self.accepted += 1;
-        self.push()?;
-        self.keep();
-        Ok(Some((len, Ticket::new(self.accepted))))
+        let header = Frame::Data(Header { len: len as u64, ..*header }).encode();
+        // SAFETY: readable by contract.
+        let small = unsafe { self.out.take_small(&header, data, len) };
+        if !small {
+            let at = self.out.slot(self.out.accepted);
+            self.out.queue[at] = Waiting { header, data, len, done: 0 };
+        }
+        self.out.accepted += 1;
+        if !(small && self.out.hold) {
+            self.push()?;
+        }
+        Ok(Some((len, Ticket::new(self.out.accepted))))
+    }
+
+    fn keep(&mut self) {
+        let out = &mut self.out;
+        if out.first() == out.accepted {
+            return;
+        }
+        let (at, room) = (out.slot(out.accepted - 1), self.options.slot_bytes);
+        let f = &mut out.queue[at];
+        debug_assert!(f.len <= room, "a piece longer than a slot cannot be kept");
+        let sent = f.done.saturating_sub(HEADER);
+        let slot = out.kept[at * room..][..room].as_mut_ptr();
+        if f.len <= room && f.data != slot.cast_const() {
+            // SAFETY: `[data, data + len)` is readable by the contract of `poll_send`; the slot has `room >= len` bytes
+            // and belongs to this frame until it is written.
+            unsafe { std::ptr::copy_nonoverlapping(f.data.add(sent), slot.add(sent), f.len - sent) };
+            f.data = slot;
+        }
     }
 
     fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {
-        self.check()?;
-        if self.written < ticket.count() {
+        self.out.check()?;
+        if self.out.done() < ticket.count() {
             self.push()?;
-            if self.written < ticket.count() {
+            if self.out.done() < ticket.count() {
                 self.look()?;
             }
         }
-        Ok(self.written >= ticket.count())
+        Ok(self.out.done() >= ticket.count())
     }
 
     fn poll_received(&mut self, ticket: Ticket) -> Result<bool> {
-        self.check()?;
-        if self.received < ticket.count() {
+        self.out.check()?;
+        if self.out.received < ticket.count() {
             self.push()?;
             self.look()?;
         }
-        Ok(self.received >= ticket.count())
+        Ok(self.out.received >= ticket.count())
     }
 
     fn flush(&mut self) -> Result<bool> {
-        if self.written < self.accepted {
-            self.poll_done(Ticket::new(self.accepted))?;
+        self.out.check()?;
+        if self.out.written < self.out.accepted {
+            self.push()?;
+            if self.out.written < self.out.accepted {
+                self.look()?;
+            }
         }
-        Ok(self.written == self.accepted)
+        Ok(self.out.written == self.out.accepted)
     }
 
     fn poll_closable(&mut self) -> Result<bool> {
-        // Closing a socket with unread acknowledgements resets it, and what the peer has not read yet is lost.
-        self.poll_received(Ticket::new(self.accepted))
+        if !SendEnd::flush(self)? {
+            return Ok(false);
+        }
+        // What the peer's kernel has is read even if this end closes.
+        Ok(self.out.received == self.out.accepted || raw::is_settled(&self.stream))
     }
 
     fn slots(&self) -> usize {
-        self.queue.len()
+        self.out.queue.len()
     }
 
     fn slot_bytes(&self) -> usize {
@@ -276,17 +402,5 @@ impl SendEnd for TcpSender {
 
     fn kind(&self) -> &'static str {
         "tcp"
-    }
-}
-
-impl Drop for TcpSender {
-    fn drop(&mut self) {
-        if self.failed.is_some() || self.look().is_err() || self.written < self.accepted {
-            return; // a goodbye inside a frame would be taken for data
-        }
-        let frame = Forward::Goodbye.encode();
-        // SAFETY: our own bytes. If they do not fit now, the peer finds an end without goodbye, which errs to the
-        // side of an error.
-        let _ = unsafe { raw::send(&self.stream, &[Range::new(frame.as_ptr(), FORWARD)]) };
     }
 }
