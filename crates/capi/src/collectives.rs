@@ -178,11 +178,12 @@ impl Call {
 
 /// The part of [`Call::again`] that is the same for all functions.
 fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
-    if stream.is_null() {
-        return false;
-    }
     let Some(communicator) = handle::enter(comm) else { return false };
-    Stream::with_raw(stream, |stream| communicator.again(shape, send, recv, stream)).unwrap_or(false)
+    let again = |stream: &Stream| communicator.again(shape, send, recv, stream);
+    if stream.is_null() {
+        return again(&Stream::default_of(communicator.device()));
+    }
+    Stream::with_raw(stream, again).unwrap_or(false)
 }
 
 #[cold]

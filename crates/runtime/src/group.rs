@@ -276,6 +276,7 @@ pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, r
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
     shape.may_be_small()
+        && core.ranks > 1
         && !device::is_capturing(stream)
         && !core.config.launch_order
         && at_once::again(core, shape, send, recv, stream)

@@ -350,6 +350,11 @@ impl Communicator {
     /// `InvalidArgument` for a root or peer out of range, a missing buffer or wrong counts; the communicator's error
     /// when it has failed.
     pub fn submit(self: &Arc<Self>, request: Request) -> Result<()> {
+        if let Some(shape) = Shape::of(&request).filter(Shape::may_be_small)
+            && self.again(&shape, request.send, request.recv, &request.stream)
+        {
+            return Ok(());
+        }
         let (stream, rest) = request.split();
         self.submit_on(rest.on(&stream))
     }
@@ -359,11 +364,6 @@ impl Communicator {
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn submit_on(self: &Arc<Self>, request: Request<&Stream>) -> Result<()> {
-        if let Some(shape) = Shape::of(&request).filter(Shape::may_be_small)
-            && self.again(&shape, request.send, request.recv, request.stream)
-        {
-            return Ok(());
-        }
         let checked = self.check_request(&request);
         if let Err(e) = checked {
             crate::log::warn(&e.text);
