@@ -101,7 +101,8 @@ impl Shape {
         let plain = r.v.is_none() && r.bias.is_null();
         match r.op {
             Operator::Builtin(op) if plain && !matches!(op, ReduceOp::PreMulSum(_)) => {
-                Some(Shape::new(r.collective, r.dtype as i32, i32::from(op.code()), r.root as i32, r.count))
+                let root = i32::try_from(r.root).ok()?;
+                Some(Shape::new(r.collective, r.dtype as i32, i32::from(op.code()), root, r.count))
             }
             _ => None,
         }

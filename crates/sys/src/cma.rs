@@ -34,6 +34,17 @@ pub unsafe fn write(pid: u32, local: *const u8, remote: u64, len: usize) -> io::
     })
 }
 
+/// Whether the system lets this process write another's memory at all: tried once, with its own.
+pub fn may_write() -> bool {
+    static MAY: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *MAY.get_or_init(|| {
+        let (from, mut to) = (1_u8, 0_u8);
+        // SAFETY: one byte of this function is read and another written, through a pointer made for it.
+        let written = unsafe { write(std::process::id(), &raw const from, (&raw mut to).addr() as u64, 1) };
+        written.is_ok()
+    })
+}
+
 /// Whether this process can read process `pid`: reads one byte at `address`, which must be readable there.
 ///
 /// # Errors

@@ -216,7 +216,9 @@ impl Core {
         let allowed = allow_list(&parts.config.algo);
         let mine = &parts.peers[parts.rank].process;
         let reached = |rank: &usize| parts.peers[*rank].process == *mine || parts.cma[*rank];
-        let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma") && parts.members.iter().all(reached);
+        let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma")
+            && parts.members.iter().all(reached)
+            && (parts.one_process || oxccl_sys::cma::may_write());
         // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
         let host = &parts.peers[parts.rank].host;
         let neighbours = parts.peers.iter().filter(|p| p.host == *host).count().max(parts.members.len());

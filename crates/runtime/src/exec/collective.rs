@@ -433,11 +433,14 @@ impl CollectiveTask {
         Ok(())
     }
 
+    /// Whether what is sent may wait for the operation behind this one: not where a peer may need it before it sends what
+    /// this rank receives.
+    fn may_wait(&self) -> bool {
+        self.hold && !matches!(self.plan.as_deref(), Some(Plan::Messages(plan)) if plan.receives)
+    }
+
     fn message_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
-        if matches!(self.plan.as_deref(), Some(Plan::Messages(plan)) if plan.receives) {
-            // A peer may wait for what this rank sends before it sends itself.
-            engine.links.hold(false);
-        }
+        engine.links.hold(self.may_wait());
         Ok(match self.plan.as_deref() {
             Some(Plan::Messages(plan)) if plan.exchange => {
                 let (links, v) = (&mut engine.links, self.v.as_deref());
@@ -658,7 +661,7 @@ impl CollectiveTask {
         }
         let mut engine = core.lock_engine();
         engine.seen.look(if self.batch == 0 { core.polls } else { 1 });
-        engine.links.hold(self.hold);
+        engine.links.hold(self.may_wait());
         match self.advance(core, &mut engine)? {
             Step::Done if engine.links.holds() => Ok(Step::DoneHeld),
             step => engine.links.let_go().map(|()| step),

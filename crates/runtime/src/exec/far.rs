@@ -265,8 +265,8 @@ fn explain(owner: Owner, doing: &str, e: &std::io::Error) -> Error {
             Error::system(format!("{what}; the system forbids it now though it was allowed when the ranks met"))
         }
         _ => Error::remote(format!(
-            "{what}; the peer has ended, or its buffer was freed before the operation was done, or is read-only: look at \
-             its output"
+            "{what}; the peer has ended (look at its output), or its buffer was freed before the operation was done, is \
+             read-only, or is memory that the kernel does not copy (of a device, or secret): OXCCL_P2P=shm does without"
         )),
     }
 }
