@@ -43,16 +43,7 @@ impl Lanes for F16 {
     const IS_FLOAT: bool = true;
     const SMALL: usize = small::BYTES / 2;
 
-    #[inline(always)]
-    unsafe fn small<const OP: u8, const PAIR: bool>(
-        dsts: &[*mut u8],
-        srcs: &[*const u8],
-        range: Range<usize>,
-        factor: Option<f64>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { small::reduce_after_steps::<Self, F16, OP, PAIR>(dsts, srcs, range, factor) }
-    }
+    small::way!(reduce_after_steps, F16);
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m256 {
@@ -124,18 +115,7 @@ macro_rules! bytes {
             const SMALL: usize = small::BYTES;
             const FAR: usize = FAR_NATIVE;
 
-            #[inline(always)]
-            unsafe fn small<const OP: u8, const PAIR: bool>(
-                dsts: &[*mut u8],
-                srcs: &[*const u8],
-                range: Range<usize>,
-                factor: Option<f64>,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    small::reduce_after_steps::<Self, <$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
-                }
-            }
+            small::way!(reduce_after_steps, <$scalar as Element>::Small);
             #[inline(always)]
             unsafe fn load(p: *const u8) -> __m256i {
                 // SAFETY: the caller's promise.

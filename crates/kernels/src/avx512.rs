@@ -54,18 +54,7 @@ macro_rules! native {
             // Memory is what such a loop waits for.
             const UNROLL_FAR: bool = false;
 
-            #[inline(always)]
-            unsafe fn small<const OP: u8, const PAIR: bool>(
-                dsts: &[*mut u8],
-                srcs: &[*const u8],
-                range: Range<usize>,
-                factor: Option<f64>,
-            ) {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    small::reduce_or_mask::<Self, <$scalar as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
-                }
-            }
+            small::way!(reduce_or_mask, <$scalar as Element>::Small);
 
             #[inline(always)]
             unsafe fn load(p: *const u8) -> __m512i {
@@ -222,16 +211,7 @@ impl Lanes for F16 {
     const IS_FLOAT: bool = true;
     const SMALL: usize = small::BYTES / 2;
 
-    #[inline(always)]
-    unsafe fn small<const OP: u8, const PAIR: bool>(
-        dsts: &[*mut u8],
-        srcs: &[*const u8],
-        range: Range<usize>,
-        factor: Option<f64>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { small::reduce_or_mask::<Self, avx2::F16, OP, PAIR>(dsts, srcs, range, factor) }
-    }
+    small::way!(reduce_or_mask, avx2::F16);
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {
@@ -306,18 +286,7 @@ impl Lanes for Bf16 {
     // Two pieces: rounding by selects, as they do, is more work than with masks.
     const SMALL: usize = 16;
 
-    #[inline(always)]
-    unsafe fn small<const OP: u8, const PAIR: bool>(
-        dsts: &[*mut u8],
-        srcs: &[*const u8],
-        range: Range<usize>,
-        factor: Option<f64>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            small::reduce_or_mask::<Self, <baseline::Bf16 as Element>::Small, OP, PAIR>(dsts, srcs, range, factor)
-        }
-    }
+    small::way!(reduce_or_mask, <baseline::Bf16 as Element>::Small);
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {

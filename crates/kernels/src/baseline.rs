@@ -166,16 +166,7 @@ impl<E: Element, const N: usize> Lanes for Array<E, N> {
     const SMALL: usize = if E::IS_SOFT { 0 } else { small::BYTES / Self::SIZE };
     const FAR: usize = if Self::SIZE == size_of::<E::Acc>() { FAR_NATIVE } else { FAR_CONVERTED };
 
-    #[inline(always)]
-    unsafe fn small<const OP: u8, const PAIR: bool>(
-        dsts: &[*mut u8],
-        srcs: &[*const u8],
-        range: Range<usize>,
-        factor: Option<f64>,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { small::reduce_after_steps::<Self, E::Small, OP, PAIR>(dsts, srcs, range, factor) }
-    }
+    small::way!(reduce_after_steps, E::Small);
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {

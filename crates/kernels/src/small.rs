@@ -8,6 +8,23 @@ use std::ops::Range;
 
 use crate::lanes::{Lanes, combine, remainder, steps};
 
+/// The method `small` of lanes whose small calls go by this function, in these lanes of 16 bytes.
+macro_rules! way {
+    ($function:ident, $small:ty) => {
+        #[inline(always)]
+        unsafe fn small<const OP: u8, const PAIR: bool>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: Range<usize>,
+            factor: Option<f64>,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { small::$function::<Self, $small, OP, PAIR>(dsts, srcs, range, factor) }
+        }
+    };
+}
+pub(crate) use way;
+
 /// Bytes per source of the calls that go this way.
 pub(crate) const BYTES: usize = 64;
 /// Bytes of the vectors of `L`.

@@ -170,8 +170,7 @@ fn launch_run(requests: &mut Recorded) -> Result<bool> {
     if messages == 0 {
         let together = streak::run(core, &run.stream, &run.requests);
         for request in run.requests.drain(..).skip(together) {
-            let known = Shape::of(&request).filter(Shape::may_be_small);
-            if !known.is_some_and(|s| at_once::again(core, &s, request.send, request.recv, &run.stream)) {
+            if !Shape::of(&request).is_some_and(|s| at_once::again(core, &s, request.send, request.recv, &run.stream)) {
                 launch_collective(core, request.on(&run.stream));
             }
         }
@@ -275,11 +274,7 @@ pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, r
 /// Makes a call on a usable communicator again, if it can be done at once and no group is open.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    shape.may_be_small()
-        && core.ranks > 1
-        && !device::is_capturing(stream)
-        && !core.config.launch_order
-        && at_once::again(core, shape, send, recv, stream)
+    !device::is_capturing(stream) && !core.config.launch_order && at_once::again(core, shape, send, recv, stream)
 }
 
 /// Records a checked one-sided call, or enqueues it outside of groups.

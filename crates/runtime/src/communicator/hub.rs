@@ -16,7 +16,7 @@ use oxccl_types::{Error, Result, ResultCode};
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
 pub const DEPTH: u64 = 32;
-/// Calls whose lines a rank may write before it has finished the first of them; more, where the payload lies in the lines.
+/// Calls with their payload in the lines that a rank may announce before it has finished the first of them.
 pub const WINDOW: u64 = 8;
 /// Payload slots per rank: the same for calls whose payload does not fit into the line. Fewer, since the slots should stay
 /// in the caches.

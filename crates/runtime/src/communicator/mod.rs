@@ -350,7 +350,7 @@ impl Communicator {
     /// `InvalidArgument` for a root or peer out of range, a missing buffer or wrong counts; the communicator's error
     /// when it has failed.
     pub fn submit(self: &Arc<Self>, request: Request) -> Result<()> {
-        if let Some(shape) = Shape::of(&request).filter(Shape::may_be_small)
+        if let Some(shape) = Shape::of(&request)
             && self.again(&shape, request.send, request.recv, &request.stream)
         {
             return Ok(());

@@ -40,6 +40,9 @@ struct Free<'a> {
 /// was none, or it cannot be begun now.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    if core.ranks == 1 || !shape.may_be_small() {
+        return false;
+    }
     let Some(idle) = stream.try_idle() else { return false };
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else { return false };

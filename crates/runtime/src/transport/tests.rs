@@ -415,9 +415,9 @@ fn tcp_tells_the_sender_how_the_receiver_ended() {
     }
 }
 
-/// Round trips of 8 bytes: `cargo test --release -p oxccl-runtime ping_pong -- --ignored --nocapture`.
+/// Round trips of 8 bytes.
 #[test]
-#[ignore = "a measurement, not a test; the command is above"]
+#[ignore = "a measurement, not a test: `cargo test --release -p oxccl-runtime ping_pong -- --ignored --nocapture`"]
 fn measures_ping_pong() {
     // Short runs, of which some fall between the turns of other processes.
     const RUNS: u64 = 300;

@@ -32,7 +32,7 @@ fn a_message_that_the_kernel_takes_in_part_goes_on_while_its_sender_waits() {
 }
 
 #[test]
-#[ignore = "no test by itself"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential a_message` runs it in a process of its own"]
 fn exchanges_long_messages() {
     // Beyond what both kernels hold, in one piece each way.
     const COUNT: usize = 3 << 20;
@@ -58,7 +58,7 @@ fn bursts_of_small_calls_arrive_in_order() {
 }
 
 #[test]
-#[ignore = "no test by itself"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential bursts_of` runs it in a process of its own"]
 fn sends_a_burst() {
     const CALLS: usize = 500;
     team(3, 1, |rank, comms| {
@@ -94,7 +94,7 @@ fn what_is_small_does_not_wait_for_a_call_that_waits_itself() {
 }
 
 #[test]
-#[ignore = "no test by itself"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential what_is_small` runs it in a process of its own"]
 fn sends_before_a_gate() {
     let (came, gate) = sync_channel::<()>(2);
     let gate = std::sync::Arc::new(Mutex::new(gate));
