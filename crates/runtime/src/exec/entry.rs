@@ -28,8 +28,9 @@ pub(super) struct Seen {
 /// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
 /// the last [`WINDOW`] before it.
 pub(super) const LINES_AHEAD: u64 = DEPTH - WINDOW;
-/// Polls of one line before the task says that it is blocked.
-const POLLS: u32 = 128;
+/// Polls of one line before the task says that it is blocked: 3 to 20 us, by the processor's pause. A peer that was
+/// interrupted is back by then, and who went on ahead of it would do so with a queue from then on.
+const POLLS: u32 = 512;
 /// Polls without a pause in between.
 const BARE_POLLS: u32 = 64;
 

@@ -221,6 +221,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
         ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
         ("cma", _) if cma => Policy { direct_from: None, ..Policy::new(false, true) },
+        _ if core.crowded => Policy { direct_from: Some(Policy::DIRECT_FROM_CROWDED), ..Policy::new(same, cma) },
         _ => Policy::new(same, cma),
     };
     let area = area(core, core.rank as u32, to, lane)?;

@@ -8,9 +8,10 @@ use super::p2p::signature;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
+use crate::transport::local::Policy;
 
 /// Most bytes of one message.
-const SMALL: usize = 16 << 10;
+const SMALL: usize = Policy::DIRECT_FROM_CROWDED;
 
 /// How many of the sends, and of the receives, are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]

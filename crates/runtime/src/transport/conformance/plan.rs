@@ -126,16 +126,15 @@ impl Feed {
             unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), len) };
         }
         let header = self.plan.header(self.number, self.offset as u64);
-        // SAFETY: the buffer holds the whole message.
-        if self.whole
-            && self.offset == 0
-            && self.number.is_multiple_of(3)
-            && unsafe { send.send_whole(&header, start) }.unwrap()
-        {
-            // SAFETY: ours, and free again.
-            unsafe { source.ptr.write_bytes(0xEE, source.len) };
-            (*ticket, self.number) = (None, self.number + 1);
-            return true;
+        if self.whole && self.offset == 0 && self.number.is_multiple_of(3) {
+            // SAFETY: the buffer holds the whole message.
+            let sent = unsafe { send.send_whole(&header, start) }.unwrap();
+            if sent {
+                // SAFETY: ours, and free again.
+                unsafe { source.ptr.write_bytes(0xEE, source.len) };
+                (*ticket, self.number) = (None, self.number + 1);
+                return true;
+            }
         }
         // SAFETY: the bytes stay until the ticket is done, see above.
         let sent = unsafe { send.poll_send(&header, start.wrapping_add(self.offset), len - self.offset) }.unwrap();
