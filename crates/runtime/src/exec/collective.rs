@@ -530,7 +530,7 @@ impl CollectiveTask {
             match self.call.scale {
                 Some(f) => kernels::scale(dst, src, n as usize, f.read(self.call.dtype)),
                 None if src == dst.cast_const() => {}
-                None => kernels::copy(&[dst], src, (n * element) as usize),
+                None => kernels::copy_part(&[dst], src, (n * element) as usize, (total * element) as usize),
             }
         }
         *done += n;

@@ -410,7 +410,8 @@ impl Resolved {
         let Engine { any_far, bounce, cached, srcs: from, dsts: to, .. } = engine;
         if *any_far {
             let how = Combination { dtype: call.dtype, op: call.op, post };
-            let desk = &mut Desk { bounce, cached: *cached, from, to };
+            let whole = count * call.dtype.size();
+            let desk = &mut Desk { bounce, cached: *cached, whole, from, to };
             // SAFETY: as in `run_move`.
             return unsafe { far::run(how, desk, srcs, dsts, count) };
         }
@@ -534,6 +535,7 @@ fn run_move(
     let most = (budget / lanes / element).max(4096).next_multiple_of(64);
     let n = left.min(most);
     let post = if srcs.len() == core.ranks { call.post } else { Post::None };
+    let whole = ((range.end - range.start) * element) as usize;
     if engine.any_far {
         let Engine { spots, far_srcs, far_dsts, bounce, cached, srcs: from, dsts: to, .. } = engine;
         far_srcs.clear();
@@ -541,7 +543,7 @@ fn run_move(
         far_dsts.clear();
         far_dsts.extend(dsts.iter().map(|p| bound.spot(spots, p)));
         let how = Combination { dtype: call.dtype, op: call.op, post };
-        let desk = &mut Desk { bounce, cached: *cached, from, to };
+        let desk = &mut Desk { bounce, cached: *cached, whole, from, to };
         // SAFETY: as below; `locate` took the addresses of far buffers from the lines of their ranks.
         unsafe { far::run(how, desk, far_srcs, far_dsts, n as usize)? };
     } else {
@@ -557,7 +559,7 @@ fn run_move(
         // `locate`, or in scratch slots; the verified schedule orders conflicting accesses by signals and waits.
         unsafe {
             match engine.srcs.as_slice() {
-                [src] => kernels::copy(&engine.dsts, *src, (n * element) as usize),
+                [src] => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
                 srcs => kernels::reduce(call.dtype, call.op, &engine.dsts, srcs, n as usize, post),
             }
         }
