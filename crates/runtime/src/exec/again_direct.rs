@@ -116,11 +116,10 @@ impl Made {
     /// Resolves the program for buffers that lie elsewhere; `false` for a road or program that is not resolved.
     fn bind(&mut self, core: &Core, engine: &mut Engine, own: Words, seq: u64) -> Result<bool> {
         self.words.clear();
-        let Plan::Direct { mapped, far, .. } = &*self.plan else { return Ok(false) };
         let call = &self.call;
-        self.road = direct::road(core, call, mapped, far.is_some(), seq, call.send);
-        if !self.road.borrows() {
-            return Ok(false);
+        match direct::road(core, call, &self.plan, seq, call.send) {
+            Some(road) if road.borrows() => self.road = road,
+            _ => return Ok(false),
         }
         let plan = self.plan.direct(self.road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, call, seq, call.send, Some(plan))?;

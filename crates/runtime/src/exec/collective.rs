@@ -556,11 +556,12 @@ impl CollectiveTask {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
             }
         }
-        let Some(plan @ Plan::Direct { mapped, far, .. }) = self.plan.as_deref() else {
+        let plan = self.plan.as_deref();
+        let road = plan.and_then(|plan| Some((plan, direct::road(core, &self.call, plan, self.seq, self.send)?)));
+        let Some((plan, road)) = road else {
             self.phase = self.message_road(core, engine)?;
             return Ok(());
         };
-        let road = direct::road(core, &self.call, mapped, far.is_some(), self.seq, self.send);
         if road == Road::Beside {
             beside::take(core, engine, &self.call);
             self.phase = Phase::Bias(0);

@@ -17,7 +17,7 @@ use super::call::Call;
 use super::collective::Engine;
 use super::entry::{pause_between, publish};
 use super::far::{self, Combination, Desk, Owner, Spot};
-use super::plan::{DirectPlan, alignment, longest_part};
+use super::plan::{DirectPlan, Plan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
 
@@ -44,7 +44,7 @@ pub(super) enum Road {
     Mapped,
     /// The kernel copies what is not.
     Far,
-    /// The same for a broadcast whose root works in place.
+    /// The same for a call with a root that combines nothing, where the root works in place.
     FarInPlace,
     /// All inputs lie beside the lines.
     Beside,
@@ -144,10 +144,10 @@ pub(super) fn words(core: &Core, member: usize, seq: u64) -> Words {
     unsafe { [body.read(), body.add(1).read(), body.add(2).read(), body.add(3).read()] }
 }
 
-/// All lines have arrived: which way the call goes. The same answer on every rank. `far`: whether there is a plan for
-/// memory that is reached through the kernel.
-pub(super) fn road(core: &Core, call: &Call, mapped: &DirectPlan, far: bool, seq: u64, send: *const u8) -> Road {
-    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far);
+/// All lines have arrived: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
+pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
+    let Plan::Direct { mapped, far, .. } = plan else { return None };
+    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far.is_some());
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
         all_mapped &= !mapped.reads_input[m] || have & INPUT != 0;
@@ -155,28 +155,41 @@ pub(super) fn road(core: &Core, call: &Call, mapped: &DirectPlan, far: bool, seq
         all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
         all_reach &= have & REACHES != 0;
     }
-    match (all_mapped, all_reach) {
+    Some(match (all_mapped, all_reach) {
         (true, _) => Road::Mapped,
         (false, _) if all_beside => Road::Beside,
-        (false, true) if call.collective == Collective::Broadcast && root_in_place(core, call, seq, send) => {
-            Road::FarInPlace
+        (false, true) if root_in_place(core, call, seq, send) => {
+            if plan.staged_in_place() {
+                Road::Staged
+            } else {
+                Road::FarInPlace
+            }
         }
         (false, true) => Road::Far,
         (false, false) => Road::Staged,
-    }
+    })
 }
 
-/// Whether the root's output is its input, as its line says.
+/// Whether the root of a call that combines nothing works in place, as its line says.
 fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
+    // How much further than the other buffer that of a single block begins.
+    let ahead = call.block_bytes().wrapping_mul(u64::from(call.root));
+    let distance = match call.collective {
+        Collective::Broadcast => 0,
+        Collective::Gather => ahead,
+        Collective::Scatter => ahead.wrapping_neg(),
+        _ => return false,
+    };
     let root = call.root as usize;
     if root == core.rank {
-        return send == call.recv.cast_const();
+        return (send as u64) == (call.recv as u64).wrapping_add(distance);
     }
     let w = words(core, core.member_of[root], seq);
     let segments = ((w[0] >> 8) as u32 & 0xfff_ffff, (w[0] >> 36) as u32);
+    let same = w[1] == w[2].wrapping_add(distance);
     match (w[0] & INPUT != 0, w[0] & OUTPUT != 0) {
-        (true, true) => segments.0 == segments.1 && w[1] == w[2],
-        (false, false) => w[1] == w[2],
+        (true, true) => segments.0 == segments.1 && same,
+        (false, false) => same,
         _ => false,
     }
 }
@@ -272,6 +285,12 @@ impl Bound<'_> {
         let part = part_range(self.call.count, chunk.part, chunk.parts, alignment(self.call.dtype.size()));
         let start = part.start.saturating_add(self.cursor.piece * self.cursor.length).min(part.end);
         start..(start + self.cursor.length).min(part.end)
+    }
+
+    /// Bytes of all pieces of `chunk`.
+    fn part_bytes(&self, chunk: &Chunk) -> usize {
+        let part = part_range(self.call.count, chunk.part, chunk.parts, alignment(self.call.dtype.size()));
+        (part.end - part.start) as usize * self.call.dtype.size()
     }
 
     /// Where element `done` of the current piece of `place` lies.
@@ -535,7 +554,7 @@ fn run_move(
     let most = (budget / lanes / element).max(4096).next_multiple_of(64);
     let n = left.min(most);
     let post = if srcs.len() == core.ranks { call.post } else { Post::None };
-    let whole = ((range.end - range.start) * element) as usize;
+    let whole = bound.part_bytes(&first.chunk);
     if engine.any_far {
         let Engine { spots, far_srcs, far_dsts, bounce, cached, srcs: from, dsts: to, .. } = engine;
         far_srcs.clear();
