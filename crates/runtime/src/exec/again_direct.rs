@@ -88,7 +88,12 @@ impl Engine {
             Collective::Reduce | Collective::Gather => (true, at_root),
             _ => (true, true),
         };
-        self.known_direct.keep(Box::new(Made {
+        let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
+        let (words, resolved, old) = match place.take() {
+            Some(mut old) => (std::mem::take(&mut old.words), std::mem::take(&mut old.resolved), Some(old)),
+            None => (Vec::with_capacity(core.members.len()), Resolved::default(), None),
+        };
+        let mut made = Made {
             shape,
             signature: call.signature,
             call: call.clone(),
@@ -96,13 +101,22 @@ impl Engine {
             beside,
             sends,
             receives,
-            words: Vec::with_capacity(core.members.len()),
+            words,
             any_far: false,
             cached: true,
             road: Road::Staged,
             first: Cursor::default(),
-            resolved: Resolved::default(),
-        }));
+            resolved,
+        };
+        made.words.clear();
+        // In the box of the one that had its place.
+        *place = Some(match old {
+            Some(mut old) => {
+                *old = made;
+                old
+            }
+            None => Box::new(made),
+        });
     }
 }
 
