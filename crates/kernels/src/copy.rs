@@ -4,7 +4,7 @@
 const BLOCK: usize = 16 << 10;
 /// Bytes of a transfer from which on hardly any of it is in the caches: the lines of source and destination are asked for
 /// ahead. Below, the instruction for whole strings is as fast or faster.
-const LONG: usize = 3 << 20;
+pub(crate) const LONG: usize = 3 << 20;
 /// How far ahead.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;

@@ -278,5 +278,5 @@ pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
 #[inline]
 pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     // SAFETY: the caller's promise.
-    unsafe { copy::copy(dsts, src, bytes, whole) }
+    unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }
