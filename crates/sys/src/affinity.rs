@@ -1,93 +1,106 @@
-//! Which cores this process, and others, may use.
+//! Which cores a thread may use, and whether threads with such sets outnumber their cores.
 
-use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// How many cores this process may run on: its affinity mask and the quota of its control group (v1 and v2), rounded
+/// Cores that this process may run on: its affinity mask and the quota of its control group (v1 and v2), rounded
 /// down, at least one. Asks the system at every call.
 pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Cores by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cores(CpuSet);
+/// Bytes of an encoded [`Cores`].
+pub const CORES_BYTES: usize = 4 + CpuSet::MAX_CPU / 8;
+
+/// The cores of one thread, as it tells other processes of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores {
+    /// As [`available_cores`]: fewer than are in the mask where a quota says so.
+    available: u32,
+    /// Bit per core; empty where the system does not tell.
+    mask: [u8; CpuSet::MAX_CPU / 8],
+}
 
 impl Cores {
-    /// Those that the calling thread is bound to; `None` where the system does not say.
-    pub fn of_this_thread() -> Option<Cores> {
-        sched_getaffinity(None).ok().map(Cores)
+    /// Those of the calling thread. Asks the system.
+    pub fn of_thread() -> Cores {
+        let mut mask = [0; CpuSet::MAX_CPU / 8];
+        if let Ok(set) = sched_getaffinity(None) {
+            (0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).for_each(|c| mask[c / 8] |= 1 << (c % 8));
+        }
+        Cores { available: available_cores() as u32, mask }
     }
 
-    /// Those that the first thread of process `pid` is bound to.
-    pub fn of_process(pid: u32) -> Option<Cores> {
-        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-        sched_getaffinity(Some(pid)).ok().map(Cores)
+    /// [`CORES_BYTES`] bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.available.to_le_bytes()[..], &self.mask].concat()
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.count() as usize
+    /// The reverse of [`encode`](Self::encode); `None` for any other number of bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Cores> {
+        let (available, mask) = bytes.split_first_chunk()?;
+        Some(Cores { available: u32::from_le_bytes(*available), mask: mask.try_into().ok()? })
     }
 
-    fn meets(&self, other: &Cores) -> bool {
-        (0..CpuSet::MAX_CPU).any(|i| self.0.is_set(i) && other.0.is_set(i))
+    fn count(&self) -> usize {
+        self.mask.iter().map(|byte| byte.count_ones() as usize).sum()
     }
 
-    fn add(&mut self, other: &Cores) {
-        (0..CpuSet::MAX_CPU).filter(|i| other.0.is_set(*i)).for_each(|i| self.0.set(i));
+    fn is_within(&self, other: &Cores) -> bool {
+        self.mask.iter().zip(&other.mask).all(|(own, others)| own & !others == 0)
     }
 }
 
-/// Whether a thread bound to `mine` and threads bound to `others` cannot all run at a time, as far as this one has to do
-/// with it: those that may be on its cores, or on theirs, outnumber these.
-pub fn are_outnumbered(mine: Cores, others: &[Cores]) -> bool {
-    let (mut cores, mut threads) = (mine, 1);
-    let mut left: Vec<&Cores> = others.iter().collect();
-    loop {
-        let before = left.len();
-        left.retain(|other| {
-            let meets = cores.meets(other);
-            if meets {
-                cores.add(other);
-                threads += 1;
-            }
-            !meets
-        });
-        if left.len() == before {
-            return threads > cores.count();
-        }
+/// Whether threads with these sets, one each and all of one machine, cannot all run at once: some of them, or all of them,
+/// have fewer cores than they are. A quota is taken to be that of all together.
+pub fn outnumber(sets: &[Cores]) -> bool {
+    let mut all = Cores { available: 0, mask: [0; CpuSet::MAX_CPU / 8] };
+    for set in sets {
+        all.mask.iter_mut().zip(&set.mask).for_each(|(all, one)| *all |= one);
     }
+    let quota =
+        sets.iter().filter(|set| (set.available as usize) < set.count()).map(|set| set.available as usize).max();
+    let unknown = sets.iter().filter(|set| set.count() == 0).map(|set| set.available as usize).max();
+    let cores = quota.or(unknown).unwrap_or(all.count());
+    let crammed = |set: &Cores| set.count() > 0 && sets.iter().filter(|s| s.is_within(set)).count() > set.count();
+    sets.len() > cores || sets.iter().any(crammed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn cores(numbers: &[usize]) -> Cores {
-        let mut set = CpuSet::new();
-        numbers.iter().for_each(|i| set.set(*i));
-        Cores(set)
+    fn cores(available: u32, of: &[usize]) -> Cores {
+        let mut cores = Cores { available, mask: [0; CpuSet::MAX_CPU / 8] };
+        of.iter().for_each(|c| cores.mask[c / 8] |= 1 << (c % 8));
+        cores
     }
 
     #[test]
     fn at_least_one_core() {
         assert!(available_cores() >= 1);
-        let mine = Cores::of_this_thread().unwrap();
-        assert!(mine.count() >= 1 && mine.meets(&mine));
-        assert!(Cores::of_process(std::process::id()).is_some());
-        assert_eq!(Cores::of_process(u32::MAX), None);
+        let own = Cores::of_thread();
+        assert!(own.count() >= own.available as usize);
+        assert_eq!(Cores::decode(&own.encode()), Some(own.clone()));
+        assert_eq!((own.encode().len(), Cores::decode(&own.encode()[1..])), (CORES_BYTES, None));
     }
 
     #[test]
-    fn threads_are_counted_on_the_cores_that_they_share() {
-        let (a, b, both) = (cores(&[0]), cores(&[1]), cores(&[0, 1]));
-        assert!(!are_outnumbered(a, &[]));
-        assert!(!are_outnumbered(a, &[b]), "each has its own");
-        assert!(are_outnumbered(a, &[a]) && are_outnumbered(a, &[b, a, b]));
-        assert!(!are_outnumbered(both, &[both]) && are_outnumbered(both, &[both, both]));
-        assert!(!are_outnumbered(a, &[both]) && are_outnumbered(a, &[b, both]), "who is not bound counts on both");
-        assert!(!are_outnumbered(a, &[b, b, b]), "others' cores are their matter");
-        assert!(are_outnumbered(a, &[b, cores(&[1, 2]), cores(&[0, 1]), cores(&[2])]), "by way of others");
+    fn threads_bound_to_cores_of_their_own_do_not_outnumber_them() {
+        let bound = |of: &[usize]| of.iter().map(|c| cores(1, &[*c])).collect::<Vec<_>>();
+        assert!(!outnumber(&bound(&[0, 1])) && !outnumber(&bound(&[7, 700, 3])));
+        assert!(outnumber(&bound(&[1, 1])) && outnumber(&bound(&[0, 1, 2, 1])));
+        let free = |n: usize| vec![cores(2, &[0, 1]); n];
+        assert!(!outnumber(&free(2)) && outnumber(&free(3)));
+        // Two are crammed onto one core while the third has three.
+        let crammed = [cores(1, &[0]), cores(1, &[0]), cores(3, &[1, 2, 3])];
+        assert!(outnumber(&crammed) && !outnumber(&crammed[1..]));
+    }
+
+    #[test]
+    fn a_quota_counts_for_all_and_an_unknown_mask_by_its_number() {
+        let limited = |n: usize| vec![cores(2, &[0, 1, 2, 3]); n];
+        assert!(!outnumber(&limited(2)) && outnumber(&limited(3)));
+        let unknown = |n: usize| vec![cores(2, &[]); n];
+        assert!(!outnumber(&unknown(2)) && outnumber(&unknown(3)));
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oxccl_schedule::select::AllowList;
-use oxccl_sys::affinity::{self, Cores};
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32};
 use oxccl_sys::{Deadline, Doorbell, Latch, LatchGuard, barrier, clock};
 use oxccl_types::{Collective, Error, Result, ResultCode};
@@ -208,32 +207,6 @@ fn allow_list(text: &str) -> AllowList {
     })
 }
 
-/// Whether the ranks of this machine, as far as they may be on the cores of this one, outnumber these.
-fn is_crowded(parts: &Parts) -> bool {
-    let me = &parts.peers[parts.rank];
-    // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
-    let nearby = |rank: &usize| parts.peers[*rank].host == me.host || parts.members.contains(rank);
-    let others: Vec<usize> = (0..parts.ranks).filter(|rank| *rank != parts.rank).filter(nearby).collect();
-    let available = oxccl_sys::affinity::available_cores();
-    let Some(mine) = Cores::of_this_thread() else { return others.len() >= available };
-    if mine.count() > available {
-        // A quota, which all of them share.
-        return others.len() >= available;
-    }
-    // Threads that are bound one by one are bound to cores of their process.
-    let process = Cores::of_process(std::process::id());
-    let cores = |rank: &usize| {
-        let own = parts.peers[*rank].process == me.process;
-        let theirs = match &parts.handles[*rank] {
-            _ if own => process,
-            Some((pid, _)) => Cores::of_process(*pid),
-            None => None,
-        };
-        theirs.unwrap_or(mine)
-    };
-    affinity::are_outnumbered(mine, &others.iter().map(cores).collect::<Vec<_>>())
-}
-
 impl Core {
     pub(super) fn new(parts: Parts) -> Arc<Core> {
         let mut member_of = vec![usize::MAX; parts.ranks];
@@ -246,7 +219,7 @@ impl Core {
         let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma")
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
-        let crowded = is_crowded(&parts);
+        let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
