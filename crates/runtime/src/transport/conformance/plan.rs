@@ -126,10 +126,10 @@ impl Feed {
             unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), len) };
         }
         let header = self.plan.header(self.number, self.offset as u64);
-        // SAFETY: the buffer holds the whole message.
         if self.whole
             && self.offset == 0
             && self.number.is_multiple_of(3)
+            // SAFETY: the buffer holds the whole message.
             && unsafe { send.send_whole(&header, start) }.unwrap()
         {
             // SAFETY: ours, and free again.
