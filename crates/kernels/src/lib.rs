@@ -266,7 +266,17 @@ pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     unsafe {
         match *dsts {
             [dst] if bytes <= copy::SMALL => copy::copy_small(dst, src, bytes),
-            _ => copy::copy(dsts, src, bytes),
+            _ => copy::copy(dsts, src, bytes, bytes),
         }
     }
+}
+
+/// As [`copy`], for a part of a transfer of `whole` bytes, which says what of it the caches may hold.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }

@@ -4,7 +4,7 @@ use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use oxccl_types::{DataType, Scalar};
 
-use crate::{Level, Post, RedOp, apply_post, copy, reduce_at, scale_at};
+use crate::{Level, Post, RedOp, apply_post, copy, copy_part, reduce_at, scale_at};
 
 const OPS: [RedOp; 4] = [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min];
 
@@ -539,13 +539,15 @@ fn division_is_exact_around_multiples_of_the_divisor() {
 #[test]
 fn copies_reach_every_destination() {
     let mut rng = rng();
-    for bytes in (0..300).chain([16383, 16384, 16385, 100_001]) {
+    let sizes = (0..300).chain([16383, 16384, 16385, 100_001]);
+    // As they are, and as parts of long transfers.
+    for (bytes, whole) in sizes.flat_map(|bytes| [(bytes, bytes), (bytes, usize::MAX)]) {
         let src = random(&mut rng, DataType::Uint8, bytes);
         for n in 0..=3 {
             let mut dsts: Vec<Guarded> = (0..n).map(|k| Guarded::new(&vec![0; bytes], k * 3 + 1)).collect();
             let out: Vec<*mut u8> = dsts.iter_mut().map(Guarded::ptr).collect();
             // SAFETY: all hold `bytes` bytes.
-            unsafe { copy(&out, src.as_ptr(), bytes) };
+            unsafe { copy_part(&out, src.as_ptr(), bytes, whole) };
             for dst in &dsts {
                 assert!(dst.content() == src, "{bytes} bytes to {n} destinations");
                 dst.check_guards(bytes);
@@ -553,7 +555,10 @@ fn copies_reach_every_destination() {
         }
         let mut in_place = Guarded::new(&src, 5);
         // SAFETY: the source is the destination.
-        unsafe { copy(&[in_place.ptr()], in_place.ptr(), bytes) };
+        unsafe {
+            copy_part(&[in_place.ptr()], in_place.ptr(), bytes, whole);
+            copy(&[in_place.ptr()], in_place.ptr(), bytes);
+        }
         assert!(in_place.content() == src, "{bytes} bytes to where they are");
         in_place.check_guards(bytes);
     }

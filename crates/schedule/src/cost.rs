@@ -252,6 +252,15 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
     meeting + crowd * (m.start_us + m.direct.op_us + passes * block * m.eager_us_per_kib)
 }
 
+/// Whether a gather or scatter whose root works in place, between ranks that cannot map each other's memory, is faster
+/// through the scratch: there the ranks at both ends of a transfer carry half of it each, while the kernel's copy, though
+/// single, keeps one core busy and the other waiting. Only beyond the caches, where a copy is bound by what one core gets
+/// from memory, and where each rank has a core.
+pub fn pipes_in_place(m: &CostModel, collective: Collective, bytes: u64, ranks: u32) -> bool {
+    let beyond_caches = 2.0 * bytes as f64 * f64::from(ranks) > m.cache_bytes;
+    matches!(collective, Collective::Gather | Collective::Scatter) && beyond_caches && f64::from(ranks) <= m.cores
+}
+
 /// What the kernel copies on the critical path, in chunks, and how many of the copies of [`steps`] it takes over: those
 /// that combine nothing.
 fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {

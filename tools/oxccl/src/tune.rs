@@ -89,6 +89,7 @@ fn measure() -> Result<Vec<Figure>> {
     };
     // Processes are forked before the library starts threads.
     let pair = remote::measure()?;
+    let kernel = remote::kernel()?;
     let memory = local::memory();
     put("signal", pair.signal_us)?;
     put("wait", local::look_us())?;
@@ -106,6 +107,10 @@ fn measure() -> Result<Vec<Figure>> {
     put("tcp_copy", pair.tcp_us_per_kib)?;
     put("tcp_reduce", pair.tcp_us_per_kib + (pair.reduce_us_per_kib - pair.copy_us_per_kib).max(0.0))?;
     put("start", local::start_us()?)?;
+    if let Some((op, copy)) = kernel {
+        put("kernel_op", op)?;
+        put("kernel_copy", copy)?;
+    }
     figures.push(Figure::Shown("wake of a parked rank".into(), pair.wake_us, "us"));
     figures.push(Figure::Shown("copy in the own cache".into(), memory.cached_us_per_kib, "us/KiB"));
     figures.push(Figure::Shown("copy beyond the caches".into(), memory.dram_us_per_kib, "us/KiB"));

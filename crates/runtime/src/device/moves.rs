@@ -81,7 +81,7 @@ impl Task for MoveTask {
             unsafe {
                 let to = dst.add(self.slice * dst_slice + self.row * dst_pitch + self.at);
                 let from = src.add(self.slice * src_slice + self.row * src_pitch + self.at);
-                oxccl_kernels::copy(&[to], from, n);
+                oxccl_kernels::copy_part(&[to], from, n, width);
             }
             left -= n;
             self.at += n;

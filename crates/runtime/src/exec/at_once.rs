@@ -9,7 +9,6 @@ use std::sync::Arc;
 use oxccl_sys::LatchGuard;
 use oxccl_types::Result;
 
-use super::at_once_direct;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::entry::ahead;
@@ -18,7 +17,7 @@ use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::Over;
-use super::{eager_v, p2p_quick, plan};
+use super::{again_direct, at_once_direct, eager_v, p2p_quick, plan};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -47,7 +46,9 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     }
     let Some(idle) = stream.try_idle() else { return false };
     let Some(mut engine) = core.engine.try_lock() else { return false };
-    let Some(made) = engine.known.take(shape, send, recv) else { return false };
+    let Some(made) = engine.known.take(shape, send, recv) else {
+        return again_direct::run(core, idle, engine, shape, send, recv);
+    };
     let Some(turn) = core.issue_at_once(Lane::Collectives) else {
         engine.known.keep(made);
         return false;
@@ -60,7 +61,7 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 /// [`again`].
 pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !plan::is_eager(core, &call) {
-        return at_once_direct::run(core, call, stream);
+        return at_once_direct::run(core, shape, call, stream);
     }
     let Some(idle) = stream.try_idle() else { return Some(call) };
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };

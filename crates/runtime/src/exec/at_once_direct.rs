@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use oxccl_sys::LatchGuard;
 use oxccl_types::{Collective, ResultCode};
 
 use super::call::Call;
-use super::collective::CollectiveTask;
+use super::collective::{CollectiveTask, Engine};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{Step, Stream, caught};
+use crate::device::{IdleStream, Step, Stream, caught};
+use crate::request::Shape;
 
 /// Calls of at most this many bytes are begun at once.
 const MOST: u64 = 256 << 10;
@@ -18,16 +20,40 @@ pub(super) fn is_short(core: &Core, call: &Call) -> bool {
     core.whole && call.collective != Collective::AllToAllV && call.total_bytes(core.ranks) <= MOST
 }
 
-/// Carries out `call`, which is not eager, or begins it; the call comes back when it was not begun.
-pub(super) fn run(core: &Arc<Core>, call: Call, stream: &Stream) -> Option<Call> {
+/// Carries out `call`, which is not eager, or begins it; the call comes back when it was not begun. The next one of its
+/// shape may be made again.
+pub(super) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !is_short(core, &call) {
         return Some(call);
     }
-    let Some(mut idle) = stream.try_idle() else { return Some(call) };
+    let Some(idle) = stream.try_idle() else { return Some(call) };
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
     let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(call) };
-    let mut task = CollectiveTask::with_turn(turn, call, None);
-    engine.seen.look(core.polls);
+    if let Some(shape) = shape {
+        engine.keep(core, shape, &call);
+    }
+    see_through(core, idle, engine, CollectiveTask::with_turn(turn, call, None));
+    None
+}
+
+/// Looks at a line or flag before a call becomes a task: about as long as the call takes where nobody is late.
+pub(super) fn patience(core: &Core, call: &Call) -> u32 {
+    /// A few microseconds.
+    const LEAST: u64 = 512;
+    /// Bytes that move in the time of a look.
+    const PER_LOOK: u64 = 64;
+    if core.crowded { core.polls } else { (LEAST + call.total_bytes(core.ranks) / PER_LOOK) as u32 }
+}
+
+/// Goes on with `task`, which has no communicator yet, until it is over or blocked; then the stream has it.
+pub(super) fn see_through(
+    core: &Arc<Core>,
+    mut idle: IdleStream<'_>,
+    mut engine: LatchGuard<'_, Engine>,
+    mut task: CollectiveTask,
+) {
+    let patience = patience(core, task.call());
+    engine.seen.look(patience);
     let step = caught(|| {
         loop {
             match task.advance(core, &mut engine) {
@@ -48,5 +74,4 @@ pub(super) fn run(core: &Arc<Core>, call: Call, stream: &Stream) -> Option<Call>
             idle.failed(error);
         }
     }
-    None
 }

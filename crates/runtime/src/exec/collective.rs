@@ -7,6 +7,7 @@ use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
+use super::again_direct::Calls;
 use super::call::Call;
 use super::direct::{self, Buffers, Cursor, Road};
 use super::entry::{self, History, Seen};
@@ -45,9 +46,10 @@ pub(crate) struct Engine {
     pub(super) links: Links,
     /// The state of a message program that is over, for the next one.
     pub(super) spare_messages: Option<Box<MessageState>>,
-    plans: Plans,
+    pub(super) plans: Plans,
     temp: Temp,
     pub(super) known: Known,
+    pub(super) known_direct: Calls,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -76,6 +78,7 @@ impl Engine {
             plans: Plans::default(),
             temp: Temp::default(),
             known: Known::default(),
+            known_direct: Calls::default(),
         }
     }
 
@@ -110,6 +113,7 @@ impl Engine {
     /// Gives that back; what is needed again is made again.
     pub(crate) fn release(&mut self) {
         self.imports.clear();
+        self.known_direct.forget();
         self.temp.drop_memory();
         self.bounce.clear();
     }
@@ -260,8 +264,12 @@ impl CollectiveTask {
 
     /// The task of a call that was begun without one: it has the number `seq` and is in `phase`.
     pub(super) fn begun(core: Arc<Core>, call: Call, turn: u64, seq: u64, phase: Phase) -> CollectiveTask {
+        CollectiveTask::begun_here(call, turn, seq, phase).of(&core)
+    }
+
+    /// As [`begun`](Self::begun), not yet [`of`](Self::of) a communicator.
+    pub(super) fn begun_here(call: Call, turn: u64, seq: u64, phase: Phase) -> CollectiveTask {
         let mut task = CollectiveTask::with_turn(turn, call, None);
-        task.core = Some(core);
         task.seq = seq;
         task.phase = phase;
         task
@@ -284,6 +292,16 @@ impl CollectiveTask {
         self.v = Some(v);
         self.published = published;
         self
+    }
+
+    /// That is served by `plan`.
+    pub(super) fn by(mut self, plan: Arc<Plan>) -> CollectiveTask {
+        self.plan = Some(plan);
+        self
+    }
+
+    pub(super) fn call(&self) -> &Call {
+        &self.call
     }
 
     /// Ends it with `error`.
@@ -512,7 +530,7 @@ impl CollectiveTask {
             match self.call.scale {
                 Some(f) => kernels::scale(dst, src, n as usize, f.read(self.call.dtype)),
                 None if src == dst.cast_const() => {}
-                None => kernels::copy(&[dst], src, (n * element) as usize),
+                None => kernels::copy_part(&[dst], src, (n * element) as usize, (total * element) as usize),
             }
         }
         *done += n;
@@ -538,11 +556,12 @@ impl CollectiveTask {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
             }
         }
-        let Some(plan @ Plan::Direct { mapped, far, .. }) = self.plan.as_deref() else {
+        let plan = self.plan.as_deref();
+        let road = plan.and_then(|plan| Some((plan, direct::road(core, &self.call, plan, self.seq, self.send)?)));
+        let Some((plan, road)) = road else {
             self.phase = self.message_road(core, engine)?;
             return Ok(());
         };
-        let road = direct::road(core, &self.call, mapped, far.is_some(), self.seq, self.send);
         if road == Road::Beside {
             beside::take(core, engine, &self.call);
             self.phase = Phase::Bias(0);

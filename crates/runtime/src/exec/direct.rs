@@ -15,9 +15,9 @@ use oxccl_types::{Collective, Error, Result};
 use super::beside;
 use super::call::Call;
 use super::collective::Engine;
-use super::entry::publish;
+use super::entry::{pause_between, publish};
 use super::far::{self, Combination, Desk, Owner, Spot};
-use super::plan::{DirectPlan, alignment, longest_part};
+use super::plan::{DirectPlan, Plan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
 
@@ -44,7 +44,7 @@ pub(super) enum Road {
     Mapped,
     /// The kernel copies what is not.
     Far,
-    /// The same for a broadcast whose root works in place.
+    /// The same for a call with a root that combines nothing, where the root works in place.
     FarInPlace,
     /// All inputs lie beside the lines.
     Beside,
@@ -72,6 +72,13 @@ pub(super) struct Cursor {
     done: u64,
 }
 
+impl Cursor {
+    /// The same at op `pc`.
+    pub(super) fn at(self, pc: usize) -> Cursor {
+        Cursor { pc, ..self }
+    }
+}
+
 /// The input, the output is mapped memory: the line says where in which segment. Otherwise it says the address.
 const INPUT: u64 = 1;
 const OUTPUT: u64 = 2;
@@ -83,7 +90,15 @@ const BESIDE: u64 = 8;
 
 /// Announces the call with the places of my buffers, `send` and `recv`. `beside`: the input is put beside the line if
 /// peers cannot map it and there is room.
-pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8, beside: bool) {
+/// What the line says is returned.
+pub(super) fn announce(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    seq: u64,
+    send: *const u8,
+    beside: bool,
+) -> Words {
     engine.half ^= 1;
     let rank = core.rank as u32;
     let input_bytes = call.input_bytes(rank, core.ranks) as usize;
@@ -115,18 +130,24 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, seq: u64, 
             unsafe { body.cast::<u64>().add(i).write(*word) };
         }
     });
+    words
 }
 
-fn words(core: &Core, member: usize, seq: u64) -> [u64; 4] {
+/// What the line of a member says of its buffers.
+pub(super) type Words = [u64; 4];
+
+/// That of `member`, which has arrived.
+#[inline]
+pub(super) fn words(core: &Core, member: usize, seq: u64) -> Words {
     let body = core.hub.entry(member, seq).body.cast::<u64>();
     // SAFETY: the line has arrived (the caller saw its sequence) and stays until this rank starts the next call.
     unsafe { [body.read(), body.add(1).read(), body.add(2).read(), body.add(3).read()] }
 }
 
-/// All lines have arrived: which way the call goes. The same answer on every rank. `far`: whether there is a plan for
-/// memory that is reached through the kernel.
-pub(super) fn road(core: &Core, call: &Call, mapped: &DirectPlan, far: bool, seq: u64, send: *const u8) -> Road {
-    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far);
+/// All lines have arrived: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
+pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
+    let Plan::Direct { mapped, far, .. } = plan else { return None };
+    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far.is_some());
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
         all_mapped &= !mapped.reads_input[m] || have & INPUT != 0;
@@ -134,28 +155,41 @@ pub(super) fn road(core: &Core, call: &Call, mapped: &DirectPlan, far: bool, seq
         all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
         all_reach &= have & REACHES != 0;
     }
-    match (all_mapped, all_reach) {
+    Some(match (all_mapped, all_reach) {
         (true, _) => Road::Mapped,
         (false, _) if all_beside => Road::Beside,
-        (false, true) if call.collective == Collective::Broadcast && root_in_place(core, call, seq, send) => {
-            Road::FarInPlace
+        (false, true) if root_in_place(core, call, seq, send) => {
+            if plan.staged_in_place() {
+                Road::Staged
+            } else {
+                Road::FarInPlace
+            }
         }
         (false, true) => Road::Far,
         (false, false) => Road::Staged,
-    }
+    })
 }
 
-/// Whether the root's output is its input, as its line says.
+/// Whether the root of a call that combines nothing works in place, as its line says.
 fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
+    // How much further than the other buffer that of a single block begins.
+    let ahead = call.block_bytes().wrapping_mul(u64::from(call.root));
+    let distance = match call.collective {
+        Collective::Broadcast => 0,
+        Collective::Gather => ahead,
+        Collective::Scatter => ahead.wrapping_neg(),
+        _ => return false,
+    };
     let root = call.root as usize;
     if root == core.rank {
-        return send == call.recv.cast_const();
+        return (send as u64) == (call.recv as u64).wrapping_add(distance);
     }
     let w = words(core, core.member_of[root], seq);
     let segments = ((w[0] >> 8) as u32 & 0xfff_ffff, (w[0] >> 36) as u32);
+    let same = w[1] == w[2].wrapping_add(distance);
     match (w[0] & INPUT != 0, w[0] & OUTPUT != 0) {
-        (true, true) => segments.0 == segments.1 && w[1] == w[2],
-        (false, false) => w[1] == w[2],
+        (true, true) => segments.0 == segments.1 && same,
+        (false, false) => same,
         _ => false,
     }
 }
@@ -236,6 +270,7 @@ fn slot_bytes(core: &Core, plan: &DirectPlan) -> u64 {
     ((core.hub.geometry().scratch_half - beside::room(core)) as u64 / slots) & !63
 }
 
+/// A program with the places of a call.
 struct Bound<'a> {
     core: &'a Core,
     call: &'a Call,
@@ -250,6 +285,12 @@ impl Bound<'_> {
         let part = part_range(self.call.count, chunk.part, chunk.parts, alignment(self.call.dtype.size()));
         let start = part.start.saturating_add(self.cursor.piece * self.cursor.length).min(part.end);
         start..(start + self.cursor.length).min(part.end)
+    }
+
+    /// Bytes of all pieces of `chunk`.
+    fn part_bytes(&self, chunk: &Chunk) -> usize {
+        let part = part_range(self.call.count, chunk.part, chunk.parts, alignment(self.call.dtype.size()));
+        (part.end - part.start) as usize * self.call.dtype.size()
     }
 
     /// Where element `done` of the current piece of `place` lies.
@@ -275,6 +316,141 @@ impl Bound<'_> {
     /// The same where all memory is near.
     fn address(&self, spots: &[Buffers], place: &Place) -> *mut u8 {
         self.spot(spots, place).at
+    }
+}
+
+/// Raises my flag of `channel` to `epoch` of call `seq`.
+#[inline]
+pub(super) fn raise(core: &Core, channel: usize, seq: u64, epoch: u64) {
+    // SYNC: epoch-flag
+    core.hub.flag(core.me, channel).store(seq << EPOCH_BITS | epoch, Ordering::Release);
+    core.hub.ring_all(core.me);
+}
+
+/// Whether the flag of `member` is raised so far, or is while this looks `most` times.
+#[inline]
+pub(super) fn is_raised(core: &Core, member: usize, channel: usize, seq: u64, epoch: u64, most: u32) -> bool {
+    let flag = core.hub.flag(member, channel);
+    let want = seq << EPOCH_BITS | epoch;
+    let mut polls = 0;
+    // SYNC: epoch-flag
+    while flag.load(Ordering::Acquire) < want {
+        polls += 1;
+        if polls >= most {
+            return false;
+        }
+        pause_between(polls);
+    }
+    true
+}
+
+/// What a program is for one call, resolved: for each op of its only channel where it reads and writes. `false` where
+/// a program is no such thing. `spots` of the engine are located.
+pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPlan, to: &mut Resolved) -> bool {
+    let [ops] = &plan.program.channels[..] else { return false };
+    if plan.program.scratch_slots != 0 {
+        return false;
+    }
+    to.spots.clear();
+    to.deeds.clear();
+    let bound = Bound { core, call, plan, cursor: begin(core, call, plan), slot_bytes: 0 };
+    let mut signals = 0;
+    for op in ops {
+        let own = |chunk: &Chunk| [Place { rank: core.rank as u32, chunk: *chunk }];
+        let deed = match op {
+            Op::Signal => {
+                signals += 1;
+                Deed::Signal(signals)
+            }
+            Op::Wait { rank, epoch } => Deed::Wait(core.member_of[*rank as usize], u64::from(*epoch)),
+            Op::Copy { src, dst } => resolve_move(&bound, engine, &own(src), &own(dst), &mut to.spots),
+            Op::Move { srcs, dsts } => resolve_move(&bound, engine, srcs, dsts, &mut to.spots),
+            _ => return false,
+        };
+        to.deeds.push(deed);
+    }
+    true
+}
+
+fn resolve_move(bound: &Bound<'_>, engine: &Engine, srcs: &[Place], dsts: &[Place], to: &mut Vec<Spot>) -> Deed {
+    let Some(first) = dsts.first() else { return Deed::Nothing };
+    let range = bound.range(&first.chunk);
+    let at = to.len();
+    to.extend(srcs.iter().map(|p| bound.spot(&engine.spots, p)));
+    let middle = to.len();
+    let here = to[at];
+    // In place: what is there already.
+    let stays = |spot: &Spot| srcs.len() == 1 && *spot == here;
+    to.extend(dsts.iter().map(|p| bound.spot(&engine.spots, p)).filter(|spot| !stays(spot)));
+    if range.is_empty() || to.len() == middle {
+        return Deed::Nothing;
+    }
+    let post = if srcs.len() == bound.core.ranks { bound.call.post } else { Post::None };
+    Deed::Move { at, middle, end: to.len(), count: (range.end - range.start) as usize, post }
+}
+
+/// A program resolved for one call.
+#[derive(Default)]
+pub(super) struct Resolved {
+    pub spots: Vec<Spot>,
+    pub deeds: Vec<Deed>,
+}
+
+/// What an op of a resolved program does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deed {
+    Nothing,
+    /// Raises the flag to this epoch.
+    Signal(u64),
+    /// Waits for the flag of a member to be raised to an epoch.
+    Wait(usize, u64),
+    /// Combines the spots from `at` on into those from `middle` on.
+    Move {
+        at: usize,
+        middle: usize,
+        end: usize,
+        count: usize,
+        post: Post,
+    },
+}
+
+impl Resolved {
+    /// Carries out the move of these spots.
+    pub(super) fn carry_out(
+        &self,
+        engine: &mut Engine,
+        call: &Call,
+        parts: [usize; 3],
+        count: usize,
+        post: Post,
+    ) -> Result<()> {
+        let [at, middle, end] = parts;
+        let (srcs, dsts) = (&self.spots[at..middle], &self.spots[middle..end]);
+        let Engine { any_far, bounce, cached, srcs: from, dsts: to, .. } = engine;
+        if *any_far {
+            let how = Combination { dtype: call.dtype, op: call.op, post };
+            let whole = count * call.dtype.size();
+            let desk = &mut Desk { bounce, cached: *cached, whole, from, to };
+            // SAFETY: as in `run_move`.
+            return unsafe { far::run(how, desk, srcs, dsts, count) };
+        }
+        // SAFETY: as in `run_move`.
+        unsafe {
+            if let ([src], [dst]) = (srcs, dsts) {
+                kernels::copy(&[dst.at], src.at.cast_const(), count * call.dtype.size());
+                return Ok(());
+            }
+            to.clear();
+            to.extend(dsts.iter().map(|s| s.at));
+            if let [src] = srcs {
+                kernels::copy(to, src.at.cast_const(), count * call.dtype.size());
+                return Ok(());
+            }
+            from.clear();
+            from.extend(srcs.iter().map(|s| s.at.cast_const()));
+            kernels::reduce(call.dtype, call.op, to, from, count, post);
+        }
+        Ok(())
     }
 }
 
@@ -307,21 +483,12 @@ pub(super) fn step(
         match op {
             Op::Signal => {
                 let before = ops[..cursor.pc].iter().filter(|o| matches!(o, Op::Signal)).count() as u32;
-                // SYNC: epoch-flag
-                core.hub.flag(core.me, cursor.channel).store(seq << EPOCH_BITS | epoch(before + 1), Ordering::Release);
-                core.hub.ring_all(core.me);
+                raise(core, cursor.channel, seq, epoch(before + 1));
             }
             Op::Wait { rank, epoch: e } => {
-                let flag = core.hub.flag(core.member_of[*rank as usize], cursor.channel);
-                let want = seq << EPOCH_BITS | epoch(*e);
-                let mut polls = 0;
-                // SYNC: epoch-flag
-                while flag.load(Ordering::Acquire) < want {
-                    polls += 1;
-                    if polls >= core.polls {
-                        return Ok(if progress { Step::Progress } else { Step::Blocked });
-                    }
-                    oxccl_sys::sync::spin_loop();
+                let member = core.member_of[*rank as usize];
+                if !is_raised(core, member, cursor.channel, seq, epoch(*e), engine.seen.polls()) {
+                    return Ok(if progress { Step::Progress } else { Step::Blocked });
                 }
             }
             Op::Copy { src, dst } => {
@@ -387,6 +554,7 @@ fn run_move(
     let most = (budget / lanes / element).max(4096).next_multiple_of(64);
     let n = left.min(most);
     let post = if srcs.len() == core.ranks { call.post } else { Post::None };
+    let whole = bound.part_bytes(&first.chunk);
     if engine.any_far {
         let Engine { spots, far_srcs, far_dsts, bounce, cached, srcs: from, dsts: to, .. } = engine;
         far_srcs.clear();
@@ -394,7 +562,7 @@ fn run_move(
         far_dsts.clear();
         far_dsts.extend(dsts.iter().map(|p| bound.spot(spots, p)));
         let how = Combination { dtype: call.dtype, op: call.op, post };
-        let desk = &mut Desk { bounce, cached: *cached, from, to };
+        let desk = &mut Desk { bounce, cached: *cached, whole, from, to };
         // SAFETY: as below; `locate` took the addresses of far buffers from the lines of their ranks.
         unsafe { far::run(how, desk, far_srcs, far_dsts, n as usize)? };
     } else {
@@ -410,7 +578,7 @@ fn run_move(
         // `locate`, or in scratch slots; the verified schedule orders conflicting accesses by signals and waits.
         unsafe {
             match engine.srcs.as_slice() {
-                [src] => kernels::copy(&engine.dsts, *src, (n * element) as usize),
+                [src] => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
                 srcs => kernels::reduce(call.dtype, call.op, &engine.dsts, srcs, n as usize, post),
             }
         }

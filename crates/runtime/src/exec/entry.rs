@@ -51,6 +51,12 @@ impl Seen {
         self.polls = polls;
     }
 
+    /// How often that is.
+    #[inline]
+    pub(super) fn polls(&self) -> u32 {
+        self.polls
+    }
+
     /// Remembers the call `seq` of this rank.
     #[inline]
     pub(super) fn called(&mut self, seq: u64, signature: [u64; 2]) {
@@ -185,12 +191,18 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
         if polls >= most {
             return false;
         }
-        // A pause takes as long as a line takes to come: the first looks do without.
-        if polls > BARE_POLLS {
-            oxccl_sys::sync::spin_loop();
-        }
+        pause_between(polls);
     }
     true
+}
+
+/// Between two of the looks at a line, of which this was the `polls`-th.
+#[inline]
+pub(super) fn pause_between(polls: u32) {
+    // A pause takes as long as a line takes to come: the first looks do without.
+    if polls > BARE_POLLS {
+        oxccl_sys::sync::spin_loop();
+    }
 }
 
 /// How many calls a rank may be ahead of its peers when it announces `call`.

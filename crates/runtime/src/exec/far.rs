@@ -94,6 +94,8 @@ pub(super) struct Desk<'a> {
     pub bounce: &'a mut Bounce,
     /// The buffers of all ranks fit the caches.
     pub cached: bool,
+    /// Bytes of the transfer of which this is a part.
+    pub whole: usize,
     pub from: &'a mut Vec<*const u8>,
     pub to: &'a mut Vec<*mut u8>,
 }
@@ -116,7 +118,7 @@ pub(super) unsafe fn run(
     let element = how.dtype.size();
     if let [src] = *srcs {
         // SAFETY: the caller's promise.
-        return unsafe { copy(desk.bounce, src, dsts, count * element) };
+        return unsafe { copy(desk, src, dsts, count * element) };
     }
     let slots = srcs.iter().filter(|s| s.far.is_some()).count() + 1;
     let piece = desk.bounce.pieces(slots).1 / element;
@@ -132,24 +134,24 @@ pub(super) unsafe fn run(
 
 /// # Safety
 /// As [`run`], for bytes.
-unsafe fn copy(bounce: &mut Bounce, src: Spot, dsts: &[Spot], bytes: usize) -> Result<()> {
+unsafe fn copy(desk: &mut Desk<'_>, src: Spot, dsts: &[Spot], bytes: usize) -> Result<()> {
     let near = |d: &&Spot| d.far.is_none() && **d != src;
     // SAFETY: the caller's promise; pieces lie inside the bounce memory.
     unsafe {
         if src.far.is_none() {
             for d in dsts.iter().filter(near) {
-                kernels::copy(&[d.at], src.at, bytes);
+                kernels::copy_part(&[d.at], src.at, bytes, desk.whole);
             }
             return write_all(src.at, dsts, bytes);
         }
         if let Some(first) = dsts.iter().find(near) {
             read(src, first.at, bytes)?;
             for d in dsts.iter().filter(near).filter(|d| *d != first) {
-                kernels::copy(&[d.at], first.at, bytes);
+                kernels::copy_part(&[d.at], first.at, bytes, desk.whole);
             }
             return write_all_but(src, first.at, dsts, bytes);
         }
-        let (memory, piece) = bounce.pieces(1);
+        let (memory, piece) = desk.bounce.pieces(1);
         let mut done = 0;
         while done < bytes && dsts.iter().any(|d| *d != src) {
             let n = (bytes - done).min(piece);
@@ -290,7 +292,8 @@ mod tests {
 
     fn moved(srcs: &[Spot], dsts: &[Spot], count: usize, cached: bool) -> Result<()> {
         let (mut bounce, mut from, mut to) = (Bounce::default(), Vec::new(), Vec::new());
-        let desk = &mut Desk { bounce: &mut bounce, cached, from: &mut from, to: &mut to };
+        let whole = if cached { 0 } else { usize::MAX };
+        let desk = &mut Desk { bounce: &mut bounce, cached, whole, from: &mut from, to: &mut to };
         let how = Combination { dtype: DataType::Uint32, op: RedOp::Sum, post: Post::None };
         // SAFETY: the tests' spots have `count` elements each, of which nobody else knows.
         unsafe { run(how, desk, srcs, dsts, count) }

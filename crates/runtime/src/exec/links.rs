@@ -220,7 +220,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         // Channels of collectives rely on their sources being free at once: slots only.
         (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
         ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
-        ("cma", _) if cma => Policy { direct_from: None, ..Policy::new(false, true) },
+        ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
         _ if core.crowded => Policy { direct_from: Some(Policy::DIRECT_FROM_CROWDED), ..Policy::new(same, cma) },
         _ => Policy::new(same, cma),
     };

@@ -309,7 +309,7 @@ impl Move {
             if from != to.cast_const() {
                 // SAFETY: inside the peer's part, as the call was checked, which the window keeps mapped; the source is
                 // the caller's. They overlap only where a rank puts onto itself, which the caller must not do.
-                unsafe { kernels::copy(&[to], from, n) };
+                unsafe { kernels::copy_part(&[to], from, n, self.frame.bytes as usize) };
             }
             self.done += n;
             *budget -= n;

@@ -36,7 +36,8 @@ struct Transfer {
 pub(crate) struct Exchange {
     sends: Vec<Transfer>,
     recvs: Vec<Transfer>,
-    copies: Vec<(*const u8, *mut u8, u64)>,
+    /// From, to, bytes that are left, and of all.
+    copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
     sequence: u64,
 }
@@ -137,7 +138,8 @@ impl Exchange {
                     core.rank, s.count, s.dtype, r.count, r.dtype
                 )));
             }
-            self.copies.push((s.send, r.recv, (s.count * s.dtype.size()) as u64));
+            let bytes = (s.count * s.dtype.size()) as u64;
+            self.copies.push((s.send, r.recv, bytes, bytes));
         }
         Ok(())
     }
@@ -190,7 +192,8 @@ impl Exchange {
                 Op::Copy { src, dst } => {
                     let ((from, n), (to, _)) = (input(src), output(dst));
                     let (from, to) = (send.wrapping_add(from * element), call.recv.wrapping_add(to * element));
-                    exchange.copies.push((from, to, (n * element) as u64));
+                    let bytes = (n * element) as u64;
+                    exchange.copies.push((from, to, bytes, bytes));
                 }
                 other => return Err(Error::internal(format!("{} exchanges by {other:?}", plan.algorithm))),
             }
@@ -240,8 +243,8 @@ impl Exchange {
     }
 
     fn step_copies(&mut self) -> bool {
-        let Some((src, dst, bytes)) = self.copies.last_mut() else { return false };
-        let n = (*bytes).min(COPY);
+        let Some((src, dst, bytes, whole)) = self.copies.last_mut() else { return false };
+        let (n, whole) = ((*bytes).min(COPY), *whole as usize);
         let (from, to) = (*src, *dst);
         (*src, *dst, *bytes) = (from.wrapping_add(n as usize), to.wrapping_add(n as usize), *bytes - n);
         if from == to.cast_const() || *bytes == 0 {
@@ -249,7 +252,7 @@ impl Exchange {
         }
         if from != to.cast_const() {
             // SAFETY: a send and a receive of the same rank and length, in the caller's buffers.
-            unsafe { kernels::copy(&[to], from, n as usize) };
+            unsafe { kernels::copy_part(&[to], from, n as usize, whole) };
         }
         true
     }

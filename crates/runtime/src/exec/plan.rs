@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxccl_schedule::algorithms::{Algorithm, find};
-use oxccl_schedule::cost::{Link, predict_beside};
+use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
 use oxccl_sys::sync::Ordering;
@@ -42,6 +42,8 @@ pub(crate) struct FarPlans {
     usual: DirectPlan,
     /// Another one, where the root of a broadcast works in place.
     in_place: Option<DirectPlan>,
+    /// The scratch is faster where the root works in place.
+    staged_in_place: bool,
 }
 
 /// A message program of this rank.
@@ -68,6 +70,11 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
+    /// Whether what would go by [`Road::FarInPlace`] goes through the scratch.
+    pub(super) fn staged_in_place(&self) -> bool {
+        matches!(self, Plan::Direct { far: Some(far), .. } if far.staged_in_place)
+    }
+
     /// The direct program for `road`.
     pub(super) fn direct(&self, road: Road) -> Option<&DirectPlan> {
         match (self, road) {
@@ -176,7 +183,11 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             let far = match choice.far {
                 Some(far) => {
                     let other = choice.far_in_place.filter(|other| other.name != far.name);
-                    Some(Box::new(FarPlans { usual: program(far)?, in_place: other.map(program).transpose()? }))
+                    Some(Box::new(FarPlans {
+                        usual: program(far)?,
+                        in_place: other.map(program).transpose()?,
+                        staged_in_place: choice.staged_in_place,
+                    }))
                 }
                 None => None,
             };
@@ -197,6 +208,8 @@ pub(super) struct Choice {
     pub(super) far: Option<&'static Algorithm>,
     /// The same where the root of a broadcast works in place.
     pub(super) far_in_place: Option<&'static Algorithm>,
+    /// The scratch is faster where the root of a gather or scatter works in place.
+    pub(super) staged_in_place: bool,
     pub(super) staged: Option<&'static Algorithm>,
     /// Private inputs are best put beside the line.
     pub(super) beside: bool,
@@ -242,6 +255,12 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
                 algorithm,
                 far: far.map(|f| f.0),
                 far_in_place: fastest(far_in_place, Needs::MappedUser).map(|f| f.0),
+                staged_in_place: pipes_in_place(
+                    &core.config.constants.model,
+                    call.collective,
+                    bytes,
+                    core.ranks as u32,
+                ),
                 staged: staged.map(|s| s.0),
                 beside: beside && core.eager,
                 channels: 1,
@@ -268,6 +287,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         algorithm,
         far: None,
         far_in_place: None,
+        staged_in_place: false,
         beside: false,
         staged: None,
         channels: channels.min(MAX_CHANNELS as u32),

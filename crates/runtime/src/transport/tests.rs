@@ -91,7 +91,13 @@ fn policy(which: u8) -> Policy {
         DIRECT => Policy::only(Route::Direct),
         CMA => Policy::only(Route::Cma),
         RAW => Policy { same_process: true, ..Policy::only(Route::Direct) },
-        _ => Policy { direct_from: Some(500), cma_from: Some(2000), same_process: false, forced: None },
+        _ => Policy {
+            direct_from: Some(500),
+            cma_from: Some(2000),
+            cma_below: 100_000,
+            same_process: false,
+            forced: None,
+        },
     }
 }
 

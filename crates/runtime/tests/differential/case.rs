@@ -141,6 +141,21 @@ impl Case {
         }
     }
 
+    /// The same call with other data, in other buffers and perhaps in memory of another kind.
+    pub fn anew(&self, seed: u64) -> Case {
+        Case { seed, stream: 0, ..self.clone() }
+    }
+
+    /// Whether making it twice in the same buffers gives what making it once does. The same on all ranks.
+    pub fn may_repeat(&self) -> bool {
+        self.in_place == 0 || !self.what.reduces()
+    }
+
+    /// Whether it is too large for announcing lines and small enough to be carried out by the call itself.
+    pub fn is_medium(&self) -> bool {
+        (8192..65536).contains(&(self.count * self.dtype.size()))
+    }
+
     /// A call whose buffers have more than 2^31 bytes in all, in place.
     pub fn beyond_31_bits(collective: Collective, ranks: usize) -> Case {
         let bytes = (1 << 31) + 4099;
@@ -336,7 +351,7 @@ enum Want {
 
 /// A case with the buffers of one rank.
 pub struct Prepared {
-    case: Case,
+    pub case: Case,
     rank: usize,
     ranks: usize,
     buffers: Vec<Buffer>,

@@ -265,12 +265,26 @@ impl Script {
                 p.check();
                 agree(results, done + i, p);
             }
+            let again: Vec<Case> = batch.iter().map(|p| p.case.clone()).filter(Case::is_medium).collect();
+            drop(batch);
+            again.iter().for_each(|case| self.make_again(&comm, case, &streams, &mut rng));
             done += n;
         }
         comm.finalize().unwrap();
         comm.destroy().unwrap();
         drop(abort);
         done
+    }
+
+    /// Makes the call of `case` some more times: twice in the same buffers, then in others, and so on.
+    fn make_again(&self, comm: &Arc<Communicator>, case: &Case, streams: &[Stream; 2], rng: &mut fastrand::Rng) {
+        for _ in 0..2 {
+            let p = Prepared::new(case.anew(rng.u64(..)), comm, streams);
+            let calls = if case.may_repeat() { 2 } else { 1 };
+            (0..calls).for_each(|_| p.submit(comm));
+            streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", p.describe()));
+            p.check();
+        }
     }
 
     fn run_large(&self, comm: &Arc<Communicator>, streams: &[Stream; 2], calls: usize) -> usize {

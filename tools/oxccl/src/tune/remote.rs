@@ -146,6 +146,55 @@ fn peer_data(bytes: usize, sum: bool) -> Result<f64> {
     )
 }
 
+/// What the kernel's copies from the other process cost: us whatever the size, and per KiB. `None` where the system
+/// forbids them.
+pub fn kernel() -> Result<Option<(f64, f64)>> {
+    /// Two sizes that stay in a core's cache, between which the time is taken to grow evenly.
+    const SIZES: [usize; 2] = [4 << 10, 128 << 10];
+    const COPIES: usize = 400;
+    run(
+        16,
+        |s| {
+            pin(1)?;
+            let memory = vec![1u8; SIZES[1]];
+            // SAFETY: two words of the data, which the other side reads behind the flag.
+            unsafe {
+                s.data().cast::<u64>().write(u64::from(std::process::id()));
+                s.data().cast::<u64>().add(1).write(memory.as_ptr() as u64);
+            }
+            s.flag(1).store(1, Ordering::Release);
+            s.await_flag(0, 1, std::hint::spin_loop)
+        },
+        |s| {
+            let result = pinned(0, || {
+                s.await_flag(1, 1, std::hint::spin_loop)?;
+                // SAFETY: written before the flag.
+                let (pid, at) = unsafe { (s.data().cast::<u64>().read(), s.data().cast::<u64>().add(1).read()) };
+                let mut to = vec![0u8; SIZES[1]];
+                let mut time = |bytes: usize| -> Option<f64> {
+                    let mut allowed = true;
+                    let us = least(|| {
+                        let start = Instant::now();
+                        for _ in 0..COPIES {
+                            // SAFETY: `to` has the bytes; the kernel checks the other side.
+                            allowed &= unsafe { oxccl_sys::cma::read(pid as u32, to.as_mut_ptr(), at, bytes) }.is_ok();
+                        }
+                        micros(start) / COPIES as f64
+                    });
+                    allowed.then_some(us)
+                };
+                let [short, long] = SIZES.map(&mut time);
+                Ok(short.zip(long).map(|(short, long)| {
+                    let per_kib = (long - short).max(0.0) / ((SIZES[1] - SIZES[0]) as f64 / 1024.0);
+                    ((short - per_kib * SIZES[0] as f64 / 1024.0).max(0.0), per_kib)
+                }))
+            });
+            s.flag(0).store(1, Ordering::Release);
+            result
+        },
+    )
+}
+
 /// From ringing for a parked process until it runs.
 fn wake() -> Result<f64> {
     use rustix::thread::futex;

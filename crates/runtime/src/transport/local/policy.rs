@@ -46,6 +46,9 @@ pub struct Policy {
     /// Go `Cma` from this many bytes on. Below, the system call and the pinning of pages cost more than the second
     /// copy. `None` unless the receiver proved that it can read the sender (`local::probe_cma`).
     pub cma_from: Option<usize>,
+    /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
+    /// kernel's one, which asks for none.
+    pub cma_below: usize,
     /// Whether both ends live in one process, so that every address is reachable as it is.
     pub same_process: bool,
     /// Take this route for everything that has bytes, whatever it costs; an error where it cannot be taken.
@@ -59,12 +62,15 @@ impl Policy {
     pub const DIRECT_FROM_CROWDED: usize = 16 << 10;
     /// Messages from here on go `Cma` by default, in bytes.
     pub const CMA_FROM: usize = 24 << 10;
+    /// Messages from here on do not go `Cma` by default, in bytes.
+    pub const CMA_BELOW: usize = 8 << 20;
 
     /// The usual policy; `cma`: whether the probe of the connection succeeded.
     pub const fn new(same_process: bool, cma: bool) -> Policy {
         Policy {
             direct_from: Some(Self::DIRECT_FROM),
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
+            cma_below: Self::CMA_BELOW,
             same_process,
             forced: None,
         }
@@ -72,15 +78,15 @@ impl Policy {
 
     /// Only `route`.
     pub const fn only(route: Route) -> Policy {
-        Policy { direct_from: None, cma_from: None, same_process: false, forced: Some(route) }
+        Policy { direct_from: None, cma_from: None, cma_below: usize::MAX, same_process: false, forced: Some(route) }
     }
 
-    /// Whether `route` may be tried for `len` bytes.
-    pub(super) fn allows(&self, route: Route, len: usize) -> bool {
+    /// Whether `route` may be tried for `len` bytes of a message of `whole`.
+    pub(super) fn allows(&self, route: Route, len: usize, whole: u64) -> bool {
         match (self.forced, route) {
             (Some(forced), _) => forced == route,
             (None, Route::Direct) => self.direct_from.is_some_and(|from| len >= from),
-            (None, Route::Cma) => self.cma_from.is_some_and(|from| len >= from),
+            (None, Route::Cma) => self.cma_from.is_some_and(|from| len >= from) && whole < self.cma_below as u64,
             (None, Route::Slots) => true,
         }
     }

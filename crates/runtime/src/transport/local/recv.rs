@@ -212,7 +212,7 @@ impl RecvEnd for LocalReceiver {
             unsafe { self.read_sender(data, dst, len)? };
         } else {
             // SAFETY: as above; the record's bytes are readable until consumed.
-            unsafe { std::ptr::copy_nonoverlapping(data, dst, len) };
+            unsafe { oxccl_kernels::copy_part(&[dst], data, len, header.total as usize) };
         }
         self.consume(header.len);
         Ok(Some(header))

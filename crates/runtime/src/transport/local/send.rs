@@ -33,9 +33,9 @@ impl LocalSender {
         self.ring.cells()
     }
 
-    /// The kind of record and its two words for `len > 0` bytes at `data`.
-    fn place(&self, data: *const u8, len: usize) -> Result<(Kind, u64, u64)> {
-        if self.policy.allows(Route::Direct, len) {
+    /// The kind of record and its two words for `len > 0` bytes at `data`, of a message of `whole`.
+    fn place(&self, data: *const u8, len: usize, whole: u64) -> Result<(Kind, u64, u64)> {
+        if self.policy.allows(Route::Direct, len, whole) {
             if self.policy.same_process {
                 return Ok((Kind::Address, data as u64, 0));
             }
@@ -43,10 +43,10 @@ impl LocalSender {
                 return Ok((Kind::Exported, at.segment, at.offset));
             }
         }
-        if self.policy.allows(Route::Cma, len) {
+        if self.policy.allows(Route::Cma, len, whole) {
             return Ok((Kind::Cma, data as u64, 0));
         }
-        if self.policy.allows(Route::Slots, len) {
+        if self.policy.allows(Route::Slots, len, whole) {
             return Ok((Kind::Slot, 0, 0));
         }
         Err(Error::usage(format!(
@@ -72,12 +72,14 @@ impl LocalSender {
             unsafe { std::ptr::copy_nonoverlapping(data, record.cast::<u8>().add(INLINE_AT), len) };
             (Kind::Inline, len)
         } else {
-            let (kind, a, b) = self.place(data, len)?;
+            let (kind, a, b) = self.place(data, len, header.total)?;
             let mut accepted = len.min((1 << LEN_BITS) - 64);
             if kind == Kind::Slot {
                 accepted = len.min(self.area().slot_bytes());
                 // SAFETY: readable by contract, into the slot that belongs to the reserved record.
-                unsafe { std::ptr::copy_nonoverlapping(data, self.area().slot(index), accepted) };
+                unsafe {
+                    oxccl_kernels::copy_part(&[self.area().slot(index)], data, accepted, header.total as usize);
+                }
             }
             write(4, header.total);
             write(5, header.offset);
@@ -136,7 +138,7 @@ impl SendEnd for LocalSender {
         let len = header.total as usize;
         let copied = match self.policy.forced {
             Some(route) => route == Route::Slots,
-            None => !self.policy.allows(Route::Direct, len) && !self.policy.allows(Route::Cma, len),
+            None => [Route::Direct, Route::Cma].iter().all(|route| !self.policy.allows(*route, len, header.total)),
         };
         if !copied || len > self.area().slot_bytes() {
             return Ok(false);

@@ -1,0 +1,242 @@
+//! Direct calls of medium size made again: the next call of a shape is carried out as the last one was, without being
+//! checked, translated and planned; and where all buffers lie where they lay, without looking for them.
+//!
+//! What is kept depends on nothing that may change while the communicator is usable but the places of the buffers, which
+//! the lines of all ranks say every time.
+
+use std::sync::Arc;
+
+use oxccl_sys::{LatchGuard, prefetch};
+use oxccl_types::{Collective, Error, Result, ResultCode};
+
+use super::at_once_direct::{patience, see_through};
+use super::call::Call;
+use super::collective::{CollectiveTask, Engine, Phase};
+use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
+use super::entry::LINES_AHEAD;
+use super::plan::Plan;
+use crate::communicator::core::{Core, Lane};
+use crate::device::{IdleStream, caught};
+use crate::request::Shape;
+
+/// Places of calls; each shape has one, which another may take.
+const SHAPES: usize = 16;
+
+/// A call as it was made last.
+struct Made {
+    shape: Shape,
+    /// Its signature, without the history of the communicator.
+    signature: [u64; 2],
+    call: Call,
+    plan: Arc<Plan>,
+    /// Private inputs go beside the line.
+    beside: bool,
+    /// Whether there must be a buffer to read and one to write.
+    sends: bool,
+    receives: bool,
+    /// What the lines of the members said when the program was resolved; empty if it never was.
+    words: Vec<Words>,
+    any_far: bool,
+    cached: bool,
+    road: Road,
+    first: Cursor,
+    resolved: Resolved,
+}
+
+/// The calls of one communicator.
+#[derive(Default)]
+pub(super) struct Calls {
+    places: [Option<Box<Made>>; SHAPES],
+}
+
+impl Calls {
+    /// Takes the last call of `shape` out and gives it these buffers; `None` when there is none, or a buffer is missing.
+    fn take(&mut self, shape: &Shape, send: *const u8, recv: *mut u8) -> Option<Box<Made>> {
+        let place = &mut self.places[shape.mix() as usize % SHAPES];
+        let made = place.as_ref()?;
+        if made.shape != *shape || made.sends && send.is_null() || made.receives && recv.is_null() {
+            return None;
+        }
+        let mut made = place.take()?;
+        (made.call.send, made.call.recv, made.call.signature) = (send, recv, made.signature);
+        Some(made)
+    }
+
+    fn keep(&mut self, made: Box<Made>) {
+        let place = made.shape.mix() as usize % SHAPES;
+        self.places[place] = Some(made);
+    }
+
+    /// Memory of peers is no longer where it was.
+    pub(super) fn forget(&mut self) {
+        self.places.iter_mut().flatten().for_each(|made| made.words.clear());
+    }
+}
+
+impl Engine {
+    /// Keeps `call`, which was checked and is no eager one, for the next one of its `shape`.
+    pub(super) fn keep(&mut self, core: &Core, shape: Shape, call: &Call) {
+        if call.scale.is_some() || !call.bias.is_null() {
+            return;
+        }
+        // Where there is no plan the call itself says so.
+        let Ok(plan) = self.plans.get(core, call) else { return };
+        let Plan::Direct { beside, .. } = *plan else { return };
+        let at_root = core.rank as u32 == call.root;
+        let (sends, receives) = match call.collective {
+            Collective::Broadcast | Collective::Scatter => (at_root, true),
+            Collective::Reduce | Collective::Gather => (true, at_root),
+            _ => (true, true),
+        };
+        let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
+        let (words, resolved, old) = match place.take() {
+            Some(mut old) => (std::mem::take(&mut old.words), std::mem::take(&mut old.resolved), Some(old)),
+            None => (Vec::with_capacity(core.members.len()), Resolved::default(), None),
+        };
+        let mut made = Made {
+            shape,
+            signature: call.signature,
+            call: call.clone(),
+            plan,
+            beside,
+            sends,
+            receives,
+            words,
+            any_far: false,
+            cached: true,
+            road: Road::Staged,
+            first: Cursor::default(),
+            resolved,
+        };
+        made.words.clear();
+        // In the box of the one that had its place.
+        *place = Some(match old {
+            Some(mut old) => {
+                *old = made;
+                old
+            }
+            None => Box::new(made),
+        });
+    }
+}
+
+impl Made {
+    /// Whether the buffers lie where they lay; `own` is what my line says.
+    fn fits(&self, core: &Core, own: &Words, seq: u64) -> bool {
+        let said = |m: usize| if m == core.me { *own } else { direct::words(core, m, seq) };
+        self.words.len() == core.members.len() && self.words.iter().enumerate().all(|(m, words)| *words == said(m))
+    }
+
+    /// Resolves the program for buffers that lie elsewhere; `false` for a road or program that is not resolved.
+    fn bind(&mut self, core: &Core, engine: &mut Engine, own: Words, seq: u64) -> Result<bool> {
+        self.words.clear();
+        let call = &self.call;
+        match direct::road(core, call, &self.plan, seq, call.send) {
+            Some(road) if road.borrows() => self.road = road,
+            _ => return Ok(false),
+        }
+        let plan = self.plan.direct(self.road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
+        direct::locate(core, engine, call, seq, call.send, Some(plan))?;
+        if !direct::resolve(core, engine, call, plan, &mut self.resolved) {
+            return Ok(false);
+        }
+        (self.any_far, self.cached) = (engine.any_far, engine.cached);
+        self.first = direct::begin(core, call, plan);
+        let said = |m: usize| if m == core.me { own } else { direct::words(core, m, seq) };
+        self.words.extend((0..core.members.len()).map(said));
+        Ok(true)
+    }
+
+    /// The phase in which it is blocked or goes on; `None` when it is over.
+    fn advance(&mut self, core: &Core, engine: &mut Engine, seq: &mut u64) -> Result<Option<Phase>> {
+        core.check()?;
+        engine.seen.look(patience(core, &self.call));
+        (*seq, self.call.signature) = engine.number(core, self.call.signature);
+        if !engine.seen.may_publish(core, *seq, LINES_AHEAD) {
+            return Ok(Some(Phase::Announce));
+        }
+        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside);
+        for member in (0..core.members.len()).filter(|m| *m != core.me) {
+            if !engine.seen.arrived(core, &self.call, member, *seq)? {
+                return Ok(Some(Phase::Meet));
+            }
+        }
+        if !self.fits(core, &own, *seq) && !self.bind(core, engine, own, *seq)? {
+            return Ok(Some(Phase::Meet));
+        }
+        (engine.any_far, engine.cached) = (self.any_far, self.cached);
+        self.run(core, engine, *seq)
+    }
+
+    /// The phase of a task that goes on at op `pc`.
+    #[cold]
+    fn blocked(&self, core: &Core, engine: &mut Engine, pc: usize, seq: u64) -> Result<Option<Phase>> {
+        let plan = self.plan.direct(self.road);
+        direct::locate(core, engine, &self.call, seq, self.call.send, plan)?;
+        Ok(Some(Phase::Direct { road: self.road, cursor: self.first.at(pc) }))
+    }
+
+    /// Runs the program.
+    fn run(&self, core: &Core, engine: &mut Engine, seq: u64) -> Result<Option<Phase>> {
+        let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return self.blocked(core, engine, 0, seq) };
+        // Peers have looked at it in the call before: it comes back while this one moves its data.
+        prefetch::for_write(core.hub.flag(core.me, 0).as_ptr().cast());
+        for (pc, deed) in self.resolved.deeds.iter().enumerate() {
+            match *deed {
+                Deed::Nothing => {}
+                Deed::Signal(epoch) => direct::raise(core, 0, seq, epoch),
+                Deed::Wait(member, epoch) => {
+                    if !direct::is_raised(core, member, 0, seq, epoch, engine.seen.polls()) {
+                        return self.blocked(core, engine, pc, seq);
+                    }
+                }
+                Deed::Move { at, middle, end, count, post } => {
+                    self.resolved.carry_out(engine, &self.call, [at, middle, end], count, post)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Carries out, or begins, a call as the last one of its `shape`; `false` when there was none, or it cannot be begun now.
+pub(super) fn run(
+    core: &Arc<Core>,
+    idle: IdleStream<'_>,
+    mut engine: LatchGuard<'_, Engine>,
+    shape: &Shape,
+    send: *const u8,
+    recv: *mut u8,
+) -> bool {
+    let Some(mut made) = engine.known_direct.take(shape, send, recv) else { return false };
+    let Some(turn) = core.issue_at_once(Lane::Collectives) else {
+        engine.known_direct.keep(made);
+        return false;
+    };
+    let mut seq = 0;
+    let step = caught(|| made.advance(core, &mut engine, &mut seq)).and_then(|step| step);
+    let task = |phase| CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
+    match step {
+        Ok(None) => {
+            engine.known_direct.keep(made);
+            core.pass_turn(Lane::Collectives, turn);
+        }
+        Ok(Some(phase)) => {
+            let task = task(phase);
+            engine.known_direct.keep(made);
+            see_through(core, idle, engine, task);
+        }
+        Err(error) => {
+            drop(engine);
+            let task = task(Phase::Meet).of(core);
+            // A peer that has ended may have a better reason: the task finds it.
+            if error.code == ResultCode::RemoteError {
+                idle.go_on(task.doubting(error).boxed());
+            } else {
+                task.fail_with(&error);
+                idle.failed(error);
+            }
+        }
+    }
+    true
+}
