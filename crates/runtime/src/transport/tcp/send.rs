@@ -15,6 +15,8 @@ const LOOK_EVERY: u64 = 16;
 const SMALL: usize = 4096;
 /// Bytes of small frames that may wait together.
 const TOGETHER: usize = 16 << 10;
+/// Bytes that one call writes at most, so that what comes in is read while it is in the caches.
+const TURN: usize = 256 << 10;
 
 /// What goes out.
 pub(super) struct Outgoing {
@@ -130,7 +132,8 @@ impl Outgoing {
 
     /// Whether the acknowledgement of `count` frames makes sense; then it is booked.
     pub(super) fn acknowledged(&mut self, count: u64) -> bool {
-        let sensible = (self.received..=self.written).contains(&count);
+        // Small frames count as written when the last of those that went together is; the peer may have the first ones.
+        let sensible = (self.received..=self.first()).contains(&count);
         if sensible {
             self.received = count;
         }
@@ -228,25 +231,30 @@ impl TcpEnd {
         }
     }
 
-    /// Write from up to `most` frames; whether the kernel took all of them.
+    /// Write from up to `most` frames and [`TURN`] bytes; whether the kernel may take more in this turn.
     fn push_frames(&mut self, most: u64) -> Result<bool> {
         let out = &self.out;
         let mut ranges = [Range::EMPTY; 2 * BATCH];
         let frames = (out.accepted - out.written).min(most);
-        let mut offered = 0;
+        let (mut offered, mut left) = (0, TURN);
         for i in 0..frames {
             let f = &out.queue[out.slot(out.written + i)];
             let head = f.done.min(HEADER);
             let body = f.done - head;
+            let len = (f.len - body).min(left);
+            left -= len;
             ranges[2 * i as usize] = Range::new(f.header[head..].as_ptr(), HEADER - head);
-            ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), f.len - body);
+            ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), len);
             offered += HEADER + f.len - f.done;
+            if left == 0 {
+                break;
+            }
         }
         // SAFETY: headers are ours, data is ours or borrowed from the caller until done.
         match unsafe { raw::send(&self.stream, &ranges[..2 * frames as usize]) } {
             Ok(n) => {
                 self.out.wrote(n);
-                Ok(n == offered)
+                Ok(n == offered && left > 0)
             }
             Err(e) => Err(self.write_failed(&e)),
         }
