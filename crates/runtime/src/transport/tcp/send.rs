@@ -13,8 +13,10 @@ const BATCH: usize = 8;
 const LOOK_EVERY: u64 = 16;
 /// Bytes up to which a frame is put together for the kernel: a copy of so few is cheaper than a second range.
 const SMALL: usize = 4096;
-/// Bytes of small frames that may wait together.
-const TOGETHER: usize = 16 << 10;
+/// Bytes of small frames that may wait together: four of the longest.
+const TOGETHER: usize = 136 << 10;
+/// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
+const HELD: usize = 32 << 10;
 /// Bytes that one call writes at most, so that what comes in is read while it is in the caches.
 const TURN: usize = 256 << 10;
 
@@ -39,7 +41,7 @@ pub(super) struct Outgoing {
 
 /// Small frames with their bytes, one behind the other.
 struct Small {
-    bytes: Box<[u8; TOGETHER]>,
+    bytes: Box<[u8]>,
     /// `at..end` is not written.
     at: usize,
     end: usize,
@@ -95,7 +97,7 @@ impl Outgoing {
             accepted: 0,
             written: 0,
             received: 0,
-            small: Small { bytes: Box::new([0; TOGETHER]), at: 0, end: 0, frames: 0 },
+            small: Small { bytes: vec![0; TOGETHER].into(), at: 0, end: 0, frames: 0 },
             hold: false,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             failed: None,
@@ -153,8 +155,9 @@ impl Outgoing {
     /// # Safety
     /// `len` bytes at `data` are readable.
     unsafe fn take_small(&mut self, header: &[u8; HEADER], data: *const u8, len: usize) -> bool {
+        let most = if self.hold { HELD } else { SMALL };
         let small = &mut self.small;
-        let fits = len <= SMALL && HEADER + len <= TOGETHER - small.end;
+        let fits = len <= most && HEADER + len <= TOGETHER - small.end;
         if !fits || self.accepted > self.written + small.frames {
             return false;
         }
