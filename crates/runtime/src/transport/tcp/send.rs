@@ -34,6 +34,8 @@ pub(super) struct Outgoing {
     small: Small,
     /// Small frames wait for each other, until [`SendEnd::flush`] or until there is no room.
     pub(super) hold: bool,
+    /// They wait for the next one, which comes at once.
+    more: bool,
     /// What is to be said of the peer's data; goes between two frames.
     said: Said,
     failed: Option<Error>,
@@ -99,6 +101,7 @@ impl Outgoing {
             received: 0,
             small: Small { bytes: vec![0; TOGETHER].into(), at: 0, end: 0, frames: 0 },
             hold: false,
+            more: false,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             failed: None,
         }
@@ -155,7 +158,7 @@ impl Outgoing {
     /// # Safety
     /// `len` bytes at `data` are readable.
     unsafe fn take_small(&mut self, header: &[u8; HEADER], data: *const u8, len: usize) -> bool {
-        let most = if self.hold { HELD } else { SMALL };
+        let most = if self.hold || self.more { HELD } else { SMALL };
         let small = &mut self.small;
         let fits = len <= most && HEADER + len <= TOGETHER - small.end;
         if !fits || self.accepted > self.written + small.frames {
@@ -340,7 +343,7 @@ impl SendEnd for TcpEnd {
             self.out.queue[at] = Waiting { header, data, len, done: 0 };
         }
         self.out.accepted += 1;
-        if !(small && self.out.hold) {
+        if !(small && (self.out.hold || self.out.more)) {
             self.push()?;
         }
         Ok(Some((len, Ticket::new(self.out.accepted))))
@@ -362,6 +365,10 @@ impl SendEnd for TcpEnd {
             unsafe { std::ptr::copy_nonoverlapping(f.data.add(sent), slot.add(sent), f.len - sent) };
             f.data = slot;
         }
+    }
+
+    fn follows(&mut self, more: bool) {
+        self.out.more = more;
     }
 
     fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {
