@@ -219,10 +219,7 @@ impl Core {
         let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma")
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
-        // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
-        let host = &parts.peers[parts.rank].host;
-        let neighbours = parts.peers.iter().filter(|p| p.host == *host).count().max(parts.members.len());
-        let crowded = neighbours > oxccl_sys::affinity::available_cores();
+        let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,

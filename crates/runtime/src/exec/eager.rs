@@ -4,6 +4,7 @@
 //! It is the fused form of the `one_shot` schedules, which remain its oracle.
 
 use oxccl_kernels as kernels;
+use oxccl_sys::prefetch;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
@@ -11,6 +12,10 @@ use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{INLINE_BYTES, SLOTS};
+
+/// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
+/// still read of the slots before it should stay with them.
+const ASKED_AHEAD: usize = 2048;
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
@@ -99,7 +104,7 @@ impl Form {
 
     /// Announces the call and publishes my payload. `may_publish(seq)` holds.
     #[inline]
-    pub(super) fn start(&self, core: &Core, call: &Call, seq: u64) {
+    pub(super) fn start(&self, core: &Core, call: &Call, seq: u64, seen: &Seen) {
         if self.gives == 0 {
             publish(core, call, seq, |_| {});
             return;
@@ -117,6 +122,9 @@ impl Form {
                 None => unsafe { kernels::copy(&[slot], call.send, self.gives) },
             }
         });
+        if self.in_slots {
+            ask_for_next_slot(core, seen, seq, if self.settled { self.gives } else { self.gives.min(ASKED_AHEAD) });
+        }
     }
 
     /// Takes the peers' payloads; `false` when one of those needed is not there yet.
@@ -200,6 +208,16 @@ impl Form {
                 }
             }
         }
+    }
+}
+
+/// Asks for the first `bytes` of the slot of call `seq + 1`, of which the peers have had their use some calls ago: it comes
+/// back from them while this call goes on.
+#[inline]
+pub(super) fn ask_for_next_slot(core: &Core, seen: &Seen, seq: u64, bytes: usize) {
+    if seen.is_known_free(core, seq + 1, SLOTS) {
+        let slot = core.hub.payload(core.me, seq + 1);
+        (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
     }
 }
 

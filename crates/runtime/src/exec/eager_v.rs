@@ -8,7 +8,8 @@ use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::entry::publish;
+use super::eager::ask_for_next_slot;
+use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
 use crate::communicator::hub::INLINE_BYTES;
 use crate::request::VCounts;
@@ -34,8 +35,9 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
 }
 
 /// Announces the call, with this rank's parts where they are small. Whether they were. `may_publish(seq)` holds.
-pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64) -> bool {
-    let place = match published(core, call, v).filter(|_| core.eager) {
+pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &Seen) -> bool {
+    let small = published(core, call, v).filter(|_| core.eager);
+    let place = match small {
         None => BY_MESSAGES,
         Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
         Some(_) => IN_SLOT,
@@ -52,6 +54,9 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64) -> bool 
             }
         }
     });
+    if let (IN_SLOT, Some(bytes)) = (place, small) {
+        ask_for_next_slot(core, seen, seq, bytes);
+    }
     place != BY_MESSAGES
 }
 
