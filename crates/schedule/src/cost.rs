@@ -206,7 +206,10 @@ const fn mapped(signals: f64, waits: f64, ops: f64, copies: f64) -> Steps {
 pub fn predict(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Link, slot_bytes: u64) -> f64 {
     let rates = Rates::new(m, a, shape, bytes, link, slot_bytes);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
-    let (first, next) = steps(a.name, shape);
+    let (mut first, mut next) = steps(a.name, shape);
+    let passed_on = passed_on(a.name, shape, link);
+    first.copies += passed_on;
+    next.copies += passed_on;
     rates.start + rates.time(&first, kib) + (rates.pieces - 1) as f64 * rates.time(&next, kib)
 }
 
@@ -300,6 +303,17 @@ fn both(s: Steps) -> (Steps, Steps) {
     (s, s)
 }
 
+/// Copies of partial sums that are passed on over TCP, where the sender's copy takes as long as the receiver's and the same
+/// thread does both.
+fn passed_on(name: &str, shape: &Shape, link: Link) -> f64 {
+    let others = f64::from(shape.ranks) - 1.0;
+    match (name, shape.collective, link) {
+        ("ring", Collective::AllReduce, Link::Tcp) => others,
+        ("ring", Collective::ReduceScatter, Link::Tcp) => others - 1.0,
+        _ => 0.0,
+    }
+}
+
 fn ring(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     let h = n - 1.0;
@@ -349,6 +363,7 @@ fn exchanges(name: &str, shape: &Shape) -> (Steps, Steps) {
         ("recursive", _) => messages(waits + 2.0 * guests, (2.0 + guests) * others, (2.0 + guests) * others + 1.0, 0.0),
         ("pat", Collective::ReduceScatter) => messages(others, 2.0 * others, others, others),
         ("pat", _) => messages(others, 2.0 * others, 2.0 * others + 1.0, 0.0),
+        ("pairwise", Collective::ReduceScatter) => messages((others / ahead).max(1.0), 2.0 * others, others, others),
         _ => messages((others / ahead).max(1.0), 2.0 * others, 2.0 * others + 1.0, 0.0),
     })
 }

@@ -227,9 +227,9 @@ impl Drop for CollectiveTask {
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
-/// Bytes of both buffers up to which an operation over a network may be sent together with its neighbours: it takes no
-/// longer than a packet.
-const SHORT: u64 = 8 << 10;
+/// Bytes of both buffers up to which an operation over a network may be sent together with its neighbours: writing it by
+/// itself takes longer than to copy it.
+const SHORT: u64 = 64 << 10;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 

@@ -91,6 +91,8 @@ struct Bound<'a> {
     scratch: *mut u8,
     part: u64,
     stays: (bool, bool),
+    /// The op behind the current one.
+    next: Option<&'a Op>,
 }
 
 impl Bound<'_> {
@@ -174,6 +176,7 @@ pub(super) fn step(
                 scratch: state.scratch.as_mut_ptr(),
                 part: state.part,
                 stays: state.stays,
+                next: plan.program.channels[channel].get(lane.pc + 1),
             };
             if budget == 0 || !bound.run(engine, op, lane)? {
                 break;
@@ -288,6 +291,7 @@ impl Bound<'_> {
             return Ok(true);
         }
         let Some(end) = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)? else { return Ok(false) };
+        end.follows(matches!(self.next, Some(Op::Send { to: next, .. }) if *next == to));
         while !lane.offered || lane.sent < there.start {
             let header = self.header(there.end, lane.sent);
             let rest = there.start - lane.sent;

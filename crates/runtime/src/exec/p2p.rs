@@ -49,6 +49,8 @@ unsafe impl Send for Exchange {}
 const QUICK: u64 = 256 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
+/// Where bytes come over streams: they are still in the caches.
+const STREAM_STEP: u64 = 256 << 10;
 /// Bytes that it copies from the rank's own buffers at most.
 const COPY: u64 = 256 << 10;
 /// A step of an exchange takes as long as this many looks at a line.
@@ -232,7 +234,7 @@ impl Exchange {
     pub(crate) fn step(&mut self, core: &Core, links: &mut Links) -> Result<Step> {
         // What peers wait for goes first; copies are made piece by piece while that is under way.
         let mut progress = self.step_sends(core, links)?;
-        let mut budget = STEP;
+        let mut budget = if core.scattered { STREAM_STEP } else { STEP };
         progress |= self.step_recvs(core, links, &mut budget)?;
         progress |= self.step_copies();
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);

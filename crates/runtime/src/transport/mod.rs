@@ -94,6 +94,10 @@ pub trait SendEnd: Send {
     /// those that cannot must not be asked.
     fn keep(&mut self) {}
 
+    /// Whether another message is offered right behind the next one, so that both may go out together. Holds until it is
+    /// said again; a promise that is not kept is made good by [`SendEnd::flush`].
+    fn follows(&mut self, _more: bool) {}
+
     /// Whether the bytes of all tickets up to `ticket` may be overwritten. Also drives what is still to be written.
     ///
     /// # Errors

@@ -66,6 +66,10 @@ pub struct TcpOptions {
     pub buffer_bytes: Option<usize>,
 }
 
+/// Bytes that may wait in the kernel to be sent. More would only leave the caches and, where the kernel paces what it sends,
+/// go out late; this process refills them in time, since whoever waits, polls.
+const UNSENT: usize = 32 << 10;
+
 /// Make `stream` ready to be an end.
 fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
     if options.slots == 0 || options.slot_bytes == 0 || !options.slot_bytes.is_multiple_of(64) {
@@ -79,6 +83,8 @@ fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
     stream.set_nodelay(true).map_err(set)?;
     // Only a hint: the first packets are acknowledged at once either way.
     let _ = raw::delay_acknowledgements(stream);
+    // A hint, too.
+    let _ = raw::limit_unsent(stream, UNSENT);
     options.buffer_bytes.map_or(Ok(()), |bytes| raw::set_buffers(stream, bytes)).map_err(set)
 }
 

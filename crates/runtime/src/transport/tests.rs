@@ -421,6 +421,35 @@ fn tcp_tells_the_sender_how_the_receiver_ended() {
     }
 }
 
+#[test]
+fn tcp_takes_acknowledgements_amid_small_frames() {
+    const FRAMES: u64 = 40;
+    let (a, b) = streams();
+    let (mut send, mut recv) = (tcp_sender(a, 4, 4096), tcp_receiver(b, 4, 4096));
+    let bytes = [7u8; 3000];
+    let header = super::Header { total: 3000, ..Default::default() };
+    send.hold(true);
+    for i in 1..=FRAMES {
+        // SAFETY: the bytes outlive the end.
+        let sent = unsafe { send.poll_send(&header, bytes.as_ptr(), bytes.len()) }.unwrap();
+        assert_eq!(sent.map(|(n, ticket)| (n, ticket.count())), Some((3000, i)), "held frames wait together");
+    }
+    send.hold(false);
+    assert!(!SendEnd::flush(&mut send).unwrap(), "the kernel took all: no frame is half written");
+    let mut taken = 0;
+    while recv.poll_recv().unwrap().is_some() {
+        recv.release();
+        taken += 1;
+    }
+    assert!(0 < taken && taken < FRAMES, "{taken}");
+    until("the acknowledgement to leave", || RecvEnd::flush(&mut recv).unwrap());
+    until("the acknowledgement", || send.poll_received(Ticket::new(taken)).unwrap());
+    // The same for the rest, and for a refusal in the midst of it.
+    recv.refuse("enough");
+    let e = failure("the refusal", || send.poll_received(Ticket::new(FRAMES)));
+    assert!(e.code == ResultCode::InvalidUsage && e.text == "enough", "{e}");
+}
+
 /// Round trips of 8 bytes.
 #[test]
 #[ignore = "a measurement, not a test: `cargo test --release -p oxccl-runtime ping_pong -- --ignored --nocapture`"]

@@ -179,7 +179,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
     },
     Algorithm {
         name: "pairwise",
-        collectives: &[AllToAll, AllToAllV],
+        collectives: &[ReduceScatter, AllToAll, AllToAllV],
         needs: Needs::Messages,
         min_slots: 1,
         doc: "round k: send to the rank k ahead, receive from the rank k behind",

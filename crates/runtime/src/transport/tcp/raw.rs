@@ -74,6 +74,11 @@ pub(super) fn delay_acknowledgements(stream: &TcpStream) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 0)
 }
 
+/// Take no more from this process while `bytes` wait to be sent: what is under way does not count.
+pub(super) fn limit_unsent(stream: &TcpStream, bytes: usize) -> io::Result<()> {
+    set(stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))
+}
+
 /// Run a call until it is not interrupted; `None` when it would block.
 fn attempt(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
     loop {

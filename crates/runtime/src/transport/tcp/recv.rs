@@ -9,13 +9,17 @@ use crate::transport::{Arrival, Header, RecvEnd, no_room, refusal};
 
 /// Bytes read ahead beyond what is known to come: the next headers and small messages.
 const AHEAD: usize = 4096;
+/// Bytes read where a header is awaited, if the frame before this one fitted: a copy of so few is cheaper than another read.
+const WHOLE: usize = 8 << 10;
 
 /// What comes in.
 pub(super) struct Incoming {
     /// `ahead[ahead_at..ahead_end]` was read and not yet looked at.
-    ahead: Box<[u8; AHEAD]>,
+    ahead: Box<[u8; WHOLE]>,
     ahead_at: usize,
     ahead_end: usize,
+    /// The next frame is likely to fit into there.
+    wide: bool,
     /// What is left of the current data frame.
     current: Option<Header>,
     /// The current arrival: `at..end` of the buffer is there, complete once `end == goal`.
@@ -40,7 +44,8 @@ struct Line {
 impl Incoming {
     pub(super) fn new(options: &TcpOptions) -> Incoming {
         Incoming {
-            ahead: Box::new([0; AHEAD]),
+            ahead: Box::new([0; WHOLE]),
+            wide: false,
             ahead_at: 0,
             ahead_end: 0,
             current: None,
@@ -92,7 +97,8 @@ impl TcpEnd {
                 inc.ahead.copy_within(inc.ahead_at..inc.ahead_end, 0);
                 (inc.ahead_at, inc.ahead_end) = (0, inc.ahead_end - inc.ahead_at);
             }
-            let n = raw::recv_bytes(&self.stream, &mut inc.ahead[inc.ahead_end..]);
+            let room = if inc.wide { WHOLE } else { AHEAD };
+            let n = raw::recv_bytes(&self.stream, &mut inc.ahead[inc.ahead_end..room.max(bytes)]);
             match self.came(n, doing)? {
                 Some(n) => self.inc.ahead_end += n,
                 None => return Ok(false),
@@ -111,7 +117,10 @@ impl TcpEnd {
         header.copy_from_slice(&self.inc.ahead[self.inc.ahead_at..][..HEADER]);
         // At a bad frame it stays: the stream has no meaning behind it.
         match Frame::decode(&header).map_err(|what| garbage(&self.options.peer, doing, what))? {
-            Frame::Data(header) => self.inc.current = Some(header),
+            Frame::Data(header) => {
+                self.inc.current = Some(header);
+                self.inc.wide = header.len <= (WHOLE - HEADER) as u64;
+            }
             Frame::Goodbye => self.inc.goodbye = true,
             Frame::Ack(count) => {
                 if !self.out.acknowledged(count) {

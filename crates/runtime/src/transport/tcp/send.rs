@@ -13,8 +13,12 @@ const BATCH: usize = 8;
 const LOOK_EVERY: u64 = 16;
 /// Bytes up to which a frame is put together for the kernel: a copy of so few is cheaper than a second range.
 const SMALL: usize = 4096;
-/// Bytes of small frames that may wait together.
-const TOGETHER: usize = 16 << 10;
+/// Bytes of small frames that may wait together: four of the longest.
+const TOGETHER: usize = 136 << 10;
+/// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
+const HELD: usize = 32 << 10;
+/// Bytes that one call writes at most, so that what comes in is read while it is in the caches.
+const TURN: usize = 256 << 10;
 
 /// What goes out.
 pub(super) struct Outgoing {
@@ -30,6 +34,8 @@ pub(super) struct Outgoing {
     small: Small,
     /// Small frames wait for each other, until [`SendEnd::flush`] or until there is no room.
     pub(super) hold: bool,
+    /// They wait for the next one, which comes at once.
+    more: bool,
     /// What is to be said of the peer's data; goes between two frames.
     said: Said,
     failed: Option<Error>,
@@ -37,7 +43,7 @@ pub(super) struct Outgoing {
 
 /// Small frames with their bytes, one behind the other.
 struct Small {
-    bytes: Box<[u8; TOGETHER]>,
+    bytes: Box<[u8]>,
     /// `at..end` is not written.
     at: usize,
     end: usize,
@@ -93,8 +99,9 @@ impl Outgoing {
             accepted: 0,
             written: 0,
             received: 0,
-            small: Small { bytes: Box::new([0; TOGETHER]), at: 0, end: 0, frames: 0 },
+            small: Small { bytes: vec![0; TOGETHER].into(), at: 0, end: 0, frames: 0 },
             hold: false,
+            more: false,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             failed: None,
         }
@@ -130,7 +137,8 @@ impl Outgoing {
 
     /// Whether the acknowledgement of `count` frames makes sense; then it is booked.
     pub(super) fn acknowledged(&mut self, count: u64) -> bool {
-        let sensible = (self.received..=self.written).contains(&count);
+        // Small frames count as written when the last of those that went together is; the peer may have the first ones.
+        let sensible = (self.received..=self.first()).contains(&count);
         if sensible {
             self.received = count;
         }
@@ -150,8 +158,9 @@ impl Outgoing {
     /// # Safety
     /// `len` bytes at `data` are readable.
     unsafe fn take_small(&mut self, header: &[u8; HEADER], data: *const u8, len: usize) -> bool {
+        let most = if self.hold || self.more { HELD } else { SMALL };
         let small = &mut self.small;
-        let fits = len <= SMALL && HEADER + len <= TOGETHER - small.end;
+        let fits = len <= most && HEADER + len <= TOGETHER - small.end;
         if !fits || self.accepted > self.written + small.frames {
             return false;
         }
@@ -228,25 +237,30 @@ impl TcpEnd {
         }
     }
 
-    /// Write from up to `most` frames; whether the kernel took all of them.
+    /// Write from up to `most` frames and [`TURN`] bytes; whether the kernel may take more in this turn.
     fn push_frames(&mut self, most: u64) -> Result<bool> {
         let out = &self.out;
         let mut ranges = [Range::EMPTY; 2 * BATCH];
         let frames = (out.accepted - out.written).min(most);
-        let mut offered = 0;
+        let (mut offered, mut left) = (0, TURN);
         for i in 0..frames {
             let f = &out.queue[out.slot(out.written + i)];
             let head = f.done.min(HEADER);
             let body = f.done - head;
+            let len = (f.len - body).min(left);
+            left -= len;
             ranges[2 * i as usize] = Range::new(f.header[head..].as_ptr(), HEADER - head);
-            ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), f.len - body);
+            ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), len);
             offered += HEADER + f.len - f.done;
+            if left == 0 {
+                break;
+            }
         }
         // SAFETY: headers are ours, data is ours or borrowed from the caller until done.
         match unsafe { raw::send(&self.stream, &ranges[..2 * frames as usize]) } {
             Ok(n) => {
                 self.out.wrote(n);
-                Ok(n == offered)
+                Ok(n == offered && left > 0)
             }
             Err(e) => Err(self.write_failed(&e)),
         }
@@ -329,7 +343,7 @@ impl SendEnd for TcpEnd {
             self.out.queue[at] = Waiting { header, data, len, done: 0 };
         }
         self.out.accepted += 1;
-        if !(small && self.out.hold) {
+        if !(small && (self.out.hold || self.out.more)) {
             self.push()?;
         }
         Ok(Some((len, Ticket::new(self.out.accepted))))
@@ -351,6 +365,10 @@ impl SendEnd for TcpEnd {
             unsafe { std::ptr::copy_nonoverlapping(f.data.add(sent), slot.add(sent), f.len - sent) };
             f.data = slot;
         }
+    }
+
+    fn follows(&mut self, more: bool) {
+        self.out.more = more;
     }
 
     fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {
