@@ -19,7 +19,7 @@ use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
-use crate::exec::wait::{Turn, Waiter};
+use crate::exec::wait::{Courtesy, Turn, Waiter};
 
 /// What one step of a task came to.
 #[derive(Debug)]
@@ -125,6 +125,7 @@ struct Running {
     tasks: VecDeque<Box<dyn Task>>,
     /// Weak: a stream keeps no communicator alive that was destroyed.
     unsettled: Vec<Weak<dyn Settle>>,
+    courtesy: Courtesy,
 }
 
 pub(super) struct Inner {
@@ -255,11 +256,25 @@ impl Inner {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
             }
-            if !running.tasks.iter().all(|t| t.is_quick()) || self.advance_locked(running) != Waited::Progress {
+            if !running.tasks.iter().all(|t| t.is_quick()) {
+                return false;
+            }
+            if self.advance_locked(running) != Waited::Progress && !self.give_way(running) {
                 return false;
             }
         }
         running.tasks.is_empty() && !self.pending()
+    }
+
+    /// Gives the core to the peers of a blocked task that share it, for a short time. Whether the task moved then.
+    fn give_way(&self, running: &mut Running) -> bool {
+        if !running.tasks.front().is_some_and(|t| t.crowded()) {
+            return false;
+        }
+        let mut courtesy = std::mem::take(&mut running.courtesy);
+        let moved = courtesy.give_way(|| self.advance_locked(running) == Waited::Progress);
+        running.courtesy = courtesy;
+        moved
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
@@ -686,8 +701,12 @@ impl IdleStream<'_> {
             self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
         }
         drop(queue);
+        while !self.running.tasks.is_empty() && self.inner.give_way(&mut self.running) {}
+        let over = self.running.tasks.is_empty();
         drop(self.running);
-        helper::notify();
+        if !over {
+            helper::notify();
+        }
     }
 
     /// What the thread did has failed.
