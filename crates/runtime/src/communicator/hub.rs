@@ -15,12 +15,16 @@ use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
-pub const DEPTH: u64 = 32;
+pub const DEPTH: u64 = 64;
 /// Calls with their payload in the lines that a rank may announce before it has finished the first of them.
 pub const WINDOW: u64 = 8;
 /// Payload slots per rank: the same for calls whose payload does not fit into the line. Fewer, since the slots should stay
 /// in the caches.
 pub const SLOTS: u64 = 8;
+/// Payload slots per rank for small payloads, which therefore may be more.
+pub const SMALL_SLOTS: u64 = 32;
+/// Bytes of one of them.
+pub const SMALL_BYTES: usize = 2 << 10;
 /// Bytes that fit into an entry line beside sequence and signature.
 pub const INLINE_BYTES: usize = 40;
 /// Greatest number of channels of a program.
@@ -66,7 +70,7 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
-        page(self.eager_bytes * SLOTS as usize)
+        page(self.eager_bytes * SLOTS as usize) + page(SMALL_BYTES * SMALL_SLOTS as usize)
     }
     fn rank_bytes(&self) -> usize {
         self.lines_bytes() + self.payload_bytes() + page(2 * self.scratch_half)
@@ -171,6 +175,12 @@ impl Hub {
     pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes;
         self.at(slots + (seq % SLOTS) as usize * self.geometry.eager_bytes)
+    }
+
+    /// The slot of `member` for a small payload of collective `seq`: [`SMALL_BYTES`] bytes.
+    pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        let slots = self.rank_base(member) + self.lines_bytes + page(self.geometry.eager_bytes * SLOTS as usize);
+        self.at(slots + (seq % SMALL_SLOTS) as usize * SMALL_BYTES)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -368,6 +378,9 @@ mod tests {
             }
             for seq in 0..SLOTS {
                 areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
+            }
+            for seq in 0..SMALL_SLOTS {
+                areas.push((hub.small_payload(m, seq) as usize, SMALL_BYTES));
             }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {

@@ -10,7 +10,7 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS};
+use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES, SMALL_SLOTS};
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
@@ -27,13 +27,42 @@ pub(crate) struct Form {
     block: usize,
     /// The member that is the root.
     root: usize,
-    /// The payloads lie in the slots, being too large for the lines.
-    in_slots: bool,
+    /// Where the payloads lie.
+    place: Place,
     takes: Takes,
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
+}
+
+/// Where the payloads lie: in the lines, or being too large for them, in slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Line,
+    SmallSlot,
+    Slot,
+}
+
+impl Place {
+    /// Only ranks of calls with a root run ahead; where all wait for all, more slots are only more cache.
+    fn of(collective: Collective, published: u64) -> Place {
+        match published {
+            n if n <= INLINE_BYTES as u64 => Place::Line,
+            n if n <= SMALL_BYTES as u64 && collective.rooted() => Place::SmallSlot,
+            _ => Place::Slot,
+        }
+    }
+
+    /// How many calls a rank may be ahead whose payloads lie there: it never waits before it starts the next one.
+    const fn ahead(self) -> u64 {
+        match self {
+            Place::Line => LINES_AHEAD,
+            Place::SmallSlot if SMALL_SLOTS < LINES_AHEAD => SMALL_SLOTS,
+            Place::SmallSlot => LINES_AHEAD,
+            Place::Slot => SLOTS,
+        }
+    }
 }
 
 /// Whose payloads make the result.
@@ -65,28 +94,31 @@ impl Form {
             Collective::Reduce | Collective::Gather => (true, Takes::Nothing, false),
             _ => (true, Takes::All, true),
         };
-        let in_slots = published(call, core.ranks) > INLINE_BYTES as u64;
-        let ahead = if in_slots { SLOTS } else { LINES_AHEAD };
+        let place = Place::of(call.collective, published(call, core.ranks));
         Form {
             gives: if gives { bytes } else { 0 },
             block: call.block_bytes() as usize,
             root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
-            in_slots,
+            place,
             takes,
             settled,
-            ahead,
+            ahead: place.ahead(),
         }
     }
 
     /// Whether the payloads lie in the lines.
     pub(super) fn in_lines(&self) -> bool {
-        !self.in_slots
+        self.place == Place::Line
     }
 
     /// Where `member`'s payload of call `seq` lies.
     #[inline]
     fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {
-        if self.in_slots { core.hub.payload(member, seq) } else { core.hub.entry(member, seq).body }
+        match self.place {
+            Place::Line => core.hub.entry(member, seq).body,
+            Place::SmallSlot => core.hub.small_payload(member, seq),
+            Place::Slot => core.hub.payload(member, seq),
+        }
     }
 
     /// The only member whose payload this rank needs, where there is one.
@@ -105,7 +137,7 @@ impl Form {
             return;
         }
         publish(core, call, seq, |line| {
-            let slot = if self.in_slots { core.hub.payload(core.me, seq) } else { line };
+            let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the
                 // caller's.
