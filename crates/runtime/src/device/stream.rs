@@ -19,6 +19,7 @@ use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
+use crate::communicator::hub::WINDOW;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 
 /// What one step of a task came to.
@@ -65,6 +66,15 @@ pub(crate) trait Task: Send {
     /// Whether waiting ranks outnumber cores, so that spinning would only keep others from working.
     fn crowded(&self) -> bool {
         false
+    }
+    /// Which communicator the task belongs to if it has sent all that it sends, so that the next call of that communicator
+    /// may begin behind it; 0 for all others.
+    fn trails(&self) -> usize {
+        0
+    }
+    /// The bytes that the task writes, from the first to the last, where it [trails](Task::trails).
+    fn writes(&self) -> std::ops::Range<usize> {
+        0..0
     }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
@@ -213,6 +223,8 @@ impl Inner {
                     progress = true;
                     i += 1;
                 }
+                // Those behind it wait for their turn.
+                Step::Blocked if running.tasks[i].trails() != 0 => break,
                 Step::Blocked => i += 1,
                 Step::Done => {
                     progress = true;
@@ -264,6 +276,24 @@ impl Inner {
             }
         }
         running.tasks.is_empty() && !self.pending()
+    }
+
+    /// Whether a call of the communicator `id` may begin now: the stream is idle, or all that is left
+    /// [trails](Task::trails) there and there is room for one more.
+    #[inline]
+    fn make_room(&self, running: &mut Running, id: usize) -> bool {
+        // A task trails only behind tasks that do.
+        if running.tasks.back().is_none_or(|t| t.trails() != id) || !self.is_all(running) {
+            return self.catch_up(running);
+        }
+        running.tasks.len() < WINDOW as usize
+            || self.advance_locked(running) == Waited::Progress
+            || self.give_way(running)
+    }
+
+    /// Whether nothing is queued behind what runs.
+    fn is_all(&self, running: &Running) -> bool {
+        self.enqueued.load(Ordering::Acquire) - self.finished.load(Ordering::Acquire) == running.tasks.len() as u64
     }
 
     /// Gives the core to the peers of a blocked task that share it, for a short time. Whether the task moved then.
@@ -460,6 +490,15 @@ impl Stream {
         order::before_push(self);
         let mut running = self.0.running.try_lock()?;
         self.0.catch_up(&mut running).then_some(IdleStream { inner: &self.0, running })
+    }
+
+    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`, fewer
+    /// than [`WINDOW`].
+    #[inline]
+    pub(crate) fn try_behind(&self, id: usize) -> Option<IdleStream<'_>> {
+        order::before_push(self);
+        let mut running = self.0.running.try_lock()?;
+        self.0.make_room(&mut running, id).then_some(IdleStream { inner: &self.0, running })
     }
 
     /// Tries a task that is over soon at once, if the stream is idle; else, or when it is not over, `boxed` puts it where
@@ -701,12 +740,25 @@ impl IdleStream<'_> {
             self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
         }
         drop(queue);
-        while !self.running.tasks.is_empty() && self.inner.give_way(&mut self.running) {}
+        let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.tasks.len() < WINDOW as usize);
+        while !has_room(&self.running) && self.inner.give_way(&mut self.running) {}
         let over = self.running.tasks.is_empty();
         drop(self.running);
         if !over {
             helper::notify();
         }
+    }
+
+    /// How many tasks are left: none, unless it is from [`Stream::try_behind`].
+    #[inline]
+    pub(crate) fn behind(&self) -> usize {
+        self.running.tasks.len()
+    }
+
+    /// Whether one of them writes some of these bytes.
+    pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
+        let meets = |w: std::ops::Range<usize>| w.start < bytes.end && bytes.start < w.end;
+        self.running.tasks.iter().any(|t| meets(t.writes()))
     }
 
     /// What the thread did has failed.

@@ -16,7 +16,7 @@ use super::entry::ahead;
 use super::known::Made;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
-use super::{eager_v, plan};
+use super::{eager_v, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -43,6 +43,17 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     if core.ranks == 1 || !shape.may_be_small() {
         return false;
     }
+    if core.crowded {
+        if let Some(free) = stream.try_behind(Arc::as_ptr(core) as usize).filter(|idle| idle.behind() > 0) {
+            return behind(core, shape, send, recv, free) || alone(core, shape, send, recv, stream);
+        }
+    }
+    alone(core, shape, send, recv, stream)
+}
+
+/// [`again`] on an idle stream.
+#[inline]
+fn alone(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
     let Some(idle) = stream.try_idle() else { return false };
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else { return false };
@@ -51,6 +62,21 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
         return false;
     };
     carry_out(core, Free { idle, engine, turn }, made);
+    true
+}
+
+/// [`again`] behind the calls that the stream holds, see `trail`.
+fn behind(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: IdleStream<'_>) -> bool {
+    let Some(mut engine) = core.engine.try_lock() else { return false };
+    let Some(made) = engine.known.take(shape, send, recv) else { return false };
+    let turn = trail::may_follow(core, &stream, &made)
+        .then(|| core.issue_behind(Lane::Collectives, stream.behind() as u64))
+        .flatten();
+    let Some(turn) = turn else {
+        engine.known.keep(made);
+        return false;
+    };
+    carry_out(core, Free { idle: stream, engine, turn }, made);
     true
 }
 
@@ -72,7 +98,8 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &S
 fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
     let Free { mut idle, mut engine, turn } = free;
     let mut seq = 0;
-    match caught(|| advance(core, &mut engine, &mut made, &mut seq)).and_then(|reached| reached) {
+    let ends = idle.behind() == 0;
+    match caught(|| advance(core, &mut engine, &mut made, &mut seq, ends)).and_then(|reached| reached) {
         Ok(Reached::End) => {
             let settled = made.form.settled;
             engine.known.keep(made);
@@ -84,9 +111,11 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
         }
         Ok(Reached::Phase(phase)) => {
             let call = made.call.clone();
+            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail();
             engine.known.keep(made);
             drop(engine);
-            idle.go_on(CollectiveTask::begun(core.clone(), call, turn, seq, phase).boxed());
+            let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase);
+            idle.go_on(if trails { task.trailing() } else { task }.boxed());
         }
         Err(error) => {
             drop(engine);
@@ -97,8 +126,9 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
     }
 }
 
+/// `ends`: it may end now, since none is before it.
 #[inline]
-fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64) -> Result<Reached> {
+fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, ends: bool) -> Result<Reached> {
     core.check()?;
     let Made { call, form, .. } = made;
     engine.seen.look(core.polls);
@@ -107,7 +137,7 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64) -> 
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
     form.start(core, call, *seq);
-    if !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
+    if !ends || !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
     if !form.settled {

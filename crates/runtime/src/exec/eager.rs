@@ -111,6 +111,12 @@ impl Form {
         self.place == Place::Line
     }
 
+    /// Whether the next call may begin before this one has ended: every rank waits for every other, and the payloads lie
+    /// in the lines.
+    pub(super) fn may_trail(&self) -> bool {
+        self.in_lines() && matches!(self.takes, Takes::All) && self.gives > 0
+    }
+
     /// Where `member`'s payload of call `seq` lies.
     #[inline]
     fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {

@@ -28,4 +28,5 @@ mod operation;
 pub(crate) mod p2p;
 pub(crate) mod plan;
 pub(crate) mod streak;
+mod trail;
 pub(crate) mod wait;
