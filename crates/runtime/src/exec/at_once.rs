@@ -111,7 +111,7 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
         }
         Ok(Reached::Phase(phase)) => {
             let call = made.call.clone();
-            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail();
+            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
             engine.known.keep(made);
             drop(engine);
             let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase);

@@ -10,7 +10,7 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES, SMALL_SLOTS};
+use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
@@ -32,6 +32,8 @@ pub(crate) struct Form {
     takes: Takes,
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
+    /// Whether the next call may begin before this one has ended, see `trail`.
+    pub may_trail: bool,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
 }
@@ -45,21 +47,19 @@ enum Place {
 }
 
 impl Place {
-    /// Only ranks of calls with a root run ahead; where all wait for all, more slots are only more cache.
-    fn of(collective: Collective, published: u64) -> Place {
+    /// `ahead`: ranks run ahead of each other. Where all wait for all, more slots are only more cache.
+    fn of(published: u64, ahead: bool) -> Place {
         match published {
             n if n <= INLINE_BYTES as u64 => Place::Line,
-            n if n <= SMALL_BYTES as u64 && collective.rooted() => Place::SmallSlot,
+            n if n <= SMALL_BYTES as u64 && ahead => Place::SmallSlot,
             _ => Place::Slot,
         }
     }
 
-    /// How many calls a rank may be ahead whose payloads lie there: it never waits before it starts the next one.
+    /// How many calls a rank may be ahead whose payloads lie there.
     const fn ahead(self) -> u64 {
         match self {
-            Place::Line => LINES_AHEAD,
-            Place::SmallSlot if SMALL_SLOTS < LINES_AHEAD => SMALL_SLOTS,
-            Place::SmallSlot => LINES_AHEAD,
+            Place::Line | Place::SmallSlot => LINES_AHEAD,
             Place::Slot => SLOTS,
         }
     }
@@ -94,7 +94,8 @@ impl Form {
             Collective::Reduce | Collective::Gather => (true, Takes::Nothing, false),
             _ => (true, Takes::All, true),
         };
-        let place = Place::of(call.collective, published(call, core.ranks));
+        let may_trail = core.hub.geometry().crowded && matches!(takes, Takes::All) && gives;
+        let place = Place::of(published(call, core.ranks), may_trail || call.collective.rooted());
         Form {
             gives: if gives { bytes } else { 0 },
             block: call.block_bytes() as usize,
@@ -102,6 +103,7 @@ impl Form {
             place,
             takes,
             settled,
+            may_trail,
             ahead: place.ahead(),
         }
     }
@@ -109,12 +111,6 @@ impl Form {
     /// Whether the payloads lie in the lines.
     pub(super) fn in_lines(&self) -> bool {
         self.place == Place::Line
-    }
-
-    /// Whether the next call may begin before this one has ended: every rank waits for every other, and the payloads lie
-    /// in the lines.
-    pub(super) fn may_trail(&self) -> bool {
-        self.in_lines() && matches!(self.takes, Takes::All) && self.gives > 0
     }
 
     /// Where `member`'s payload of call `seq` lies.

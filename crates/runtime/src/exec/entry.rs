@@ -80,7 +80,7 @@ impl Seen {
     #[inline]
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
         // Who has started call `seq - ahead + 1` has finished what the line or slot was used for before: see `LINES_AHEAD`;
-        // calls with slots are finished before the next one starts.
+        // calls with slots are finished before the next one starts, or there are so many more slots.
         seq <= ahead || self.all_freed > seq - ahead || self.may_publish_now(core, seq - ahead + 1, ahead)
     }
 

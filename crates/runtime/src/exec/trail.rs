@@ -10,10 +10,10 @@ use super::known::Made;
 use crate::communicator::core::Core;
 use crate::device::IdleStream;
 
-/// Whether the call `made` may begin behind the calls that the stream holds: it neither reads what they will write, nor
-/// lies outside of the lines.
+/// Whether the call `made` may begin behind the calls that the stream holds: it does not read what they
+/// will write.
 pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, made: &Made) -> bool {
     let from = made.call.send.addr();
     let bytes = made.call.input_bytes(core.rank as u32, core.ranks) as usize;
-    made.form.may_trail() && made.call.bias.is_null() && !stream.will_write(from..from + bytes)
+    made.form.may_trail && made.call.bias.is_null() && !stream.will_write(from..from + bytes)
 }
