@@ -128,6 +128,7 @@ pub(crate) struct Core {
 
 /// What `Core::new` is given by the initialisation.
 pub(super) struct Parts {
+    pub crowded: bool,
     pub rank: usize,
     pub ranks: usize,
     pub hash: u64,
@@ -219,10 +220,6 @@ impl Core {
         let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma")
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
-        // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
-        let host = &parts.peers[parts.rank].host;
-        let neighbours = parts.peers.iter().filter(|p| p.host == *host).count().max(parts.members.len());
-        let crowded = neighbours > oxccl_sys::affinity::available_cores();
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
@@ -232,8 +229,8 @@ impl Core {
             sockets: (parts.members.len() < parts.ranks)
                 .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())
                 .flatten(),
-            crowded,
-            polls: crate::exec::collective::polls(crowded),
+            crowded: parts.crowded,
+            polls: crate::exec::collective::polls(parts.crowded),
             engine: Latch::new(Engine::new(parts.ranks, parts.members.len())),
             pool: Latch::new(Vec::with_capacity(POOL)),
             links: Latch::default(),

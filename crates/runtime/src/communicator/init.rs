@@ -9,8 +9,8 @@ use oxccl_types::{Collective, Error, Result};
 use super::core::{Core, Parts};
 use super::family::{self, Family};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{CommConfig, Communicator, PENDING, READY, agreed};
-use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, connect};
+use super::{CommConfig, Communicator, PENDING, READY, agreed, cores};
+use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
 use crate::exec::links::{CHANNEL_LANE, lane_bytes};
 use crate::log::{self, Subsys};
@@ -86,7 +86,7 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
 
 /// Where a payload's wish to share lies.
 const WISH: usize = LIGHT_AT + 1;
-/// Its length; the agreed settings follow.
+/// Its length; the processors of the rank and the agreed settings follow.
 const WISH_BYTES: usize = 2;
 
 fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
@@ -107,7 +107,7 @@ pub(super) fn params(
     let light = config.light_fences && oxccl_sys::barrier::registered();
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
-    let payload = [&probe[..], &[u8::from(light)], &wish, &agreed::encode(config)].concat();
+    let payload = [&probe[..], &[u8::from(light)], &wish, &cores::encode(), &agreed::encode(config)].concat();
     let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
         let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
@@ -118,7 +118,21 @@ pub(super) fn params(
 
 /// The agreed settings in what a rank brought.
 fn settings_in(payload: &[u8]) -> &[u8] {
-    payload.get(WISH + WISH_BYTES..).unwrap_or_default()
+    cores::split(payload.get(WISH + WISH_BYTES..).unwrap_or_default()).1
+}
+
+/// The processors in what a rank brought.
+fn cores_in(payload: &[u8]) -> &[u8] {
+    cores::split(payload.get(WISH + WISH_BYTES..).unwrap_or_default()).0
+}
+
+/// Whether the ranks of the machine of `rank` outnumber their cores.
+fn crowded(peers: &[PeerInfo], clique: &[usize], rank: usize) -> bool {
+    // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
+    let host = &peers[rank].host;
+    let near = |(r, p): &(usize, &PeerInfo)| p.host == *host || clique.contains(r);
+    let sets: Vec<&[u8]> = peers.iter().enumerate().filter(near).map(|(_, p)| cores_in(&p.payload)).collect();
+    cores::are_shared(&sets)
 }
 
 /// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
@@ -270,7 +284,9 @@ pub(super) fn build(
     let processes = boot.processes.clone();
     let process_of = boot.process_of.clone();
     let service = boot.service.clone();
+    let crowded = crowded(&boot.peers, &boot.clique, boot.rank);
     let core = Core::new(Parts {
+        crowded,
         rank: boot.rank,
         ranks: boot.ranks,
         hash: boot.comm_hash,

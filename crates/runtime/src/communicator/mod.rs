@@ -5,6 +5,7 @@
 mod agreed;
 mod child;
 pub(crate) mod core;
+mod cores;
 mod family;
 mod flat;
 pub(crate) mod hub;
