@@ -94,13 +94,12 @@ impl Seen {
                 all = all.min(known);
                 continue;
             }
-            // A peer that keeps up is further by now: one look then serves several calls.
+            // A peer that keeps up is further by now: one look then serves several calls. Where it is not, the line that
+            // it comes to later is waited for: each look at the one that it writes next would hold it up.
             let far = need + ahead / 2;
-            let line = core.hub.entry(member, far);
-            // SYNC: entry-line
-            self.freed[member] = if line.seq.load(Ordering::Acquire) >= far {
+            self.freed[member] = if has_come(core, member, far, self.polls) {
                 far
-            } else if has_come(core, member, need, self.polls) {
+            } else if has_come(core, member, need, 1) {
                 need
             } else {
                 return false;
