@@ -44,7 +44,7 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
         return false;
     }
     if core.crowded {
-        if let Some(free) = stream.try_behind(Arc::as_ptr(core) as usize).filter(|idle| idle.behind() > 0) {
+        if let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives)).filter(|idle| idle.behind() > 0) {
             return behind(core, shape, send, recv, free) || alone(core, shape, send, recv, stream);
         }
     }
@@ -209,9 +209,15 @@ fn advance_v(
 /// Those of [`Exchange::from_requests`]; nothing was begun then.
 pub(crate) fn exchange<'a, S: 'a>(
     core: &Arc<Core>,
-    requests: impl Iterator<Item = &'a Request<S>>,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
     stream: &Stream,
 ) -> Result<bool> {
+    if core.crowded
+        && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
+        && trail::exchange(core, requests.clone(), busy)?
+    {
+        return Ok(true);
+    }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
@@ -233,7 +239,7 @@ pub(crate) fn exchange<'a, S: 'a>(
         }
         Ok(_) => {
             drop(links);
-            idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange)));
+            idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange).trailing()));
         }
         Err(error) => {
             drop(links);

@@ -16,7 +16,7 @@ use super::known::Known;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
-use super::{at_once_direct, beside, eager, eager_v, p2p};
+use super::{at_once_direct, beside, eager, eager_v, p2p, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -822,7 +822,7 @@ impl Task for CollectiveTask {
     }
 
     fn trails(&self) -> usize {
-        self.core.as_ref().filter(|_| self.trails).map_or(0, |c| Arc::as_ptr(c) as usize)
+        self.core.as_ref().filter(|_| self.trails).map_or(0, |c| trail::id(c, Lane::Collectives))
     }
 
     fn writes(&self) -> std::ops::Range<usize> {
