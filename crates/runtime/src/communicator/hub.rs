@@ -376,7 +376,8 @@ mod tests {
 
     fn hub(ranks: usize) -> Hub {
         let crowded = ranks > 2;
-        let geometry = Geometry { ranks, eager_bytes: 8192, crowded, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
+        let geometry =
+            Geometry { ranks, eager_bytes: 8192, crowded, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
 
