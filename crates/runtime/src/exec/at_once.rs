@@ -12,6 +12,7 @@ use oxccl_types::Result;
 use super::at_once_direct;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
+use super::eager::Form;
 use super::entry::ahead;
 use super::known::Made;
 use super::operation::Operation;
@@ -43,21 +44,22 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     if core.ranks == 1 || !shape.may_be_small() {
         return false;
     }
-    if core.crowded {
-        if let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives)).filter(|idle| idle.behind() > 0) {
-            return behind(core, shape, send, recv, free) || alone(core, shape, send, recv, stream);
-        }
+    if core.crowded
+        && let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives))
+        && begin_again(core, shape, send, recv, free)
+    {
+        return true;
     }
-    alone(core, shape, send, recv, stream)
+    stream.try_idle().is_some_and(|idle| begin_again(core, shape, send, recv, idle))
 }
 
-/// [`again`] on an idle stream.
+/// [`again`] behind the calls that `idle` holds, if any.
 #[inline]
-fn alone(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    let Some(idle) = stream.try_idle() else { return false };
+fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, idle: IdleStream<'_>) -> bool {
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else { return false };
-    let Some(turn) = core.issue_at_once(Lane::Collectives) else {
+    let follows = idle.behind() == 0 || made.form.may_trail && trail::may_follow(core, &idle, &made.call);
+    let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
         engine.known.keep(made);
         return false;
     };
@@ -65,30 +67,30 @@ fn alone(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream
     true
 }
 
-/// [`again`] behind the calls that the stream holds, see `trail`.
-fn behind(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: IdleStream<'_>) -> bool {
-    let Some(mut engine) = core.engine.try_lock() else { return false };
-    let Some(made) = engine.known.take(shape, send, recv) else { return false };
-    let turn = trail::may_follow(core, &stream, &made)
-        .then(|| core.issue_behind(Lane::Collectives, stream.behind() as u64))
-        .flatten();
-    let Some(turn) = turn else {
-        engine.known.keep(made);
-        return false;
-    };
-    carry_out(core, Free { idle: stream, engine, turn }, made);
-    true
-}
-
 /// Carries out `call`, or begins it; the call comes back when it was not begun. The next one of its shape may be made
 /// [`again`].
-pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
+pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !plan::is_eager(core, &call) {
         return at_once_direct::run(core, call, stream);
     }
-    let Some(idle) = stream.try_idle() else { return Some(call) };
+    if core.crowded
+        && let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives))
+    {
+        call = begin(core, shape, call, free)?;
+    }
+    match stream.try_idle() {
+        Some(idle) => begin(core, shape, call, idle),
+        None => Some(call),
+    }
+}
+
+/// [`run`] behind the calls that `idle` holds, if any.
+fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
-    let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(call) };
+    if idle.behind() > 0 && !(Form::new(core, &call).may_trail && trail::may_follow(core, &idle, &call)) {
+        return Some(call);
+    }
+    let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some(call) };
     let made = engine.known.make(core, shape, call);
     carry_out(core, Free { idle, engine, turn }, made);
     None

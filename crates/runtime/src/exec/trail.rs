@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use oxccl_types::Result;
 
-use super::known::Made;
+use super::call::Call;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask};
 use crate::communicator::core::{Core, Lane};
@@ -24,11 +24,13 @@ pub(super) fn id(core: &Arc<Core>, lane: Lane) -> usize {
     Arc::as_ptr(core).addr() + lane as usize
 }
 
-/// Whether the call `made` may begin behind the calls that the stream holds: it does not read what they will write.
-pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, made: &Made) -> bool {
-    let from = made.call.send.addr();
-    let bytes = made.call.input_bytes(core.rank as u32, core.ranks) as usize;
-    made.form.may_trail && made.call.bias.is_null() && !stream.will_write(from..from + bytes)
+/// Whether `call`, whose form allows it, may begin behind the calls that the stream holds: it does not read what they will
+/// write.
+#[inline]
+pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, call: &Call) -> bool {
+    let from = call.send.addr();
+    let bytes = call.input_bytes(core.rank as u32, core.ranks) as usize;
+    call.bias.is_null() && !stream.will_write(from..from + bytes)
 }
 
 /// Begins sends and receives behind the exchanges that the stream holds; `false` when they cannot begin yet.
