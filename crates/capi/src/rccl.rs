@@ -42,17 +42,17 @@ pub unsafe fn all_to_all_v(
     let call = Call::new(NAME, Collective::AllToAllV, sendbuff, recvbuff, 0, datatype, comm, stream);
     call.submit_v(|call, communicator| {
         let ranks = communicator.ranks();
-        let list = |name: &str, from: *const usize| -> Outcome<Vec<usize>> {
+        let list = |name: &str, from: *const usize| -> Outcome<&[usize]> {
             non_null(NAME, name, from)?;
-            // SAFETY: not null; the caller promises one number per rank.
-            Ok(unsafe { std::slice::from_raw_parts(from, ranks) }.to_vec())
+            // SAFETY: not null; the caller promises one number per rank, which stays as it is during the call.
+            Ok(unsafe { std::slice::from_raw_parts(from, ranks) })
         };
-        let counts = VCounts {
-            send_counts: list("sendcounts", sendcounts)?,
-            send_displs: list("sdispls", sdispls)?,
-            recv_counts: list("recvcounts", recvcounts)?,
-            recv_displs: list("rdispls", rdispls)?,
-        };
+        let counts = VCounts::copied(
+            list("sendcounts", sendcounts)?,
+            list("sdispls", sdispls)?,
+            list("recvcounts", recvcounts)?,
+            list("rdispls", rdispls)?,
+        );
         let most = |counts: &[usize]| counts.iter().copied().max().unwrap_or(0);
         if call.send.is_null() && most(&counts.send_counts) > 0 {
             return Err(null_buffer(NAME, "sendbuff", most(&counts.send_counts)));
@@ -60,7 +60,7 @@ pub unsafe fn all_to_all_v(
         if call.recv.is_null() && most(&counts.recv_counts) > 0 {
             return Err(null_buffer(NAME, "recvbuff", most(&counts.recv_counts)));
         }
-        Ok(Some(Box::new(counts)))
+        Ok(Some(counts))
     })
 }
 

@@ -1,5 +1,7 @@
 //! Requests: what a caller asks of a communicator, before it is planned.
 
+use std::cell::Cell;
+
 use oxccl_types::{Collective, DataType, ReduceOp, Scalar};
 
 use crate::device::Stream;
@@ -42,6 +44,37 @@ pub struct VCounts {
     pub recv_counts: Vec<usize>,
     /// Where they go in the receive buffer.
     pub recv_displs: Vec<usize>,
+}
+
+thread_local! {
+    static SPARE: Cell<Option<Box<VCounts>>> = const { Cell::new(None) };
+}
+
+impl VCounts {
+    /// Four lists of one number per rank, in the memory of those that this thread gave [back](Self::recycle) last.
+    pub fn copied(
+        send_counts: &[usize],
+        send_displs: &[usize],
+        recv_counts: &[usize],
+        recv_displs: &[usize],
+    ) -> Box<Self> {
+        let mut counts = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let fill = |list: &mut Vec<usize>, from: &[usize]| {
+            list.clear();
+            list.extend_from_slice(from);
+        };
+        fill(&mut counts.send_counts, send_counts);
+        fill(&mut counts.send_displs, send_displs);
+        fill(&mut counts.recv_counts, recv_counts);
+        fill(&mut counts.recv_displs, recv_displs);
+        counts
+    }
+
+    /// Keeps the memory of lists that nobody needs any more for the next call of this thread.
+    pub(crate) fn recycle(self: Box<Self>) {
+        // A thread that is ending has no place for it.
+        let _ = SPARE.try_with(|spare| spare.set(Some(self)));
+    }
 }
 
 /// One call on one communicator. Pointers are the caller's: they stay valid until the stream has done the work.

@@ -128,7 +128,6 @@ pub(crate) struct Core {
 
 /// What `Core::new` is given by the initialisation.
 pub(super) struct Parts {
-    pub crowded: bool,
     pub rank: usize,
     pub ranks: usize,
     pub hash: u64,
@@ -220,6 +219,7 @@ impl Core {
         let reaches = matches!(parts.config.p2p.as_str(), "auto" | "cma")
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
+        let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
@@ -229,8 +229,8 @@ impl Core {
             sockets: (parts.members.len() < parts.ranks)
                 .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())
                 .flatten(),
-            crowded: parts.crowded,
-            polls: crate::exec::collective::polls(parts.crowded),
+            crowded,
+            polls: crate::exec::collective::polls(crowded),
             engine: Latch::new(Engine::new(parts.ranks, parts.members.len())),
             pool: Latch::new(Vec::with_capacity(POOL)),
             links: Latch::default(),

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use oxccl_sys::affinity::{self, CORES_BYTES, Cores};
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Collective, Error, Result};
@@ -9,7 +10,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::core::{Core, Parts};
 use super::family::{self, Family};
 use super::hub::{Geometry, Hub, MAX_CHANNELS};
-use super::{CommConfig, Communicator, PENDING, READY, agreed, cores};
+use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
 use crate::exec::links::{CHANNEL_LANE, lane_bytes};
@@ -86,8 +87,11 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
 
 /// Where a payload's wish to share lies.
 const WISH: usize = LIGHT_AT + 1;
-/// Its length; the processors of the rank and the agreed settings follow.
+/// Its length; the cores of the rank follow.
 const WISH_BYTES: usize = 2;
+/// Where those lie; the agreed settings are behind them.
+const CORES: usize = WISH + WISH_BYTES;
+const SETTINGS: usize = CORES + CORES_BYTES;
 
 fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     family::agreed(payloads.map(|p| p.get(WISH..WISH + WISH_BYTES).unwrap_or_default()))
@@ -107,7 +111,8 @@ pub(super) fn params(
     let light = config.light_fences && oxccl_sys::barrier::registered();
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
-    let payload = [&probe[..], &[u8::from(light)], &wish, &cores::encode(), &agreed::encode(config)].concat();
+    let payload =
+        [&probe[..], &[u8::from(light)], &wish, &Cores::of_thread().encode(), &agreed::encode(config)].concat();
     let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
         let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
@@ -118,21 +123,16 @@ pub(super) fn params(
 
 /// The agreed settings in what a rank brought.
 fn settings_in(payload: &[u8]) -> &[u8] {
-    cores::split(payload.get(WISH + WISH_BYTES..).unwrap_or_default()).1
+    payload.get(SETTINGS..).unwrap_or_default()
 }
 
-/// The processors in what a rank brought.
-fn cores_in(payload: &[u8]) -> &[u8] {
-    cores::split(payload.get(WISH + WISH_BYTES..).unwrap_or_default()).0
-}
-
-/// Whether the ranks of the machine of `rank` outnumber their cores.
-fn crowded(peers: &[PeerInfo], clique: &[usize], rank: usize) -> bool {
-    // Neighbours that share no memory share the cores all the same; a name is good enough for a guess.
+/// Whether the ranks on the host of `rank` outnumber their cores. Those that share no memory share the cores all the same;
+/// a name is good enough for a guess. `members`: those that share memory.
+pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> bool {
     let host = &peers[rank].host;
-    let near = |(r, p): &(usize, &PeerInfo)| p.host == *host || clique.contains(r);
-    let sets: Vec<&[u8]> = peers.iter().enumerate().filter(near).map(|(_, p)| cores_in(&p.payload)).collect();
-    cores::are_shared(&sets)
+    let near = peers.iter().enumerate().filter(|(other, p)| p.host == *host || members.contains(other));
+    let cores = |p: &PeerInfo| Cores::decode(p.payload.get(CORES..SETTINGS).unwrap_or_default());
+    near.map(|(_, p)| cores(p)).collect::<Option<Vec<_>>>().is_some_and(|sets| affinity::outnumber(&sets))
 }
 
 /// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
@@ -284,9 +284,7 @@ pub(super) fn build(
     let processes = boot.processes.clone();
     let process_of = boot.process_of.clone();
     let service = boot.service.clone();
-    let crowded = crowded(&boot.peers, &boot.clique, boot.rank);
     let core = Core::new(Parts {
-        crowded,
         rank: boot.rank,
         ranks: boot.ranks,
         hash: boot.comm_hash,

@@ -5,7 +5,6 @@
 mod agreed;
 mod child;
 pub(crate) mod core;
-mod cores;
 mod family;
 mod flat;
 pub(crate) mod hub;

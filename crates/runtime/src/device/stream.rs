@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering, spin_loop};
 use oxccl_sys::{Doorbell, Latch, LatchGuard};
 use oxccl_types::{Error, Result};
 
@@ -118,6 +118,8 @@ pub(crate) enum Waited {
 
 /// Queued tasks that an enqueue works off before it gives its own to the queue.
 const CATCH_UP: u32 = 4;
+/// Looks at a task that is blocked, by a call that comes behind it: a few microseconds.
+const LATE_LOOKS: u32 = 64;
 /// Tasks in a row that may leave what they have to send to the next one.
 const HOLD: u32 = 64;
 /// Longest park of a thread that cares for several bells.
@@ -136,6 +138,8 @@ struct Running {
     /// Weak: a stream keeps no communicator alive that was destroyed.
     unsettled: Vec<Weak<dyn Settle>>,
     courtesy: Courtesy,
+    /// A call that came behind the tasks has waited for them in vain; the next ones do not, before there is progress.
+    stalled: bool,
 }
 
 pub(super) struct Inner {
@@ -262,18 +266,29 @@ impl Inner {
         running.tasks.is_empty() && !self.pending() || self.work_off(running)
     }
 
+    /// A peer that is a little late is waited for: who went on ahead of it would do so with a queue from then on.
     #[inline(never)]
     fn work_off(&self, running: &mut Running) -> bool {
-        for _ in 0..CATCH_UP {
+        let (mut steps, mut looks) = (0, 0);
+        while steps < CATCH_UP {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
             }
             if !running.tasks.iter().all(|t| t.is_quick()) {
                 return false;
             }
-            if self.advance_locked(running) != Waited::Progress && !self.give_way(running) {
+            let crowded = running.tasks.iter().any(|t| t.crowded());
+            if self.advance_locked(running) == Waited::Progress || crowded && self.give_way(running) {
+                running.stalled = false;
+                (steps, looks) = (steps + 1, 0);
+                continue;
+            }
+            looks += 1;
+            running.stalled |= looks > LATE_LOOKS || crowded;
+            if running.stalled {
                 return false;
             }
+            spin_loop();
         }
         running.tasks.is_empty() && !self.pending()
     }

@@ -15,9 +15,11 @@ use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
 use super::entry::ahead;
 use super::known::Made;
+use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
-use super::{eager_v, plan, trail};
+use super::p2p_quick::Over;
+use super::{eager_v, p2p_quick, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -138,7 +140,7 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, end
     if !engine.seen.may_publish(core, *seq, form.ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
-    form.start(core, call, *seq);
+    form.start(core, call, *seq, &engine.seen);
     if !ends || !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
@@ -160,7 +162,10 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
     let (mut seq, mut published) = (0, false);
     let reached = caught(|| advance_v(core, &mut engine, &mut call, &v, &mut seq, &mut published)).and_then(|r| r);
     match reached {
-        Ok(None) => core.pass_turn(Lane::Collectives, turn),
+        Ok(None) => {
+            core.pass_turn(Lane::Collectives, turn);
+            v.recycle();
+        }
         Ok(Some(phase)) => {
             drop(engine);
             let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
@@ -190,7 +195,7 @@ fn advance_v(
     if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
         return Ok(Some(Phase::Announce));
     }
-    *published = eager_v::announce(core, call, v, *seq);
+    *published = eager_v::announce(core, call, v, *seq, &engine.seen);
     let mut came = *published;
     for member in (0..core.members.len()).filter(|m| *m != core.me) {
         if !engine.seen.arrived(core, call, member, *seq)? {
@@ -222,6 +227,22 @@ pub(crate) fn exchange<'a, S: 'a>(
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    if p2p_quick::serves(core, requests.clone()) {
+        let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
+        let mut over = Over::default();
+        let run = caught(|| core.check().and_then(|()| p2p_quick::run(core, &mut links, requests.clone(), &mut over)));
+        let step = match run.and_then(|run| run) {
+            Ok(true) => {
+                core.pass_turn(Lane::P2p, turn);
+                return Ok(true);
+            }
+            Ok(false) => Ok(Step::Blocked),
+            Err(error) => Err(error),
+        };
+        let rest = Exchange::rest_of(core, &mut links, requests, over);
+        leave(core, idle, links, turn, rest, step);
+        return Ok(true);
+    }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
     let turn = if exchange.is_quick() { core.issue_at_once(Lane::P2p) } else { None };
     let Some(turn) = turn else {
@@ -234,7 +255,21 @@ pub(crate) fn exchange<'a, S: 'a>(
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         exchange.see_through(core, &mut links, core.polls / POLLS_PER_STEP)
     });
-    match step.and_then(|step| step) {
+    leave(core, idle, links, turn, exchange, step.and_then(|step| step));
+    Ok(true)
+}
+
+/// What is to be done with an exchange that got as far as `step`: its stream goes on with what is left.
+#[inline]
+fn leave(
+    core: &Arc<Core>,
+    idle: IdleStream<'_>,
+    mut links: LatchGuard<'_, Links>,
+    turn: u64,
+    exchange: Box<Exchange>,
+    step: Result<Step>,
+) {
+    match step {
         Ok(Step::Done) => {
             exchange.give_back(&mut links);
             core.pass_turn(Lane::P2p, turn);
@@ -252,5 +287,4 @@ pub(crate) fn exchange<'a, S: 'a>(
             }
         }
     }
-    Ok(true)
 }

@@ -326,12 +326,12 @@ impl CollectiveTask {
                         return Ok(Step::Blocked);
                     }
                     if matches!(self.phase, Phase::EagerPublish) {
-                        eager::Form::new(core, &self.call).start(core, &self.call, self.seq);
+                        eager::Form::new(core, &self.call).start(core, &self.call, self.seq, &engine.seen);
                         self.phase = Phase::EagerWait;
                     } else {
                         match (self.plan.as_deref(), self.v.as_deref()) {
                             (_, Some(v)) => {
-                                self.published = eager_v::announce(core, &self.call, v, self.seq);
+                                self.published = eager_v::announce(core, &self.call, v, self.seq, &engine.seen);
                             }
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, |_| {}),
                             (plan, None) => {

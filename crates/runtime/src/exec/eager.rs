@@ -4,6 +4,7 @@
 //! It is the fused form of the `one_shot` schedules, which remain its oracle.
 
 use oxccl_kernels as kernels;
+use oxccl_sys::prefetch;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
@@ -11,6 +12,10 @@ use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
+
+/// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
+/// still read of the slots before it should stay with them.
+const ASKED_AHEAD: usize = 2048;
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
@@ -133,7 +138,7 @@ impl Form {
 
     /// Announces the call and publishes my payload. `may_publish(seq)` holds.
     #[inline]
-    pub(super) fn start(&self, core: &Core, call: &Call, seq: u64) {
+    pub(super) fn start(&self, core: &Core, call: &Call, seq: u64, seen: &Seen) {
         if self.gives == 0 {
             publish(core, call, seq, |_| {});
             return;
@@ -151,6 +156,10 @@ impl Form {
                 None => unsafe { kernels::copy(&[slot], call.send, self.gives) },
             }
         });
+        if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
+            let bytes = if self.settled { self.gives } else { self.gives.min(ASKED_AHEAD) };
+            ask_for(self.payload(core, core.me, seq + 1), bytes);
+        }
     }
 
     /// Takes the peers' payloads; `false` when one of those needed is not there yet.
@@ -235,6 +244,13 @@ impl Form {
             }
         }
     }
+}
+
+/// Asks for the first `bytes` of the slot of the next call, of which the peers have had their use some calls ago: it comes
+/// back from them while this call goes on.
+#[inline]
+pub(super) fn ask_for(slot: *const u8, bytes: usize) {
+    (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
 }
 
 /// # Safety

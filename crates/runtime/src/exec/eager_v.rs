@@ -8,9 +8,10 @@ use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::entry::publish;
+use super::eager::ask_for;
+use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::INLINE_BYTES;
+use crate::communicator::hub::{INLINE_BYTES, SLOTS};
 use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
@@ -34,8 +35,9 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
 }
 
 /// Announces the call, with this rank's parts where they are small. Whether they were. `may_publish(seq)` holds.
-pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64) -> bool {
-    let place = match published(core, call, v).filter(|_| core.eager) {
+pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &Seen) -> bool {
+    let small = published(core, call, v).filter(|_| core.eager);
+    let place = match small {
         None => BY_MESSAGES,
         Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
         Some(_) => IN_SLOT,
@@ -52,6 +54,11 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64) -> bool 
             }
         }
     });
+    if let (IN_SLOT, Some(bytes)) = (place, small) {
+        if seen.is_known_free(core, seq + 1, SLOTS) {
+            ask_for(core.hub.payload(core.me, seq + 1), bytes);
+        }
+    }
     place != BY_MESSAGES
 }
 

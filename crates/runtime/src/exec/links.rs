@@ -226,7 +226,7 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     unsafe { LocalArea::new(base, bytes, SLOTS, core.config.slot_bytes) }
 }
 
-fn is_local(core: &Core, rank: u32) -> bool {
+pub(super) fn is_local(core: &Core, rank: u32) -> bool {
     core.member_of[rank as usize] != usize::MAX
 }
 

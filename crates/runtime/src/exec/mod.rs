@@ -5,7 +5,7 @@
 //! shape, `streak`: several of a group together). `direct`: a direct program over mapped memory, or over memory that the
 //! kernel copies (`far`); payloads of medium size may lie `beside` the line, and calls of medium size are carried out
 //! without a task (`at_once_direct`). `messages`: a message program over connections. `p2p` is the task of a group of sends
-//! and receives, `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor
+//! and receives (`p2p_quick`: small ones without a task), `one_sided` that of puts, signals and waits for signals; what both do alike is in `operation`. An executor
 //! knows no algorithm.
 
 pub(crate) mod at_once;
@@ -26,6 +26,7 @@ mod messages;
 pub(crate) mod one_sided;
 mod operation;
 pub(crate) mod p2p;
+mod p2p_quick;
 pub(crate) mod plan;
 pub(crate) mod streak;
 mod trail;

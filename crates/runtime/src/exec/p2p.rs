@@ -13,6 +13,7 @@ use oxccl_types::{Collective, DataType, Error, Result, Signature};
 use super::call::{Call, describe};
 use super::links::{EXCHANGE_LANE, Links, P2P_LANE};
 use super::operation::{Course, Operation};
+use super::p2p_quick::Over;
 use super::plan::{MessagePlan, alignment};
 use super::trail;
 use crate::communicator::core::{Blocked, Core, Lane};
@@ -84,14 +85,7 @@ impl Exchange {
                 }
                 continue;
             }
-            let receiver = if sends { r.root } else { core.rank };
-            let transfer = Transfer::new(
-                r.root as u32,
-                if sends { r.send.cast_mut() } else { r.recv },
-                (r.count * r.dtype.size()) as u64,
-                signature(r.dtype, r.count as u64, receiver as u32),
-            );
-            if sends { exchange.sends.push(transfer) } else { exchange.recvs.push(transfer) }
+            exchange.add(core, r);
         }
         match exchange.copy_own(core, &own.0, &own.1) {
             Ok(()) => Ok(exchange),
@@ -102,6 +96,32 @@ impl Exchange {
                 Err(error)
             }
         }
+    }
+
+    /// The sends and receives of a group, none of them with this rank itself, of which those in `over` are over.
+    pub(super) fn rest_of<'a, S: 'a>(
+        core: &Core,
+        links: &mut Links,
+        requests: impl Iterator<Item = &'a Request<S>>,
+        over: Over,
+    ) -> Box<Exchange> {
+        let mut exchange = links.lists(P2P_LANE);
+        requests.for_each(|r| exchange.add(core, r));
+        exchange.sends.drain(..over.sends);
+        exchange.recvs.drain(..over.recvs);
+        exchange
+    }
+
+    /// Adds a send or receive with another rank.
+    fn add<S>(&mut self, core: &Core, r: &Request<S>) {
+        let sends = r.collective == Collective::Send;
+        let transfer = Transfer::new(
+            r.root as u32,
+            if sends { r.send.cast_mut() } else { r.recv },
+            (r.count * r.dtype.size()) as u64,
+            signature(r.dtype, r.count as u64, if sends { r.root } else { core.rank } as u32),
+        );
+        if sends { self.sends.push(transfer) } else { self.recvs.push(transfer) }
     }
 
     fn copy_own<S>(&mut self, core: &Core, sends: &[&Request<S>], recvs: &[&Request<S>]) -> Result<()> {
@@ -357,7 +377,7 @@ impl Transfer {
     }
 }
 
-fn signature(dtype: DataType, count: u64, receiver: u32) -> [u64; 2] {
+pub(super) fn signature(dtype: DataType, count: u64, receiver: u32) -> [u64; 2] {
     Signature { collective: Collective::Send, dtype, op: 0, root: receiver, count }.pack()
 }
 

@@ -75,6 +75,20 @@ pub trait SendEnd: Send {
     /// the connection has failed and both ends are gone.
     unsafe fn poll_send(&mut self, header: &Header, data: *const u8, len: usize) -> Result<Option<(usize, Ticket)>>;
 
+    /// Offers a whole message that this end can copy and hand over at once: its source is free then, and nothing of it has
+    /// to be driven. `false`, and nothing was offered, where that is not so; [`SendEnd::poll_send`] serves any message.
+    /// `header` says `total` bytes from offset 0.
+    ///
+    /// # Errors
+    /// As [`SendEnd::poll_send`].
+    ///
+    /// # Safety
+    /// `[data, data + header.total)` is readable and unchanged during the call.
+    unsafe fn send_whole(&mut self, header: &Header, data: *const u8) -> Result<bool> {
+        let _ = (header, data);
+        Ok(false)
+    }
+
     /// Makes the source of the newest acceptance free, whatever [`SendEnd::poll_done`] says: copies what is still
     /// borrowed of it, at most [`SendEnd::slot_bytes`]. Transports that copy what they accept have nothing to do, and
     /// those that cannot must not be asked.
@@ -174,6 +188,19 @@ pub trait RecvEnd: Send {
         unsafe { std::ptr::copy_nonoverlapping(arrival.data, dst, header.len as usize) };
         self.consume(header.len);
         Ok(Some(header))
+    }
+
+    /// Receives and consumes a whole message like `expected` that has come as a copy, or comes while this looks for it `polls`
+    /// times. `false`, and nothing was consumed, for anything else; [`RecvEnd::poll_recv_into`] serves any message.
+    ///
+    /// # Errors
+    /// As [`RecvEnd::poll_recv`].
+    ///
+    /// # Safety
+    /// `[dst, dst + expected.total)` is writable and nobody else uses it.
+    unsafe fn recv_whole(&mut self, expected: &Header, dst: *mut u8, polls: u32) -> Result<bool> {
+        let _ = (expected, dst, polls);
+        Ok(false)
     }
 
     /// Send off acknowledgements that were held back to be sent together; `true` when none is left. To be called

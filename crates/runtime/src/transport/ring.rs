@@ -104,6 +104,13 @@ impl<C: Cells> Producer<C> {
         self.poll_consumed(needed).then(|| self.geometry.index(self.published))
     }
 
+    /// The index of the next record, if it is known to be free without a look at the consumer's counter.
+    #[inline]
+    pub(super) fn free(&self) -> Option<usize> {
+        let used = self.published - self.consumed;
+        (used < self.geometry.slots()).then(|| self.geometry.index(self.published))
+    }
+
     /// Hand the reserved record over. `meta` has at most [`META_BITS`] bits.
     #[inline]
     pub(super) fn publish(&mut self, meta: u64) {

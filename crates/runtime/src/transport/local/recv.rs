@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oxccl_kernels as kernels;
 use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
@@ -39,6 +40,9 @@ pub struct LocalReceiver {
 struct Line {
     _bytes: [u8; 64],
 }
+
+/// Looks at a record without a pause in between.
+const BARE_POLLS: u32 = 64;
 
 /// The record at the head of the ring.
 #[derive(Clone, Copy)]
@@ -80,6 +84,18 @@ impl LocalReceiver {
             self.current = Some(self.decode(index, meta)?);
         }
         Ok(self.current)
+    }
+
+    /// The record at the head of the ring, looked for `polls` times.
+    #[inline]
+    fn peek_for(&self, polls: u32) -> Option<(usize, u64)> {
+        (0..polls.max(1)).find_map(|poll| {
+            // A pause takes as long as a line takes to come: the first looks do without.
+            if poll > BARE_POLLS {
+                oxccl_sys::sync::spin_loop();
+            }
+            self.ring.peek()
+        })
     }
 
     fn decode(&self, index: usize, meta: u64) -> Result<Current> {
@@ -200,6 +216,32 @@ impl RecvEnd for LocalReceiver {
         }
         self.consume(header.len);
         Ok(Some(header))
+    }
+
+    #[inline]
+    unsafe fn recv_whole(&mut self, expected: &Header, dst: *mut u8, polls: u32) -> Result<bool> {
+        self.area().check_refusal()?;
+        if self.current.is_some() {
+            return Ok(false);
+        }
+        let Some((index, meta)) = self.peek_for(polls) else { return Ok(false) };
+        let record = self.area().record(index);
+        // SAFETY: the tag was seen, so the record is complete and stays until released.
+        let read = |word: usize| unsafe { record.add(word).read() };
+        let (kind, len) = split_meta(meta);
+        let data = match kind {
+            // SAFETY: inside the record.
+            Some(Kind::Inline) if len <= INLINE_BYTES as u64 => unsafe { record.cast::<u8>().add(INLINE_AT) },
+            Some(Kind::Slot) if read(4) == len && len <= self.area().slot_bytes() as u64 => self.area().slot(index),
+            _ => return Ok(false),
+        };
+        if len != expected.total || [read(1), read(2)] != expected.signature || read(3) != expected.sequence {
+            return Ok(false);
+        }
+        // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.
+        unsafe { kernels::copy(&[dst], data, len as usize) };
+        self.ring.release();
+        Ok(true)
     }
 
     fn refuse(&mut self, text: &str) {

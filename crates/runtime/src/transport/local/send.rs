@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oxccl_sys::prefetch;
 use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
@@ -95,6 +96,17 @@ impl LocalSender {
         Ok(accepted)
     }
 
+    /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
+    /// they come back from there until the next message.
+    #[inline]
+    fn ask_for_next(&self, bytes: usize) {
+        if let Some(index) = self.ring.free() {
+            prefetch::for_write(self.area().record(index).cast());
+            let slot = self.area().slot(index);
+            (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
+        }
+    }
+
     /// Whether small messages may travel in their record: forcing a route without copies means all bytes.
     fn inlines(&self) -> bool {
         !matches!(self.policy.forced, Some(Route::Direct | Route::Cma))
@@ -117,6 +129,24 @@ impl SendEnd for LocalSender {
         // SAFETY: by contract; the record is reserved.
         let accepted = unsafe { self.put(index, header, data, len)? };
         Ok(Some((accepted, Ticket::new(self.ring.published()))))
+    }
+
+    #[inline]
+    unsafe fn send_whole(&mut self, header: &Header, data: *const u8) -> Result<bool> {
+        let len = header.total as usize;
+        let copied = match self.policy.forced {
+            Some(route) => route == Route::Slots,
+            None => !self.policy.allows(Route::Direct, len) && !self.policy.allows(Route::Cma, len),
+        };
+        if !copied || len > self.area().slot_bytes() {
+            return Ok(false);
+        }
+        self.area().check_refusal()?;
+        let Some(index) = self.ring.reserve() else { return Ok(false) };
+        // SAFETY: by contract; the record is reserved.
+        unsafe { self.put(index, header, data, len)? };
+        self.ask_for_next(if len <= INLINE_BYTES { 0 } else { len });
+        Ok(true)
     }
 
     fn poll_done(&mut self, ticket: Ticket) -> Result<bool> {

@@ -1,0 +1,60 @@
+//! Small sends and receives carried out by the call that makes them: each is copied as a whole, without the bookkeeping of
+//! an exchange. What does not come within a few looks is left to the exchange of the same calls.
+
+use oxccl_types::{Collective, Result};
+
+use super::links::{Links, P2P_LANE, is_local};
+use super::p2p::signature;
+use crate::communicator::core::Core;
+use crate::request::Request;
+use crate::transport::Header;
+
+/// Most bytes of one message.
+const SMALL: usize = 16 << 10;
+
+/// How many of the sends, and of the receives, are over: the first ones of each kind.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Over {
+    pub(super) sends: usize,
+    pub(super) recvs: usize,
+}
+
+/// Whether all of `requests` are small messages between ranks that share memory.
+pub(super) fn serves<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>>) -> bool {
+    let small = |r: &Request<S>| r.count <= SMALL && r.count * r.dtype.size() <= SMALL;
+    requests.all(|r| small(r) && r.root != core.rank && is_local(core, r.root as u32))
+}
+
+/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes.
+pub(super) fn run<'a, S: 'a>(
+    core: &Core,
+    links: &mut Links,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    over: &mut Over,
+) -> Result<bool> {
+    for r in requests.clone().filter(|r| r.collective == Collective::Send) {
+        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        // SAFETY: the caller's buffer is readable until its stream has done the call.
+        if !unsafe { end.send_whole(&header(r, r.root), r.send)? } {
+            return Ok(false);
+        }
+        core.ring(r.root);
+        over.sends += 1;
+    }
+    for r in requests.filter(|r| r.collective == Collective::Recv) {
+        let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
+        if !unsafe { end.recv_whole(&header(r, core.rank), r.recv, core.polls)? } {
+            return Ok(false);
+        }
+        core.ring(r.root);
+        over.recvs += 1;
+    }
+    Ok(true)
+}
+
+/// As the other rank makes it. Sends and receives are not numbered.
+fn header<S>(r: &Request<S>, receiver: usize) -> Header {
+    let total = (r.count * r.dtype.size()) as u64;
+    Header { signature: signature(r.dtype, r.count as u64, receiver as u32), sequence: 0, total, offset: 0, len: 0 }
+}
