@@ -54,10 +54,10 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
             }
         }
     });
-    if let (IN_SLOT, Some(bytes)) = (place, small) {
-        if seen.is_known_free(core, seq + 1, SLOTS) {
-            ask_for(core.hub.payload(core.me, seq + 1), bytes);
-        }
+    if let (IN_SLOT, Some(bytes)) = (place, small)
+        && seen.is_known_free(core, seq + 1, SLOTS)
+    {
+        ask_for(core.hub.payload(core.me, seq + 1), bytes);
     }
     place != BY_MESSAGES
 }

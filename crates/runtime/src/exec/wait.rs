@@ -1,4 +1,4 @@
-//! How a thread waits: it spins, then yields, then parks.
+//! How a thread waits: it spins, then yields, then parks; and how a call that must not wait gives way.
 //!
 //! A cache line from another core takes a tenth of a microsecond, a yield about one, a wake-up about ten. Ranks that
 //! outnumber the cores yield from the start, since spinning would only keep the awaited rank from its core.
