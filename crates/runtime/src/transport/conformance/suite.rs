@@ -26,7 +26,7 @@ fn seed() -> u64 {
 
 /// Send and receive all of `plan` in one thread.
 fn run(factory: &impl Factory, pair: &mut Pair, plan: &Plan, mode: Mode) {
-    let mut feed = Feed::new(factory, plan, 3);
+    let mut feed = Feed::new(factory, plan, 3).with_whole();
     let mut sink = Sink::new(plan);
     until("the plan to arrive", || {
         for _ in 0..64 {
@@ -213,7 +213,7 @@ pub fn needs_room(factory: &impl Factory) {
 pub fn streams_between_threads(factory: &impl Factory) {
     let Pair { mut send, mut recv, keep } = factory.pair(8, 64 << 10);
     let plan = Plan { count: 256, lengths: vec![256 << 10], seed: 0, longest: 256 << 10 };
-    let mut feed = Feed::new(factory, &plan, 3);
+    let mut feed = Feed::new(factory, &plan, 3).with_whole();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             until("the receiver", || {
@@ -271,7 +271,7 @@ pub fn child<F: Factory>() {
     let factory = F::default();
     let (mut send, keep): (_, Box<dyn Any>) = factory.join(words[0], SLOTS, 16 << 10);
     let plan = Plan::random(number(1), number(2), number(3) as usize);
-    let mut feed = Feed::new(&factory, &plan, 3);
+    let mut feed = Feed::new(&factory, &plan, 3).with_whole();
     until("the receiving process", || {
         while feed.poll(&mut *send) {}
         feed.is_spent() && send.poll_received(feed.last).unwrap()
