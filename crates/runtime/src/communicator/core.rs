@@ -289,6 +289,16 @@ impl Core {
         self.issue_several_at_once(lane, 1)
     }
 
+    /// As [`issue_at_once`](Self::issue_at_once) where `behind` operations of the caller are under way, and no others: the
+    /// turn comes when they are over.
+    #[inline]
+    pub(crate) fn issue_behind(&self, lane: Lane, behind: u64) -> Option<u64> {
+        let turns = &self.turns[lane as usize];
+        // SYNC: turn
+        let next = turns.current.load(Ordering::Acquire) + behind;
+        turns.issued.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Relaxed).ok()
+    }
+
     /// As [`issue_at_once`](Self::issue_at_once) for `count` operations: the first of their tickets.
     #[inline]
     pub(crate) fn issue_several_at_once(&self, lane: Lane, count: u64) -> Option<u64> {

@@ -15,12 +15,19 @@ use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
-pub const DEPTH: u64 = 32;
-/// Calls with their payload in the lines that a rank may announce before it has finished the first of them.
+pub const DEPTH: u64 = 64;
+/// Calls that a rank may announce before it has finished the first of them: of those with their payload in the lines, and
+/// where ranks outnumber cores of all eager ones.
 pub const WINDOW: u64 = 8;
-/// Payload slots per rank: the same for calls whose payload does not fit into the line. Fewer, since the slots should stay
-/// in the caches.
+/// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
+/// stay in the caches.
 pub const SLOTS: u64 = 8;
+/// Slots per rank for small payloads, which therefore may be more: as many as lines.
+const SMALL_SLOTS: u64 = DEPTH;
+/// Bytes of one of them.
+pub const SMALL_BYTES: usize = 2 << 10;
+/// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.
+const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
 /// Bytes that fit into an entry line beside sequence and signature.
 pub const INLINE_BYTES: usize = 40;
 /// Greatest number of channels of a program.
@@ -41,6 +48,8 @@ pub struct Geometry {
     pub ranks: usize,
     /// Bytes of one eager payload slot.
     pub eager_bytes: usize,
+    /// The ranks outnumber the cores: several calls with payload slots may be under way, so there are more of them.
+    pub crowded: bool,
     /// Bytes of one half of a rank's scratch.
     pub scratch_half: usize,
     /// Lanes of local connections per ordered pair; `exec::links` says what each carries.
@@ -66,7 +75,14 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
-        page(self.eager_bytes * SLOTS as usize)
+        self.slots_bytes() + page(SMALL_STRIDE * SMALL_SLOTS as usize)
+    }
+    fn slots_bytes(&self) -> usize {
+        page(self.eager_bytes * self.slots() as usize)
+    }
+    /// Payload slots of a rank, a power of two: [`SLOTS`] calls behind, a peer may have a window of calls under way.
+    fn slots(&self) -> u64 {
+        if self.crowded { (SLOTS + WINDOW).next_power_of_two() } else { SLOTS }
     }
     fn rank_bytes(&self) -> usize {
         self.lines_bytes() + self.payload_bytes() + page(2 * self.scratch_half)
@@ -170,7 +186,13 @@ impl Hub {
     /// The payload slot of `member` for collective `seq`: `geometry.eager_bytes` bytes.
     pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes;
-        self.at(slots + (seq % SLOTS) as usize * self.geometry.eager_bytes)
+        self.at(slots + (seq & (self.geometry.slots() - 1)) as usize * self.geometry.eager_bytes)
+    }
+
+    /// The slot of `member` for a small payload of collective `seq`: [`SMALL_BYTES`] bytes.
+    pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.slots_bytes();
+        self.at(slots + (seq % SMALL_SLOTS) as usize * SMALL_STRIDE)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -353,7 +375,9 @@ mod tests {
     use super::*;
 
     fn hub(ranks: usize) -> Hub {
-        let geometry = Geometry { ranks, eager_bytes: 8192, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
+        let crowded = ranks > 2;
+        let geometry =
+            Geometry { ranks, eager_bytes: 8192, crowded, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
 
@@ -366,8 +390,11 @@ mod tests {
             for seq in 0..DEPTH {
                 areas.push((hub.entry(m, seq).signature as usize - 8, 64));
             }
-            for seq in 0..SLOTS {
+            for seq in 0..g.slots() {
                 areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
+            }
+            for seq in 0..SMALL_SLOTS {
+                areas.push((hub.small_payload(m, seq) as usize, SMALL_BYTES));
             }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {

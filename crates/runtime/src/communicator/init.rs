@@ -218,6 +218,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
     Geometry {
         ranks,
+        crowded,
         eager_bytes: slot.max(64).next_multiple_of(64),
         scratch_half: scratch / 2,
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),

@@ -19,7 +19,8 @@ use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
-use crate::exec::wait::{Turn, Waiter};
+use crate::communicator::hub::WINDOW;
+use crate::exec::wait::{Courtesy, Turn, Waiter};
 
 /// What one step of a task came to.
 #[derive(Debug)]
@@ -65,6 +66,15 @@ pub(crate) trait Task: Send {
     /// Whether waiting ranks outnumber cores, so that spinning would only keep others from working.
     fn crowded(&self) -> bool {
         false
+    }
+    /// Which communicator the task belongs to if it has sent all that it sends, so that the next call of that communicator
+    /// may begin behind it; 0 for all others.
+    fn trails(&self) -> usize {
+        0
+    }
+    /// The bytes that the task writes, from the first to the last, where it [trails](Task::trails).
+    fn writes(&self) -> std::ops::Range<usize> {
+        0..0
     }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
@@ -127,6 +137,7 @@ struct Running {
     tasks: VecDeque<Box<dyn Task>>,
     /// Weak: a stream keeps no communicator alive that was destroyed.
     unsettled: Vec<Weak<dyn Settle>>,
+    courtesy: Courtesy,
     /// A call that came behind the tasks has waited for them in vain; the next ones do not, before there is progress.
     stalled: bool,
 }
@@ -216,6 +227,8 @@ impl Inner {
                     progress = true;
                     i += 1;
                 }
+                // Those behind it wait for their turn.
+                Step::Blocked if running.tasks[i].trails() != 0 => break,
                 Step::Blocked => i += 1,
                 Step::Done => {
                     progress = true;
@@ -264,19 +277,49 @@ impl Inner {
             if !running.tasks.iter().all(|t| t.is_quick()) {
                 return false;
             }
-            if self.advance_locked(running) == Waited::Progress {
+            let crowded = running.tasks.iter().any(|t| t.crowded());
+            if self.advance_locked(running) == Waited::Progress || crowded && self.give_way(running) {
                 running.stalled = false;
                 (steps, looks) = (steps + 1, 0);
                 continue;
             }
             looks += 1;
-            running.stalled |= looks > LATE_LOOKS || running.tasks.iter().any(|t| t.crowded());
+            running.stalled |= looks > LATE_LOOKS || crowded;
             if running.stalled {
                 return false;
             }
             spin_loop();
         }
         running.tasks.is_empty() && !self.pending()
+    }
+
+    /// Whether a call of the communicator `id` may begin now: the stream is idle, or all that is left
+    /// [trails](Task::trails) there and there is room for one more.
+    #[inline]
+    fn make_room(&self, running: &mut Running, id: usize) -> bool {
+        // A task trails only behind tasks that do.
+        if running.tasks.back().is_none_or(|t| t.trails() != id) || !self.is_all(running) {
+            return self.catch_up(running);
+        }
+        running.tasks.len() < WINDOW as usize
+            || self.advance_locked(running) == Waited::Progress
+            || self.give_way(running)
+    }
+
+    /// Whether nothing is queued behind what runs.
+    fn is_all(&self, running: &Running) -> bool {
+        self.enqueued.load(Ordering::Acquire) - self.finished.load(Ordering::Acquire) == running.tasks.len() as u64
+    }
+
+    /// Gives the core to the peers of a blocked task that share it, for a short time. Whether the task moved then.
+    fn give_way(&self, running: &mut Running) -> bool {
+        if !running.tasks.front().is_some_and(|t| t.crowded()) {
+            return false;
+        }
+        let mut courtesy = std::mem::take(&mut running.courtesy);
+        let moved = courtesy.give_way(|| self.advance_locked(running) == Waited::Progress);
+        running.courtesy = courtesy;
+        moved
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
@@ -462,6 +505,15 @@ impl Stream {
         order::before_push(self);
         let mut running = self.0.running.try_lock()?;
         self.0.catch_up(&mut running).then_some(IdleStream { inner: &self.0, running })
+    }
+
+    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`, fewer
+    /// than [`WINDOW`].
+    #[inline]
+    pub(crate) fn try_behind(&self, id: usize) -> Option<IdleStream<'_>> {
+        order::before_push(self);
+        let mut running = self.0.running.try_lock()?;
+        self.0.make_room(&mut running, id).then_some(IdleStream { inner: &self.0, running })
     }
 
     /// Tries a task that is over soon at once, if the stream is idle; else, or when it is not over, `boxed` puts it where
@@ -703,8 +755,25 @@ impl IdleStream<'_> {
             self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
         }
         drop(queue);
+        let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.tasks.len() < WINDOW as usize);
+        while !has_room(&self.running) && self.inner.give_way(&mut self.running) {}
+        let over = self.running.tasks.is_empty();
         drop(self.running);
-        helper::notify();
+        if !over {
+            helper::notify();
+        }
+    }
+
+    /// How many tasks are left: none, unless it is from [`Stream::try_behind`].
+    #[inline]
+    pub(crate) fn behind(&self) -> usize {
+        self.running.tasks.len()
+    }
+
+    /// Whether one of them writes some of these bytes.
+    pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
+        let meets = |w: std::ops::Range<usize>| w.start < bytes.end && bytes.start < w.end;
+        self.running.tasks.iter().any(|t| meets(t.writes()))
     }
 
     /// What the thread did has failed.

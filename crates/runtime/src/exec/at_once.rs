@@ -11,13 +11,14 @@ use oxccl_types::Result;
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
+use super::eager::Form;
 use super::entry::ahead;
 use super::known::Made;
 use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::Over;
-use super::{again_direct, at_once_direct, eager_v, p2p_quick, plan};
+use super::{again_direct, at_once_direct, eager_v, p2p_quick, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -44,12 +45,24 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     if core.ranks == 1 || !shape.may_be_small() {
         return false;
     }
-    let Some(idle) = stream.try_idle() else { return false };
+    if core.crowded
+        && let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives))
+        && begin_again(core, shape, send, recv, free)
+    {
+        return true;
+    }
+    stream.try_idle().is_some_and(|idle| begin_again(core, shape, send, recv, idle))
+}
+
+/// [`again`] behind the calls that `idle` holds, if any.
+#[inline]
+fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, idle: IdleStream<'_>) -> bool {
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else {
-        return again_direct::run(core, idle, engine, shape, send, recv);
+        return idle.behind() == 0 && again_direct::run(core, idle, engine, shape, send, recv);
     };
-    let Some(turn) = core.issue_at_once(Lane::Collectives) else {
+    let follows = idle.behind() == 0 || made.form.may_trail && trail::may_follow(core, &idle, &made.call);
+    let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
         engine.known.keep(made);
         return false;
     };
@@ -59,13 +72,28 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 
 /// Carries out `call`, or begins it; the call comes back when it was not begun. The next one of its shape may be made
 /// [`again`].
-pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
+pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream: &Stream) -> Option<Call> {
     if core.ranks == 1 || !plan::is_eager(core, &call) {
         return at_once_direct::run(core, shape, call, stream);
     }
-    let Some(idle) = stream.try_idle() else { return Some(call) };
+    if core.crowded
+        && let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives))
+    {
+        call = begin(core, shape, call, free)?;
+    }
+    match stream.try_idle() {
+        Some(idle) => begin(core, shape, call, idle),
+        None => Some(call),
+    }
+}
+
+/// [`run`] behind the calls that `idle` holds, if any.
+fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
-    let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(call) };
+    if idle.behind() > 0 && !(Form::new(core, &call).may_trail && trail::may_follow(core, &idle, &call)) {
+        return Some(call);
+    }
+    let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some(call) };
     let made = engine.known.make(core, shape, call);
     carry_out(core, Free { idle, engine, turn }, made);
     None
@@ -75,7 +103,8 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &S
 fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
     let Free { mut idle, mut engine, turn } = free;
     let mut seq = 0;
-    match caught(|| advance(core, &mut engine, &mut made, &mut seq)).and_then(|reached| reached) {
+    let ends = idle.behind() == 0;
+    match caught(|| advance(core, &mut engine, &mut made, &mut seq, ends)).and_then(|reached| reached) {
         Ok(Reached::End) => {
             let settled = made.form.settled;
             engine.known.keep(made);
@@ -87,9 +116,11 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
         }
         Ok(Reached::Phase(phase)) => {
             let call = made.call.clone();
+            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
             engine.known.keep(made);
             drop(engine);
-            idle.go_on(CollectiveTask::begun(core.clone(), call, turn, seq, phase).boxed());
+            let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase);
+            idle.go_on(if trails { task.trailing() } else { task }.boxed());
         }
         Err(error) => {
             drop(engine);
@@ -100,8 +131,9 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
     }
 }
 
+/// `ends`: it may end now, since none is before it.
 #[inline]
-fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64) -> Result<Reached> {
+fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, ends: bool) -> Result<Reached> {
     core.check()?;
     let Made { call, form, .. } = made;
     engine.seen.look(core.polls);
@@ -110,7 +142,7 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64) -> 
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
     form.start(core, call, *seq, &engine.seen);
-    if !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
+    if !ends || !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
     if !form.settled {
@@ -188,6 +220,12 @@ pub(crate) fn exchange<'a, S: 'a>(
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     stream: &Stream,
 ) -> Result<bool> {
+    if core.crowded
+        && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
+        && trail::exchange(core, requests.clone(), busy)?
+    {
+        return Ok(true);
+    }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     if p2p_quick::serves(core, requests.clone()) {
@@ -239,7 +277,7 @@ fn leave(
         }
         Ok(_) => {
             drop(links);
-            idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange)));
+            idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange).trailing()));
         }
         Err(error) => {
             drop(links);

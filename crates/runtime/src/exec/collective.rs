@@ -17,7 +17,7 @@ use super::known::Known;
 use super::links::Links;
 use super::messages::{self, MessageState};
 use super::plan::{self, Plan, Plans};
-use super::{at_once_direct, beside, eager, eager_v, p2p};
+use super::{at_once_direct, beside, eager, eager_v, p2p, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -208,6 +208,8 @@ pub(crate) struct CollectiveTask {
     published: bool,
     /// What is small may wait for the next operation.
     hold: bool,
+    /// The next call may begin behind it.
+    trails: bool,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -256,6 +258,7 @@ impl CollectiveTask {
             started_ns: 0,
             published: false,
             hold: false,
+            trails: false,
             over: false,
             doubt: None,
             core: None,
@@ -278,6 +281,12 @@ impl CollectiveTask {
     /// The task, which was begun without a communicator of its own, as one of `core`.
     pub(super) fn of(mut self, core: &Arc<Core>) -> CollectiveTask {
         self.core = Some(core.clone());
+        self
+    }
+
+    /// So that the next call may begin behind it: it has published its input and waits for its turn, or for its peers.
+    pub(super) fn trailing(mut self) -> CollectiveTask {
+        self.trails = true;
         self
     }
 
@@ -829,6 +838,16 @@ impl Task for CollectiveTask {
 
     fn crowded(&self) -> bool {
         self.core.as_ref().is_some_and(|c| c.crowded)
+    }
+
+    fn trails(&self) -> usize {
+        self.core.as_ref().filter(|_| self.trails).map_or(0, |c| trail::id(c, Lane::Collectives))
+    }
+
+    fn writes(&self) -> std::ops::Range<usize> {
+        let bytes = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
+        let at = self.call.recv.addr();
+        at..at + self.core.as_ref().map_or(0, bytes)
     }
 
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS};
+use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
 /// still read of the slots before it should stay with them.
@@ -32,13 +32,42 @@ pub(crate) struct Form {
     block: usize,
     /// The member that is the root.
     root: usize,
-    /// The payloads lie in the slots, being too large for the lines.
-    in_slots: bool,
+    /// Where the payloads lie.
+    place: Place,
     takes: Takes,
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
+    /// Whether the next call may begin before this one has ended, see `trail`.
+    pub may_trail: bool,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
+}
+
+/// Where the payloads lie: in the lines, or being too large for them, in slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Line,
+    SmallSlot,
+    Slot,
+}
+
+impl Place {
+    /// `ahead`: ranks run ahead of each other. Where all wait for all, more slots are only more cache.
+    fn of(published: u64, ahead: bool) -> Place {
+        match published {
+            n if n <= INLINE_BYTES as u64 => Place::Line,
+            n if n <= SMALL_BYTES as u64 && ahead => Place::SmallSlot,
+            _ => Place::Slot,
+        }
+    }
+
+    /// How many calls a rank may be ahead whose payloads lie there.
+    const fn ahead(self) -> u64 {
+        match self {
+            Place::Line | Place::SmallSlot => LINES_AHEAD,
+            Place::Slot => SLOTS,
+        }
+    }
 }
 
 /// Whose payloads make the result.
@@ -70,28 +99,33 @@ impl Form {
             Collective::Reduce | Collective::Gather => (true, Takes::Nothing, false),
             _ => (true, Takes::All, true),
         };
-        let in_slots = published(call, core.ranks) > INLINE_BYTES as u64;
-        let ahead = if in_slots { SLOTS } else { LINES_AHEAD };
+        let may_trail = core.hub.geometry().crowded && matches!(takes, Takes::All) && gives;
+        let place = Place::of(published(call, core.ranks), may_trail || call.collective.rooted());
         Form {
             gives: if gives { bytes } else { 0 },
             block: call.block_bytes() as usize,
             root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
-            in_slots,
+            place,
             takes,
             settled,
-            ahead,
+            may_trail,
+            ahead: place.ahead(),
         }
     }
 
     /// Whether the payloads lie in the lines.
     pub(super) fn in_lines(&self) -> bool {
-        !self.in_slots
+        self.place == Place::Line
     }
 
     /// Where `member`'s payload of call `seq` lies.
     #[inline]
     fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {
-        if self.in_slots { core.hub.payload(member, seq) } else { core.hub.entry(member, seq).body }
+        match self.place {
+            Place::Line => core.hub.entry(member, seq).body,
+            Place::SmallSlot => core.hub.small_payload(member, seq),
+            Place::Slot => core.hub.payload(member, seq),
+        }
     }
 
     /// The only member whose payload this rank needs, where there is one.
@@ -110,7 +144,7 @@ impl Form {
             return;
         }
         publish(core, call, seq, |line| {
-            let slot = if self.in_slots { core.hub.payload(core.me, seq) } else { line };
+            let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the
                 // caller's.
@@ -122,8 +156,9 @@ impl Form {
                 None => unsafe { kernels::copy(&[slot], call.send, self.gives) },
             }
         });
-        if self.in_slots {
-            ask_for_next_slot(core, seen, seq, if self.settled { self.gives } else { self.gives.min(ASKED_AHEAD) });
+        if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
+            let bytes = if self.settled { self.gives } else { self.gives.min(ASKED_AHEAD) };
+            ask_for(self.payload(core, core.me, seq + 1), bytes);
         }
     }
 
@@ -211,14 +246,11 @@ impl Form {
     }
 }
 
-/// Asks for the first `bytes` of the slot of call `seq + 1`, of which the peers have had their use some calls ago: it comes
+/// Asks for the first `bytes` of the slot of the next call, of which the peers have had their use some calls ago: it comes
 /// back from them while this call goes on.
 #[inline]
-pub(super) fn ask_for_next_slot(core: &Core, seen: &Seen, seq: u64, bytes: usize) {
-    if seen.is_known_free(core, seq + 1, SLOTS) {
-        let slot = core.hub.payload(core.me, seq + 1);
-        (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
-    }
+pub(super) fn ask_for(slot: *const u8, bytes: usize) {
+    (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
 }
 
 /// # Safety

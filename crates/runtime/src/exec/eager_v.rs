@@ -8,10 +8,10 @@ use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::eager::ask_for_next_slot;
+use super::eager::ask_for;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::INLINE_BYTES;
+use crate::communicator::hub::{INLINE_BYTES, SLOTS};
 use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
@@ -54,8 +54,10 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
             }
         }
     });
-    if let (IN_SLOT, Some(bytes)) = (place, small) {
-        ask_for_next_slot(core, seen, seq, bytes);
+    if let (IN_SLOT, Some(bytes)) = (place, small)
+        && seen.is_known_free(core, seq + 1, SLOTS)
+    {
+        ask_for(core.hub.payload(core.me, seq + 1), bytes);
     }
     place != BY_MESSAGES
 }

@@ -87,7 +87,7 @@ impl Seen {
     #[inline]
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
         // Who has started call `seq - ahead + 1` has finished what the line or slot was used for before: see `LINES_AHEAD`;
-        // calls with slots are finished before the next one starts.
+        // calls with slots are finished before the next one starts, or there are so many more slots.
         seq <= ahead || self.all_freed > seq - ahead || self.may_publish_now(core, seq - ahead + 1, ahead)
     }
 
@@ -108,13 +108,12 @@ impl Seen {
                 all = all.min(known);
                 continue;
             }
-            // A peer that keeps up is further by now: one look then serves several calls.
+            // A peer that keeps up is further by now: one look then serves several calls. Where it is not, the line that
+            // it comes to later is waited for: each look at the one that it writes next would hold it up.
             let far = need + ahead / 2;
-            let line = core.hub.entry(member, far);
-            // SYNC: entry-line
-            self.freed[member] = if line.seq.load(Ordering::Acquire) >= far {
+            self.freed[member] = if has_come(core, member, far, self.polls) {
                 far
-            } else if has_come(core, member, need, self.polls) {
+            } else if has_come(core, member, need, 1) {
                 need
             } else {
                 return false;

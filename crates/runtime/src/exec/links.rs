@@ -81,8 +81,10 @@ pub(crate) struct Links {
     hold: bool,
     /// Something may wait.
     held: bool,
-    /// The lists of an exchange that is over, for the next one.
-    pub(super) spare: Option<Box<Exchange>>,
+    /// The lists of exchanges that are over, for the next ones.
+    // Boxes, since tasks hold boxes.
+    #[allow(clippy::vec_box)]
+    spare: Vec<Box<Exchange>>,
 }
 
 /// Lane of sends and receives.
@@ -92,7 +94,22 @@ pub(crate) const EXCHANGE_LANE: usize = 1;
 /// Channel `c` of collectives by messages has the lane `CHANNEL_LANE + c`.
 pub(crate) const CHANNEL_LANE: usize = 2;
 
+/// Lists of exchanges that are kept: some more than may be under way at a time.
+const SPARE: usize = 16;
+
 impl Links {
+    /// Lists for an exchange on `lane`, empty.
+    pub(super) fn lists(&mut self, lane: usize) -> Box<Exchange> {
+        self.spare.pop().unwrap_or_else(|| Box::new(Exchange::empty(lane, 0)))
+    }
+
+    /// Keeps them, being empty again.
+    pub(super) fn keep(&mut self, lists: Box<Exchange>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(lists);
+        }
+    }
+
     /// The sending end towards `to`, opened if need be; `None` while the peer has not connected yet.
     #[inline]
     pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<Option<&mut Sender>> {

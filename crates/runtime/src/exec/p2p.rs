@@ -2,6 +2,7 @@
 //!
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::links::{EXCHANGE_LANE, Links, P2P_LANE};
 use super::operation::{Course, Operation};
 use super::p2p_quick::Over;
 use super::plan::{MessagePlan, alignment};
+use super::trail;
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Step, Task, abandoned};
 use crate::request::{Request, VCounts};
@@ -58,7 +60,7 @@ pub(super) const POLLS_PER_STEP: u32 = 4;
 
 impl Exchange {
     /// An exchange of nothing.
-    fn empty(lane: usize, sequence: u64) -> Exchange {
+    pub(super) fn empty(lane: usize, sequence: u64) -> Exchange {
         Exchange { sends: vec![], recvs: vec![], copies: vec![], lane, sequence }
     }
 
@@ -71,8 +73,10 @@ impl Exchange {
         mut links: Option<&mut Links>,
         requests: impl Iterator<Item = &'a Request<S>>,
     ) -> Result<Box<Exchange>> {
-        let mut exchange =
-            links.as_mut().and_then(|l| l.spare.take()).unwrap_or_else(|| Box::new(Exchange::empty(P2P_LANE, 0)));
+        let mut exchange = match links.as_mut() {
+            Some(links) => links.lists(P2P_LANE),
+            None => Box::new(Exchange::empty(P2P_LANE, 0)),
+        };
         let mut own: (Vec<&Request<S>>, Vec<&Request<S>>) = (vec![], vec![]);
         for r in requests {
             let sends = r.collective == Collective::Send;
@@ -104,7 +108,7 @@ impl Exchange {
         requests: impl Iterator<Item = &'a Request<S>>,
         over: Over,
     ) -> Box<Exchange> {
-        let mut exchange = links.spare.take().unwrap_or_else(|| Box::new(Exchange::empty(P2P_LANE, 0)));
+        let mut exchange = links.lists(P2P_LANE);
         requests.for_each(|r| exchange.add(core, r));
         exchange.sends.drain(..over.sends);
         exchange.recvs.drain(..over.recvs);
@@ -151,7 +155,7 @@ impl Exchange {
         self.sends.clear();
         self.recvs.clear();
         self.copies.clear();
-        links.spare = Some(self);
+        links.keep(self);
     }
 
     /// The transfers of a message program that only exchanges user memory.
@@ -165,7 +169,7 @@ impl Exchange {
         seq: u64,
     ) -> Result<Box<Exchange>> {
         let element = call.dtype.size();
-        let mut exchange = links.spare.take().unwrap_or_else(|| Box::new(Exchange::empty(EXCHANGE_LANE, 0)));
+        let mut exchange = links.lists(EXCHANGE_LANE);
         exchange.sequence = seq;
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
@@ -223,6 +227,21 @@ impl Exchange {
             }
             oxccl_sys::sync::spin_loop();
         }
+    }
+
+    /// Sends what can be sent, and receives nothing.
+    pub(super) fn begin(&mut self, core: &Core, links: &mut Links) -> Result<()> {
+        self.step_sends(core, links).map(|_| ())
+    }
+
+    /// Whether only receives are left.
+    fn is_sent(&self) -> bool {
+        self.copies.is_empty() && self.sends.iter().all(|t| t.complete)
+    }
+
+    /// Whether it reads bytes of which `is` holds, or copies anything.
+    pub(super) fn reads(&self, is: impl Fn(Range<usize>) -> bool) -> bool {
+        !self.copies.is_empty() || self.sends.iter().any(|t| is(t.at.addr()..t.at.addr() + t.bytes as usize))
     }
 
     /// Whether it is short enough to be tried when it is enqueued.
@@ -408,17 +427,25 @@ pub(crate) struct P2pTask {
     batch: u64,
     exchange: Box<Exchange>,
     started: bool,
+    /// The next exchange may begin behind it.
+    trails: bool,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
-        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started: false }
+        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started: false, trails: false }
     }
 
     /// The task of an exchange that was begun without one.
     pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
-        P2pTask { course: Course::new(core, Lane::P2p, turn), batch: 0, exchange, started: true }
+        P2pTask { course: Course::new(core, Lane::P2p, turn), batch: 0, exchange, started: true, trails: false }
+    }
+
+    /// So that the next exchange may begin behind it, if it only receives any more and ranks share cores.
+    pub(super) fn trailing(mut self) -> P2pTask {
+        self.trails = self.course.core.crowded && self.exchange.is_sent();
+        self
     }
 }
 
@@ -446,7 +473,7 @@ impl Operation for P2pTask {
         let polls = if self.course.since_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
         let step = self.exchange.see_through(core, &mut links, polls)?;
         if matches!(step, Step::Done) {
-            let done = std::mem::replace(&mut self.exchange, Box::new(Exchange::empty(P2P_LANE, 0)));
+            let done = std::mem::replace(&mut self.exchange, links.lists(P2P_LANE));
             done.give_back(&mut links);
         }
         Ok(step)
@@ -522,6 +549,16 @@ impl Task for P2pTask {
 
     fn is_quick(&self) -> bool {
         self.batch == 0 && self.exchange.is_quick()
+    }
+
+    fn trails(&self) -> usize {
+        if self.trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
+    }
+
+    fn writes(&self) -> Range<usize> {
+        let ends = |t: &Transfer| (t.at.addr(), t.at.addr() + t.bytes as usize);
+        let both = |a: (usize, usize), b: (usize, usize)| (a.0.min(b.0), a.1.max(b.1));
+        self.exchange.recvs.iter().map(ends).reduce(both).map_or(0..0, |(from, to)| from..to)
     }
 
     fn crowded(&self) -> bool {

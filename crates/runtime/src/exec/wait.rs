@@ -1,4 +1,4 @@
-//! How a thread waits: it spins, then yields, then parks.
+//! How a thread waits: it spins, then yields, then parks; and how a call that must not wait gives way.
 //!
 //! A cache line from another core takes a tenth of a microsecond, a yield about one, a wake-up about ten. Ranks that
 //! outnumber the cores yield from the start, since spinning would only keep the awaited rank from its core.
@@ -76,5 +76,44 @@ impl Waiter {
         let park = self.park;
         self.park = (park * 2).min(LONGEST_PARK);
         Turn::Park(park)
+    }
+}
+
+/// How long a call gives its core to others before it leaves what it waits for to its stream.
+const GIVE_WAY_NS: u64 = 100_000;
+/// Calls that do not give way after one that did in vain: at most two to the power of this.
+const LONGEST_SKIP: u32 = 10;
+
+/// How calls that must not wait give way to peers that share their core: without it, a rank that is ahead would fill its
+/// queue for as long as the scheduler lets it run, while those it waits for stand behind it.
+///
+/// It is bounded, and done less and less often where it does not help: the peer may be late, or need this very thread.
+#[derive(Debug, Default)]
+pub(crate) struct Courtesy {
+    skip: u32,
+    /// How often it was in vain since it last helped.
+    failures: u32,
+}
+
+impl Courtesy {
+    /// Yields until `moved` says that something moved, for a short time. Whether it did.
+    pub(crate) fn give_way(&mut self, mut moved: impl FnMut() -> bool) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        let started = oxccl_sys::clock::now_ns();
+        loop {
+            oxccl_sys::sync::yield_now();
+            if moved() {
+                self.failures = 0;
+                return true;
+            }
+            if oxccl_sys::clock::now_ns() - started > GIVE_WAY_NS {
+                self.failures = (self.failures + 1).min(LONGEST_SKIP);
+                self.skip = 1 << self.failures;
+                return false;
+            }
+        }
     }
 }

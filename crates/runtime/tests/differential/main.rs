@@ -8,6 +8,7 @@ mod job;
 mod network;
 mod oracle;
 mod scenarios;
+mod trails;
 
 use case::{Memory, Rounding};
 use job::{Job, Road, run, seed};

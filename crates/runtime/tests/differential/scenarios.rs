@@ -178,7 +178,7 @@ fn drive_all(comms: &[Comm], stream: impl Fn(usize) -> Stream) {
     }
 }
 
-trait To {
+pub(crate) trait To {
     fn to(self, peer: usize) -> Self;
 }
 
