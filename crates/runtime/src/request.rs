@@ -51,7 +51,7 @@ thread_local! {
 }
 
 impl VCounts {
-    /// Four lists of one number per rank, in the memory of those that this thread gave [back](Self::recycle) last.
+    /// Four lists of one number per rank, in the memory of those that this thread gave back last.
     pub fn copied(
         send_counts: &[usize],
         send_displs: &[usize],

@@ -76,7 +76,7 @@ impl Default for CostModel {
             signal_us: 0.12,
             wait_us: 0.01,
             start_us: 0.3,
-            meet_us: 0.9,
+            meet_us: 0.05,
             switch_us: 3.0,
             cores: 2.0,
             cache_bytes: 8e6,

@@ -181,8 +181,10 @@ pub fn choose(q: &Query) -> Option<Candidate> {
 
 /// The most bytes, a power of two up to `most`, that a rank should publish in flag lines: beyond it the programs over
 /// mapped memory are faster. Whether the buffers of a call are mapped is not known when all ranks must decide alike, so
-/// the mean of both cases counts. 0 when flag lines never pay.
+/// that of the library counts, which is mapped. 0 when flag lines never pay.
 pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, most: u64) -> u64 {
+    // Ranks that share a core meet one after the other before a program goes on; with flag lines they need not.
+    let turns = model.switch_us * (f64::from(ranks) / model.cores - 1.0).max(0.0);
     let pays = |published: u64| {
         let bytes = match collective {
             Collective::AllGather | Collective::Gather => published * u64::from(ranks),
@@ -202,9 +204,9 @@ pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, m
         let eager = time(Reach::MappedScratch, &|c| c.protocol == Protocol::Eager);
         let staged = time(Reach::MappedScratch, &|c| simple(c, Needs::MappedScratch));
         let mapped = time(Reach::MappedUser, &|c| simple(c, Needs::MappedUser));
-        match (eager, mapped.or(staged), staged) {
-            (Some(eager), Some(mapped), Some(staged)) => 2.0 * eager <= mapped + staged,
-            (eager, ..) => eager.is_some(),
+        match (eager, mapped.or(staged)) {
+            (Some(eager), Some(other)) => eager <= other + turns,
+            (eager, _) => eager.is_some(),
         }
     };
     let largest = most.checked_ilog2().unwrap_or(0);
@@ -257,8 +259,10 @@ fn eager(q: &Query, a: &Algorithm) -> Option<Candidate> {
     let m = &q.model;
     let (n, kib) = (f64::from(q.ranks), published as f64 / 1024.0);
     let crowd = (n / m.cores).max(1.0);
-    let switch = if n > m.cores { m.switch_us } else { 0.0 };
-    let peers = if q.collective.rooted() { 2.0 } else { n };
+    // Where ranks share cores, calls that follow one another are announced together: a switch serves some of them.
+    let switch = if n > m.cores { m.switch_us / 4.0 } else { 0.0 };
+    // Those with a root follow one another: what one rank writes and another reads goes on at the same time.
+    let peers = if q.collective.rooted() { 1.0 } else { n };
     let work = m.start_us + m.direct.op_us + peers * (m.wait_us + kib * m.eager_us_per_kib);
     Some(Candidate {
         algorithm: a.name,
@@ -323,7 +327,7 @@ mod tests {
         let model = CostModel::default();
         let limit = |m: &CostModel, ranks| eager_crossover(m, Collective::AllReduce, ranks, 1 << 16);
         // Every rank reads what all others publish: the more ranks, the less each should.
-        assert!(limit(&model, 2) >= 8192 && limit(&model, 64) < limit(&model, 8), "{}", limit(&model, 64));
+        assert!(limit(&model, 2) >= 2048 && limit(&model, 64) < limit(&model, 8), "{}", limit(&model, 64));
         assert!(limit(&CostModel { eager_us_per_kib: 10.0, ..model }, 2) < limit(&model, 2));
         assert_eq!(limit(&CostModel { eager_us_per_kib: 0.001, ..model }, 2), 1 << 16);
         assert_eq!(eager_crossover(&model, Collective::AllReduce, 2, 0), 0);
