@@ -114,6 +114,8 @@ pub(crate) struct Rates {
     pub(crate) op: f64,
     pub(crate) copy: f64,
     pub(crate) reduce: f64,
+    /// To pass on what was combined: nothing where it is combined into a slot; over TCP a copy, which the same thread makes.
+    pub(crate) passing: f64,
     /// To start, rendezvous included.
     pub(crate) start: f64,
     /// Iterations.
@@ -161,6 +163,7 @@ impl Rates {
             op: cost.op_us * cpu,
             copy: cost.copy_us_per_kib * cpu * memory,
             reduce: cost.reduce_us_per_kib * cpu * memory,
+            passing: if link == Link::Tcp { cost.copy_us_per_kib * cpu * memory } else { 0.0 },
             start: m.start_us * crowd + rendezvous,
             pieces: if staged { chunk.div_ceil(slot_bytes.max(1)).max(1) } else { 1 },
             block_kib: block as f64 / 1024.0,

@@ -212,11 +212,12 @@ impl<'a> Lane<'a> {
     /// How long the op keeps its core busy.
     fn work(&self, op: &Op) -> f64 {
         let kib = |c: &Chunk| self.rates.piece_kib(c.parts);
-        let Rates { op: each, copy, reduce, .. } = *self.rates;
+        let Rates { op: each, copy, reduce, passing, .. } = *self.rates;
         match op {
             Op::Send { src, .. } => each + kib(src) * copy,
             Op::Recv { dst, .. } => each + kib(dst) * copy,
-            Op::RecvReduce { src, .. } | Op::RecvReduceSend { src, .. } => each + kib(src) * reduce,
+            Op::RecvReduce { src, .. } => each + kib(src) * reduce,
+            Op::RecvReduceSend { src, .. } => each + kib(src) * (reduce + passing),
             Op::RecvCopySend { dst, .. } => each + 2.0 * kib(dst) * copy,
             Op::Copy { .. } if self.in_place(op) => 0.0,
             Op::Copy { src, .. } => each + kib(src) * copy,
