@@ -51,14 +51,15 @@ impl Cores {
 }
 
 /// Whether threads with these sets, one each and all of one machine, cannot all run at once: some of them, or all of them,
-/// have fewer cores than they are. A quota is taken to be that of all together.
+/// have fewer cores than they are. A quota is taken to be that of all together; it is seen where it is less than a thread's
+/// mask only, so not by threads that are bound to one core each.
 pub fn outnumber(sets: &[Cores]) -> bool {
     let mut all = Cores { available: 0, mask: [0; CpuSet::MAX_CPU / 8] };
     for set in sets {
         all.mask.iter_mut().zip(&set.mask).for_each(|(all, one)| *all |= one);
     }
     let quota =
-        sets.iter().filter(|set| (set.available as usize) < set.count()).map(|set| set.available as usize).max();
+        sets.iter().filter(|set| (set.available as usize) < set.count()).map(|set| set.available as usize).min();
     let unknown = sets.iter().filter(|set| set.count() == 0).map(|set| set.available as usize).max();
     let cores = quota.or(unknown).unwrap_or(all.count());
     let crammed = |set: &Cores| set.count() > 0 && sets.iter().filter(|s| s.is_within(set)).count() > set.count();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering, spin_loop};
-use oxccl_sys::{Doorbell, Latch, LatchGuard};
+use oxccl_sys::{Doorbell, Latch, LatchGuard, clock};
 use oxccl_types::{Error, Result};
 
 use super::capture::Membership;
@@ -118,8 +118,8 @@ pub(crate) enum Waited {
 
 /// Queued tasks that an enqueue works off before it gives its own to the queue.
 const CATCH_UP: u32 = 4;
-/// Looks at a task that is blocked, by a call that comes behind it: a few microseconds.
-const LATE_LOOKS: u32 = 64;
+/// How long a call that comes behind a blocked task looks at it, ns; and one step more, which looks for its peers itself.
+const LATE_NS: u64 = 4000;
 /// Tasks in a row that may leave what they have to send to the next one.
 const HOLD: u32 = 64;
 /// Longest park of a thread that cares for several bells.
@@ -248,6 +248,7 @@ impl Inner {
                 }
             }
         }
+        running.stalled &= !progress;
         if progress { Waited::Progress } else { Waited::Blocked }
     }
 
@@ -269,7 +270,7 @@ impl Inner {
     /// A peer that is a little late is waited for: who went on ahead of it would do so with a queue from then on.
     #[inline(never)]
     fn work_off(&self, running: &mut Running) -> bool {
-        let (mut steps, mut looks) = (0, 0);
+        let (mut steps, mut since) = (0, 0);
         while steps < CATCH_UP {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
@@ -279,12 +280,12 @@ impl Inner {
             }
             let crowded = running.tasks.iter().any(|t| t.crowded());
             if self.advance_locked(running) == Waited::Progress || crowded && self.give_way(running) {
-                running.stalled = false;
-                (steps, looks) = (steps + 1, 0);
+                (steps, since) = (steps + 1, 0);
                 continue;
             }
-            looks += 1;
-            running.stalled |= looks > LATE_LOOKS || crowded;
+            let now = clock::now_ns();
+            since = if since == 0 { now } else { since };
+            running.stalled |= now - since > LATE_NS || crowded;
             if running.stalled {
                 return false;
             }
@@ -507,8 +508,8 @@ impl Stream {
         self.0.catch_up(&mut running).then_some(IdleStream { inner: &self.0, running })
     }
 
-    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`, fewer
-    /// than [`WINDOW`].
+    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`: of
+    /// those that have not read all that they read fewer than [`WINDOW`].
     #[inline]
     pub(crate) fn try_behind(&self, id: usize) -> Option<IdleStream<'_>> {
         order::before_push(self);
@@ -729,7 +730,7 @@ fn unknown(handle: *mut c_void) -> Error {
     ))
 }
 
-/// A stream that has nothing to do, held by the calling thread.
+/// A stream that has nothing to do but, from [`Stream::try_behind`], tasks that trail; held by the calling thread.
 pub(crate) struct IdleStream<'a> {
     inner: &'a Inner,
     running: LatchGuard<'a, Running>,

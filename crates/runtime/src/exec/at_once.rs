@@ -232,15 +232,14 @@ pub(crate) fn exchange<'a, S: 'a>(
         let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
         let mut over = Over::default();
         let run = caught(|| core.check().and_then(|()| p2p_quick::run(core, &mut links, requests.clone(), &mut over)));
-        let step = match run.and_then(|run| run) {
-            Ok(true) => {
-                core.pass_turn(Lane::P2p, turn);
-                return Ok(true);
-            }
-            Ok(false) => Ok(Step::Blocked),
-            Err(error) => Err(error),
-        };
-        let rest = Exchange::rest_of(core, &mut links, requests, over);
+        let run = run.and_then(|run| run);
+        if matches!(run, Ok(true)) {
+            core.pass_turn(Lane::P2p, turn);
+            return Ok(true);
+        }
+        let mut rest = Exchange::rest_of(core, &mut links, requests, over);
+        // What came was not a copy, or has not come yet.
+        let step = run.and_then(|_| see_through(core, &mut links, &mut rest, 0));
         leave(core, idle, links, turn, rest, step);
         return Ok(true);
     }
@@ -250,14 +249,20 @@ pub(crate) fn exchange<'a, S: 'a>(
         exchange.give_back(&mut links);
         return Ok(false);
     };
+    let step = see_through(core, &mut links, &mut exchange, core.polls / POLLS_PER_STEP);
+    leave(core, idle, links, turn, exchange, step);
+    Ok(true)
+}
+
+/// Moves what can be moved, and looks up to `polls` times more.
+fn see_through(core: &Core, links: &mut Links, exchange: &mut Exchange, polls: u32) -> Result<Step> {
     let step = caught(|| -> Result<Step> {
         core.check()?;
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        exchange.see_through(core, &mut links, core.polls / POLLS_PER_STEP)
+        exchange.see_through(core, links, polls)
     });
-    leave(core, idle, links, turn, exchange, step.and_then(|step| step));
-    Ok(true)
+    step.and_then(|step| step)
 }
 
 /// What is to be done with an exchange that got as far as `step`: its stream goes on with what is left.

@@ -192,8 +192,8 @@ impl Form {
         let scaled = call.scale.is_some();
         let own = if scaled { self.payload(core, core.me, seq).cast_const() } else { call.send };
         let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
-        // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank starts
-        // a later call; the output is the caller's, of the size the collective says, and only this rank writes it.
+        // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
+        // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine(core, call, from, srcs) };
         Ok(true)
     }

@@ -136,7 +136,8 @@ impl Seen {
             self.lines[member] = seq;
             let line = core.hub.entry(member, seq);
             // SAFETY: the acquire load above orders these reads after the peer's writes; the peer does not write the
-            // line again before this rank has started call `seq + 1`.
+            // line again before this rank has started more than a window of later calls, which it does not while `seq`
+            // is not over: see `LINES_AHEAD`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
             if theirs != call.signature {
                 return Err(self.mismatch(core, call.signature, member, theirs, seq));

@@ -10,9 +10,6 @@ use crate::request::Request;
 use crate::transport::Header;
 use crate::transport::local::Policy;
 
-/// Most bytes of one message.
-const SMALL: usize = Policy::DIRECT_FROM_CROWDED;
-
 /// How many of the sends, and of the receives, are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Over {
@@ -20,9 +17,10 @@ pub(super) struct Over {
     pub(super) recvs: usize,
 }
 
-/// Whether all of `requests` are small messages between ranks that share memory.
+/// Whether all of `requests` are messages between ranks that share memory, so small that they are copied.
 pub(super) fn serves<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>>) -> bool {
-    let small = |r: &Request<S>| r.count <= SMALL && r.count * r.dtype.size() <= SMALL;
+    let below = if core.crowded { Policy::DIRECT_FROM_CROWDED } else { Policy::DIRECT_FROM };
+    let small = |r: &Request<S>| r.count < below && r.count * r.dtype.size() < below;
     requests.all(|r| small(r) && r.root != core.rank && is_local(core, r.root as u32))
 }
 

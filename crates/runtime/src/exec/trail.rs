@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use oxccl_types::Result;
 
-use super::call::Call;
+use super::call::{Call, Factor};
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask};
 use crate::communicator::core::{Core, Lane};
@@ -25,12 +25,13 @@ pub(super) fn id(core: &Arc<Core>, lane: Lane) -> usize {
 }
 
 /// Whether `call`, whose form allows it, may begin behind the calls that the stream holds: it does not read what they will
-/// write.
+/// write, be it its input or a factor in memory.
 #[inline]
 pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, call: &Call) -> bool {
     let from = call.send.addr();
     let bytes = call.input_bytes(core.rank as u32, core.ranks) as usize;
-    call.bias.is_null() && !stream.will_write(from..from + bytes)
+    let factor = matches!(call.scale, Some(Factor::Memory(_)));
+    call.bias.is_null() && !factor && !stream.will_write(from..from + bytes)
 }
 
 /// Begins sends and receives behind the exchanges that the stream holds; `false` when they cannot begin yet.

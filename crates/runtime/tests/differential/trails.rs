@@ -2,7 +2,7 @@
 //! begin before those in front of it have ended, and none may see it.
 
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::group;
+use oxccl_runtime::{Operator, Request, group};
 use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, To, request, team};
@@ -39,6 +39,29 @@ fn results_pass_from_call_to_call() {
             }
             // Calls 10 and 21 were gathered, the later of which is a sum.
             gathered.expect(sum);
+        }
+    });
+}
+
+#[test]
+fn a_factor_in_memory_is_what_the_call_before_made_of_it() {
+    team(RANKS, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let (source, one) = (Ints::new(4, 1 + rank as i32), Ints::new(4, 1));
+        let sum: i32 = (1..=RANKS as i32).sum();
+        for _ in 0..40 {
+            let pairs: Vec<(Ints, Ints)> = (0..8).map(|_| (Ints::new(4, -1), Ints::new(4, -1))).collect();
+            for (factor, output) in &pairs {
+                comms[0].submit(request(Collective::AllReduce, source.ptr(), factor.ptr(), 4, &s)).unwrap();
+                let scaled = request(Collective::AllReduce, one.ptr(), output.ptr(), 4, &s);
+                let op = Operator::PreMulDevice(factor.ptr().cast_const());
+                comms[0].submit(Request { op, ..scaled }).unwrap();
+            }
+            s.synchronize().unwrap();
+            pairs.iter().for_each(|(factor, output)| {
+                factor.expect(sum);
+                output.expect(sum * RANKS as i32);
+            });
         }
     });
 }

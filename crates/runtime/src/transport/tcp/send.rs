@@ -38,6 +38,8 @@ pub(super) struct Outgoing {
     more: bool,
     /// What is to be said of the peer's data; goes between two frames.
     said: Said,
+    /// Bytes that waited to be read when a turn of writing ended last.
+    unread: u64,
     failed: Option<Error>,
 }
 
@@ -103,6 +105,7 @@ impl Outgoing {
             hold: false,
             more: false,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
+            unread: 0,
             failed: None,
         }
     }
@@ -237,7 +240,9 @@ impl TcpEnd {
         }
     }
 
-    /// Write from up to `most` frames and [`TURN`] bytes; whether the kernel may take more in this turn.
+    /// Write from up to `most` frames and [`TURN`] bytes; whether the kernel may take more in this turn. The turn passes to
+    /// reading where something has come since the last one; else writing goes on until the kernel takes no more, because
+    /// that is when it promises to tell of room.
     fn push_frames(&mut self, most: u64) -> Result<bool> {
         let out = &self.out;
         let mut ranges = [Range::EMPTY; 2 * BATCH];
@@ -251,7 +256,7 @@ impl TcpEnd {
             left -= len;
             ranges[2 * i as usize] = Range::new(f.header[head..].as_ptr(), HEADER - head);
             ranges[2 * i as usize + 1] = Range::new(f.data.wrapping_add(body), len);
-            offered += HEADER + f.len - f.done;
+            offered += HEADER - head + len;
             if left == 0 {
                 break;
             }
@@ -260,10 +265,17 @@ impl TcpEnd {
         match unsafe { raw::send(&self.stream, &ranges[..2 * frames as usize]) } {
             Ok(n) => {
                 self.out.wrote(n);
-                Ok(n == offered && left > 0)
+                Ok(n == offered && (left > 0 || !self.has_news()))
             }
             Err(e) => Err(self.write_failed(&e)),
         }
+    }
+
+    /// Whether other bytes wait to be read than at the last call.
+    fn has_news(&mut self) -> bool {
+        // Where the system does not say, nothing waits.
+        let waiting = rustix::io::ioctl_fionread(&self.stream).unwrap_or(0);
+        waiting != 0 && std::mem::replace(&mut self.out.unread, waiting) != waiting
     }
 
     /// The peer may have said why before it closed: read that first.
