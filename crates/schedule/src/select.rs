@@ -262,7 +262,7 @@ fn eager(q: &Query, a: &Algorithm) -> Option<Candidate> {
     // Where ranks share cores, calls that follow one another are announced together: a switch serves some of them.
     let switch = if n > m.cores { m.switch_us / 4.0 } else { 0.0 };
     // Those with a root follow one another: what one rank writes and another reads goes on at the same time.
-    let peers = if q.collective.rooted() { 1.0 } else { n };
+    let peers = if q.collective.rooted() { 1.2 } else { n };
     let work = m.start_us + m.direct.op_us + peers * (m.wait_us + kib * m.eager_us_per_kib);
     Some(Candidate {
         algorithm: a.name,
