@@ -20,6 +20,17 @@ pub use std::{
     thread::yield_now,
 };
 
+/// Between two of the looks at a line that another core will write, of which this was the `looks`-th: the first do without a
+/// pause, which takes as long as a line takes to come.
+#[inline]
+pub fn pause_between(looks: u32) {
+    /// Looks without a pause in between.
+    const BARE: u32 = 64;
+    if looks > BARE {
+        spin_loop();
+    }
+}
+
 macro_rules! shared_word {
     ($name:ident, $atomic:ident, $int:ty) => {
         #[doc = concat!("A handle on an atomic `", stringify!($int), "` in shared memory.")]

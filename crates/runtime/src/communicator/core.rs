@@ -230,7 +230,7 @@ impl Core {
                 .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())
                 .flatten(),
             crowded,
-            polls: crate::exec::collective::polls(crowded),
+            polls: crate::exec::entry::polls(crowded),
             engine: Latch::new(Engine::new(parts.ranks, parts.members.len())),
             pool: Latch::new(Vec::with_capacity(POOL)),
             links: Latch::default(),

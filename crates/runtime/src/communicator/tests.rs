@@ -79,6 +79,39 @@ fn soon(done: impl Fn() -> bool) -> bool {
     done()
 }
 
+/// Whether each of two ranks, which may use these cores, takes itself for one of many on them.
+fn crowded(sets: [rustix::thread::CpuSet; 2]) -> [bool; 2] {
+    let id = UniqueId::create().unwrap();
+    let rank = |rank: usize| {
+        let id = id.clone();
+        move || {
+            rustix::thread::sched_setaffinity(None, &sets[rank]).unwrap();
+            let device = rank % crate::device::count();
+            let comm = Communicator::new(rank, 2, device, CommConfig::default(), Arc::default());
+            init::join(&comm, &[id], config(|_| ()), "test").unwrap();
+            comm.core().unwrap().crowded
+        }
+    };
+    let threads = [std::thread::spawn(rank(0)), std::thread::spawn(rank(1))];
+    threads.map(|t| t.join().unwrap())
+}
+
+#[test]
+fn ranks_that_are_bound_to_a_core_each_do_not_share_it() {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let allowed = sched_getaffinity(None).unwrap();
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|c| allowed.is_set(*c)).map(|core| {
+        let mut set = CpuSet::new();
+        set.set(core);
+        set
+    });
+    let first = cores.next().unwrap();
+    assert_eq!(crowded([first, first]), [true; 2]);
+    if let Some(second) = cores.next() {
+        assert_eq!(crowded([first, second]), [false; 2]);
+    }
+}
+
 #[test]
 fn sources_are_free_and_everything_is_written_when_sends_over_the_network_end() {
     const N: usize = 32 << 10;

@@ -7,20 +7,18 @@
 use std::sync::Arc;
 
 use oxccl_sys::{LatchGuard, prefetch};
-use oxccl_types::{Collective, Error, Result, ResultCode};
+use oxccl_types::{Error, Result};
 
-use super::at_once_direct::{patience, see_through};
+use super::at_once_direct::{failed, patience, see_through};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
 use super::entry::LINES_AHEAD;
+use super::known::{SHAPES, renewed};
 use super::plan::Plan;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, caught};
 use crate::request::Shape;
-
-/// Places of calls; each shape has one, which another may take.
-const SHAPES: usize = 16;
 
 /// A call as it was made last.
 struct Made {
@@ -82,12 +80,7 @@ impl Engine {
         // Where there is no plan the call itself says so.
         let Ok(plan) = self.plans.get(core, call) else { return };
         let Plan::Direct { beside, .. } = *plan else { return };
-        let at_root = core.rank as u32 == call.root;
-        let (sends, receives) = match call.collective {
-            Collective::Broadcast | Collective::Scatter => (at_root, true),
-            Collective::Reduce | Collective::Gather => (true, at_root),
-            _ => (true, true),
-        };
+        let (sends, receives) = call.needs(core.rank as u32);
         let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
         let (words, resolved, old) = match place.take() {
             Some(mut old) => (std::mem::take(&mut old.words), std::mem::take(&mut old.resolved), Some(old)),
@@ -109,14 +102,7 @@ impl Engine {
             resolved,
         };
         made.words.clear();
-        // In the box of the one that had its place.
-        *place = Some(match old {
-            Some(mut old) => {
-                *old = made;
-                old
-            }
-            None => Box::new(made),
-        });
+        *place = Some(renewed(old, made));
     }
 }
 
@@ -228,14 +214,7 @@ pub(super) fn run(
         }
         Err(error) => {
             drop(engine);
-            let task = task(Phase::Meet).of(core);
-            // A peer that has ended may have a better reason: the task finds it.
-            if error.code == ResultCode::RemoteError {
-                idle.go_on(task.doubting(error).boxed());
-            } else {
-                task.fail_with(&error);
-                idle.failed(error);
-            }
+            failed(core, idle, task(Phase::Meet), error);
         }
     }
     true

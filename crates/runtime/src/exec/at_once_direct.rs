@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use oxccl_sys::LatchGuard;
-use oxccl_types::{Collective, ResultCode};
+use oxccl_types::{Collective, Error, ResultCode};
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine};
@@ -67,11 +67,17 @@ pub(super) fn see_through(
         Ok(Step::Done) => {}
         Ok(Step::DoneUnsettled) => idle.doubt(core),
         Ok(_) => idle.go_on(task.of(core).boxed()),
-        // A broken connection may have a better reason: the task finds it.
-        Err(error) if error.code == ResultCode::RemoteError => idle.go_on(task.of(core).doubting(error).boxed()),
-        Err(error) => {
-            task.of(core).fail_with(&error);
-            idle.failed(error);
-        }
+        Err(error) => failed(core, idle, task, error),
     }
+}
+
+/// Ends `task`, which has no communicator yet, with `error`. A broken connection may have a better reason, such as a peer that
+/// has ended: the task finds it.
+pub(super) fn failed(core: &Arc<Core>, idle: IdleStream<'_>, task: CollectiveTask, error: Error) {
+    let task = task.of(core);
+    if error.code == ResultCode::RemoteError {
+        return idle.go_on(task.doubting(error).boxed());
+    }
+    task.fail_with(&error);
+    idle.failed(error);
 }

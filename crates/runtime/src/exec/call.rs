@@ -48,6 +48,16 @@ impl Factor {
 }
 
 impl Call {
+    /// Whether `rank` must bring a buffer that it reads, and one that it writes.
+    pub(crate) fn needs(&self, rank: u32) -> (bool, bool) {
+        let at_root = rank == self.root;
+        match self.collective {
+            Collective::Broadcast | Collective::Scatter => (at_root, true),
+            Collective::Reduce | Collective::Gather => (true, at_root),
+            _ => (true, true),
+        }
+    }
+
     pub(crate) fn new<S>(request: &Request<S>, ranks: usize) -> Call {
         let mut scale = None;
         let (op, post, code) = match request.op {

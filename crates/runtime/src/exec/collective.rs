@@ -866,8 +866,3 @@ impl Task for CollectiveTask {
         }
     }
 }
-
-/// Polls per look of a rank, by whether it shares its core.
-pub(crate) const fn polls(crowded: bool) -> u32 {
-    entry::polls(crowded)
-}

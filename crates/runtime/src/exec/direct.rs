@@ -9,13 +9,13 @@ use std::os::fd::AsRawFd;
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place, part_range};
-use oxccl_sys::sync::Ordering;
+use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Error, Result};
 
 use super::beside;
 use super::call::Call;
 use super::collective::Engine;
-use super::entry::{pause_between, publish};
+use super::entry::publish;
 use super::far::{self, Combination, Desk, Owner, Spot};
 use super::plan::{DirectPlan, Plan, alignment, longest_part};
 use crate::communicator::core::Core;

@@ -157,8 +157,9 @@ impl Form {
             }
         });
         if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
+            // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
             let bytes = if self.settled { self.gives } else { self.gives.min(ASKED_AHEAD) };
-            ask_for(self.payload(core, core.me, seq + 1), bytes);
+            prefetch::all_for_write(self.payload(core, core.me, seq + 1), bytes);
         }
     }
 
@@ -244,13 +245,6 @@ impl Form {
             }
         }
     }
-}
-
-/// Asks for the first `bytes` of the slot of the next call, of which the peers have had their use some calls ago: it comes
-/// back from them while this call goes on.
-#[inline]
-pub(super) fn ask_for(slot: *const u8, bytes: usize) {
-    (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
 }
 
 /// # Safety

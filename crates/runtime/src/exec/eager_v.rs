@@ -5,10 +5,10 @@
 //! more to send sends goes by messages, see `p2p`. Lines are written and freed as those of the other collectives.
 
 use oxccl_kernels as kernels;
+use oxccl_sys::prefetch;
 use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::eager::ask_for;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{INLINE_BYTES, SLOTS};
@@ -57,7 +57,7 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
     if let (IN_SLOT, Some(bytes)) = (place, small)
         && seen.is_known_free(core, seq + 1, SLOTS)
     {
-        ask_for(core.hub.payload(core.me, seq + 1), bytes);
+        prefetch::all_for_write(core.hub.payload(core.me, seq + 1), bytes);
     }
     place != BY_MESSAGES
 }

@@ -3,7 +3,7 @@
 //! Every collective of a clique starts with it, so mismatched calls are found before any data is believed.
 
 use oxccl_sys::prefetch;
-use oxccl_sys::sync::Ordering;
+use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Error, Result};
 
 use super::call::{Call, describe};
@@ -31,8 +31,6 @@ pub(super) const LINES_AHEAD: u64 = DEPTH - WINDOW;
 /// Polls of one line before the task says that it is blocked: 3 to 20 us, by the processor's pause. A peer that was
 /// interrupted is back by then, and who went on ahead of it would do so with a queue from then on.
 const POLLS: u32 = 512;
-/// Polls without a pause in between.
-const BARE_POLLS: u32 = 64;
 
 impl Seen {
     pub(super) fn new(members: usize) -> Seen {
@@ -194,15 +192,6 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
         pause_between(polls);
     }
     true
-}
-
-/// Between two of the looks at a line, of which this was the `polls`-th.
-#[inline]
-pub(super) fn pause_between(polls: u32) {
-    // A pause takes as long as a line takes to come: the first looks do without.
-    if polls > BARE_POLLS {
-        oxccl_sys::sync::spin_loop();
-    }
 }
 
 /// How many calls a rank may be ahead of its peers when it announces `call`.

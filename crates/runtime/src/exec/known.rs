@@ -3,15 +3,13 @@
 //!
 //! Only calls that the eager protocol serves are kept, and of these only what does not depend on the buffers.
 
-use oxccl_types::Collective;
-
 use super::call::Call;
 use super::eager::Form;
 use crate::communicator::core::Core;
 use crate::request::Shape;
 
-/// Places of calls with a shape; each shape has one, which another may take. One more is for calls without.
-const SHAPES: usize = 16;
+/// Places of calls with a shape; each shape has one, which another may take.
+pub(super) const SHAPES: usize = 16;
 
 /// A call as it was made last.
 pub(super) struct Made {
@@ -28,12 +26,7 @@ pub(super) struct Made {
 
 impl Made {
     fn new(core: &Core, shape: Option<Shape>, call: Call) -> Made {
-        let at_root = core.rank as u32 == call.root;
-        let (sends, receives) = match call.collective {
-            Collective::Broadcast | Collective::Scatter => (at_root, true),
-            Collective::Reduce | Collective::Gather => (true, at_root),
-            _ => (true, true),
-        };
+        let (sends, receives) = call.needs(core.rank as u32);
         let form = Form::new(core, &call);
         Made { shape, signature: call.signature, form, call, sends, receives }
     }
@@ -45,10 +38,21 @@ impl Made {
     }
 }
 
+/// `made` in the box of the one that had its place.
+pub(super) fn renewed<T>(old: Option<Box<T>>, made: T) -> Box<T> {
+    match old {
+        Some(mut place) => {
+            *place = made;
+            place
+        }
+        None => Box::new(made),
+    }
+}
+
 /// The calls of one communicator.
 #[derive(Default)]
 pub(super) struct Known {
-    // Boxes, since a call is taken out while it is carried out.
+    // Boxes, since a call is taken out while it is carried out. One more place is for calls without a shape.
     places: [Option<Box<Made>>; SHAPES + 1],
 }
 
@@ -73,13 +77,7 @@ impl Known {
     /// An eager `call`, checked, to be kept for the next of its `shape`; in the box of the one that had its place.
     pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
         let made = Made::new(core, shape, call);
-        match self.place(shape.as_ref()).take() {
-            Some(mut old) => {
-                *old = made;
-                old
-            }
-            None => Box::new(made),
-        }
+        renewed(self.place(shape.as_ref()).take(), made)
     }
 
     /// Puts it to its place.

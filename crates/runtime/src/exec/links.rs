@@ -230,6 +230,11 @@ pub(super) fn is_local(core: &Core, rank: u32) -> bool {
     core.member_of[rank as usize] != usize::MAX
 }
 
+/// Bytes from which on messages stay where they are, unless a route is forced.
+pub(super) fn direct_from(core: &Core) -> usize {
+    if core.crowded { Policy::DIRECT_FROM_CROWDED } else { Policy::DIRECT_FROM }
+}
+
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {
     let same = core.same_process(to as usize);
     let cma = core.cma.get(to as usize).copied().unwrap_or(false);
@@ -238,8 +243,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
         ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
         ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
-        _ if core.crowded => Policy { direct_from: Some(Policy::DIRECT_FROM_CROWDED), ..Policy::new(same, cma) },
-        _ => Policy::new(same, cma),
+        _ => Policy { direct_from: Some(direct_from(core)), ..Policy::new(same, cma) },
     };
     let area = area(core, core.rank as u32, to, lane)?;
     Ok(Some(Box::new(LocalSender::new(area, policy, Some(core.mapper()), peer(core, to)))))

@@ -3,12 +3,11 @@
 
 use oxccl_types::{Collective, Result};
 
-use super::links::{Links, P2P_LANE, is_local};
+use super::links::{Links, P2P_LANE, direct_from, is_local};
 use super::p2p::signature;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
-use crate::transport::local::Policy;
 
 /// How many of the sends, and of the receives, are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
@@ -19,7 +18,7 @@ pub(super) struct Over {
 
 /// Whether all of `requests` are messages between ranks that share memory, so small that they are copied.
 pub(super) fn serves<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>>) -> bool {
-    let below = if core.crowded { Policy::DIRECT_FROM_CROWDED } else { Policy::DIRECT_FROM };
+    let below = direct_from(core);
     let small = |r: &Request<S>| r.count < below && r.count * r.dtype.size() < below;
     requests.all(|r| small(r) && r.root != core.rank && is_local(core, r.root as u32))
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use oxccl_kernels as kernels;
+use oxccl_sys::sync::pause_between;
 use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
@@ -40,9 +41,6 @@ pub struct LocalReceiver {
 struct Line {
     _bytes: [u8; 64],
 }
-
-/// Looks at a record without a pause in between.
-const BARE_POLLS: u32 = 64;
 
 /// The record at the head of the ring.
 #[derive(Clone, Copy)]
@@ -90,12 +88,22 @@ impl LocalReceiver {
     #[inline]
     fn peek_for(&self, polls: u32) -> Option<(usize, u64)> {
         (0..polls.max(1)).find_map(|poll| {
-            // A pause takes as long as a line takes to come: the first looks do without.
-            if poll > BARE_POLLS {
-                oxccl_sys::sync::spin_loop();
-            }
+            pause_between(poll);
             self.ring.peek()
         })
+    }
+
+    /// Where the bytes of record `index` lie, if they came with it.
+    #[inline]
+    fn copied(&self, index: usize, kind: Option<Kind>, len: u64) -> Option<*const u8> {
+        match kind {
+            Some(Kind::Inline) if len <= INLINE_BYTES as u64 => {
+                // SAFETY: inside the record.
+                Some(unsafe { self.area().record(index).cast::<u8>().add(INLINE_AT) })
+            }
+            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => Some(self.area().slot(index)),
+            _ => None,
+        }
     }
 
     fn decode(&self, index: usize, meta: u64) -> Result<Current> {
@@ -104,9 +112,8 @@ impl LocalReceiver {
         let read = |word: usize| unsafe { record.add(word).read() };
         let (kind, len) = split_meta(meta);
         let mut header = Header { signature: [read(1), read(2)], sequence: read(3), total: len, offset: 0, len };
-        if kind == Some(Kind::Inline) && len <= INLINE_BYTES as u64 {
-            // SAFETY: inside the record.
-            let data = unsafe { record.cast::<u8>().add(INLINE_AT) };
+        let copied = self.copied(index, kind, len);
+        if let (Some(Kind::Inline), Some(data)) = (kind, copied) {
             return Ok(Current { header, data, cma: false });
         }
         header.total = read(4);
@@ -115,7 +122,7 @@ impl LocalReceiver {
         let fits = header.offset.checked_add(len).is_some_and(|end| end <= header.total);
         let data = match kind {
             _ if !fits => return Err(self.corrupt(meta)),
-            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => self.area().slot(index).cast_const(),
+            Some(Kind::Slot) => copied.ok_or_else(|| self.corrupt(meta))?,
             Some(Kind::Address) if self.options.same_process => a as *const u8,
             Some(Kind::Cma) if self.options.pid.is_some() => a as *const u8,
             Some(Kind::Exported) => match &self.options.mapper {
@@ -229,13 +236,9 @@ impl RecvEnd for LocalReceiver {
         // SAFETY: the tag was seen, so the record is complete and stays until released.
         let read = |word: usize| unsafe { record.add(word).read() };
         let (kind, len) = split_meta(meta);
-        let data = match kind {
-            // SAFETY: inside the record.
-            Some(Kind::Inline) if len <= INLINE_BYTES as u64 => unsafe { record.cast::<u8>().add(INLINE_AT) },
-            Some(Kind::Slot) if read(4) == len && len <= self.area().slot_bytes() as u64 => self.area().slot(index),
-            _ => return Ok(false),
-        };
-        if len != expected.total || [read(1), read(2)] != expected.signature || read(3) != expected.sequence {
+        let Some(data) = self.copied(index, kind, len) else { return Ok(false) };
+        let whole = kind == Some(Kind::Inline) || read(4) == len;
+        if !whole || len != expected.total || [read(1), read(2)] != expected.signature || read(3) != expected.sequence {
             return Ok(false);
         }
         // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.

@@ -104,8 +104,7 @@ impl LocalSender {
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {
             prefetch::for_write(self.area().record(index).cast());
-            let slot = self.area().slot(index);
-            (0..bytes).step_by(64).for_each(|at| prefetch::for_write(slot.wrapping_add(at)));
+            prefetch::all_for_write(self.area().slot(index), bytes);
         }
     }
 
