@@ -28,8 +28,12 @@ const SMALL_SLOTS: u64 = DEPTH;
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.
 const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
-/// Bytes that fit into an entry line beside sequence and signature.
-pub const INLINE_BYTES: usize = 40;
+/// Where the body of an entry line begins: behind sequence and signature.
+const BODY_AT: usize = 24;
+/// Bytes that fit into an entry line beside them: to the end of the second line of the cache, which comes with the first.
+pub const INLINE_BYTES: usize = LINE - BODY_AT;
+/// Bytes of the body in the first of the two.
+pub const FIRST_BYTES: usize = 64 - BODY_AT;
 /// Greatest number of channels of a program.
 pub const MAX_CHANNELS: usize = 4;
 /// Contexts of one-sided calls; each has signals of its own.
@@ -179,8 +183,8 @@ impl Hub {
     pub fn entry(&self, member: usize, seq: u64) -> EntryLine {
         let offset = self.rank_base(member) + (seq % DEPTH) as usize * LINE;
         let line = self.at(offset);
-        // SAFETY: the line has 64 bytes: sequence, two words of signature, 40 bytes of body.
-        unsafe { EntryLine { seq: self.u64_at(offset), signature: line.add(8).cast(), body: line.add(24) } }
+        // SAFETY: the line has LINE bytes: sequence, two words of signature, the body.
+        unsafe { EntryLine { seq: self.u64_at(offset), signature: line.add(8).cast(), body: line.add(BODY_AT) } }
     }
 
     /// The payload slot of `member` for collective `seq`: `geometry.eager_bytes` bytes.
@@ -388,7 +392,7 @@ mod tests {
         let mut areas: Vec<(usize, usize)> = vec![(hub.base as usize, HEADER)];
         for m in 0..3 {
             for seq in 0..DEPTH {
-                areas.push((hub.entry(m, seq).signature as usize - 8, 64));
+                areas.push((hub.entry(m, seq).signature as usize - 8, LINE));
             }
             for seq in 0..g.slots() {
                 areas.push((hub.payload(m, seq) as usize, g.eager_bytes));

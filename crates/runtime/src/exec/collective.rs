@@ -351,7 +351,7 @@ impl CollectiveTask {
                             (_, Some(v)) => {
                                 self.published = eager_v::announce(core, &self.call, v, self.seq, &engine.seen);
                             }
-                            (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, |_| {}),
+                            (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
                             (plan, None) => {
                                 let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
                                 direct::announce(core, engine, &self.call, self.seq, self.send, beside);

@@ -124,9 +124,9 @@ pub(super) fn announce(
         }
         words[3] = withdrawn();
     }
-    publish(core, call, seq, |body| {
+    publish(core, call, seq, size_of::<Words>(), |body| {
         for (i, word) in words.iter().enumerate() {
-            // SAFETY: the body has 40 bytes and is 8-byte aligned.
+            // SAFETY: the body has room for that and is 8-byte aligned.
             unsafe { body.cast::<u64>().add(i).write(*word) };
         }
     });

@@ -153,10 +153,11 @@ impl Form {
     #[inline]
     pub(super) fn start(&self, core: &Core, call: &Call, seq: u64, seen: &Seen) {
         if self.gives == 0 {
-            publish(core, call, seq, |_| {});
+            publish(core, call, seq, 0, |_| {});
             return;
         }
-        publish(core, call, seq, |line| {
+        let in_line = if self.in_lines() { self.gives } else { 0 };
+        publish(core, call, seq, in_line, |line| {
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the

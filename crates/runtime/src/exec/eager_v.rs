@@ -42,7 +42,11 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
         Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
         Some(_) => IN_SLOT,
     };
-    publish(core, call, seq, |body| {
+    let in_line = match (place, small) {
+        (IN_LINE, Some(bytes)) => WORD + bytes,
+        _ => WORD,
+    };
+    publish(core, call, seq, in_line, |body| {
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
         // `published` counted.
         unsafe {

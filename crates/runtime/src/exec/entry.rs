@@ -9,7 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::call::{Call, describe};
 use super::{eager, plan};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, SLOTS, WINDOW};
+use crate::communicator::hub::{DEPTH, FIRST_BYTES, SLOTS, WINDOW};
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -263,9 +263,10 @@ pub(crate) fn different(core: &Core, mine: [u64; 2], rank: usize, theirs: [u64; 
     ))
 }
 
-/// Writes my line of `seq`: `fill` writes the body, then the sequence is stored and sleepers are woken.
+/// Writes my line of `seq`: `fill` writes the `bytes` bytes of its body, then the sequence is stored and sleepers are
+/// woken.
 #[inline]
-pub(super) fn publish(core: &Core, call: &Call, seq: u64, fill: impl FnOnce(*mut u8)) {
+pub(super) fn publish(core: &Core, call: &Call, seq: u64, bytes: usize, fill: impl FnOnce(*mut u8)) {
     let line = core.hub.entry(core.me, seq);
     // SAFETY: `may_publish` said that no peer reads this line any more; only this rank writes it.
     unsafe {
@@ -277,5 +278,9 @@ pub(super) fn publish(core: &Core, call: &Call, seq: u64, fill: impl FnOnce(*mut
     line.seq.store(seq, Ordering::Release);
     core.hub.ring_all(core.me);
     // Peers have read the next line some calls ago: it comes back while this call goes on.
-    prefetch::for_write(core.hub.entry(core.me, seq + 1).body);
+    let next = core.hub.entry(core.me, seq + 1).body;
+    prefetch::for_write(next);
+    if bytes > FIRST_BYTES {
+        prefetch::for_write(next.wrapping_add(FIRST_BYTES));
+    }
 }
