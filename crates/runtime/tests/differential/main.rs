@@ -3,6 +3,7 @@
 //! `oracle` says what results are, `case` lays out and checks one call, `job` runs many of them on a communicator in
 //! processes of its own.
 
+mod bursts;
 mod case;
 mod job;
 mod network;
@@ -100,6 +101,16 @@ fn processes_that_share_memory() {
         };
         run(&road(p2p, env, Rounding::Once), &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
     }
+}
+
+#[test]
+fn calls_back_to_back() {
+    let seed = seed();
+    for processes in [&[1, 1][..], &[1, 1, 1], &[2, 1]] {
+        run(&SHARED[0], &Job::bursts(processes, 60), seed);
+    }
+    run(&SHARED[3], &Job::bursts(&[1, 1], 40), seed);
+    run(&road("shm", &[("OXCCL_P2P", "shm")], Rounding::Once), &Job::bursts(&[1, 1], 40), seed);
 }
 
 #[test]
