@@ -377,8 +377,23 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
             Op::Move { srcs, dsts } => resolve_move(&bound, engine, srcs, dsts, &mut to.spots),
             _ => return false,
         };
-        to.deeds.push(deed);
+        if !join(&mut to.deeds, &to.spots, deed, call.dtype.size()) {
+            to.deeds.push(deed);
+        }
     }
+    true
+}
+
+/// Adds `next` to the last deed where both are copies and it goes on where that one ends: one call of the kernel.
+fn join(deeds: &mut [Deed], spots: &[Spot], next: Deed, element: usize) -> bool {
+    let Some(Deed::Move { at, middle, end, count, .. }) = deeds.last_mut() else { return false };
+    let Deed::Move { at: from, middle: to, end: last, count: more, .. } = next else { return false };
+    let bytes = *count * element;
+    let copies = (*middle - *at, *end - *middle, to - from, last - to) == (1, 1, 1, 1);
+    if !copies || spots[*at].add(bytes) != spots[from] || spots[*middle].add(bytes) != spots[to] {
+        return false;
+    }
+    *count += more;
     true
 }
 
