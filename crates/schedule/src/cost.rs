@@ -226,11 +226,16 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     }
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
-    let (far, saved) = far_moves(a.name, shape);
+    let (far, mut saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
-    // Parts that follow each other are one call.
-    let calls = if a.name == "shared_one_shot" { far - 1.0 } else { far };
+    let mut calls = far;
+    if a.name == "shared_one_shot" {
+        // Parts that follow each other are one call; the other side waits for those of the root. Beyond the caches the
+        // root's own copy holds up the others.
+        calls = f64::from(shape.ranks) - 0.75;
+        saved -= if rates.beyond_caches { f64::from(shared_one_shot::PARTS) } else { 0.0 };
+    }
     let kernel = contention
         * (calls * m.kernel_op_us * rates.op / m.direct.op_us
             + far * kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
@@ -276,9 +281,11 @@ fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
     let others = f64::from(shape.ranks) - 1.0;
     match (name, shape.collective) {
         // Of two ranks the leaf has the longer side; the root of more has as many parts more.
-        // A root in place, without a copy of its own, should carry half.
+        // Of two ranks the leaf has the longer side, unless the root has nothing to copy and could carry half.
         ("shared_one_shot", _) => {
-            (f64::from(shape.ranks), shared_steps(shape).copies - f64::from(u8::from(shape.in_place)))
+            let parts = f64::from(shared_one_shot::PARTS);
+            let own = if shape.in_place { parts } else { 0.0 };
+            (parts - 1.0 + (others - 1.0), shared_steps(shape).copies - own)
         }
         ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
         ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),

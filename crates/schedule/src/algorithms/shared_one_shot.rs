@@ -1,4 +1,4 @@
-//! One shot in which the root carries a third of what moves between it and each other rank, and its own part: where a
+//! One shot in which the root carries a sixth of what moves between it and each other rank, and its own part: where a
 //! transfer keeps the core of one rank busy (the kernel copies it) the root would only wait. Worth it for two ranks.
 //!
 //! The root and another are done when each has signalled: each reads or writes memory of the other.
@@ -8,7 +8,7 @@ use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
 use oxccl_types::Collective;
 
 /// Parts of a transfer, of which the root carries the first.
-pub(crate) const PARTS: u32 = 3;
+pub(crate) const PARTS: u32 = 6;
 
 /// The program of `rank`.
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
