@@ -8,6 +8,11 @@ pub(crate) const LONG: usize = 3 << 20;
 /// How far ahead.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
+/// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
+const ACROSS: usize = 8 << 10;
+/// How far ahead.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const ACROSS_AHEAD: usize = 1024;
 /// Bytes up to which a copy is made where it is called.
 pub(crate) const SMALL: usize = 64;
 
@@ -129,4 +134,48 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_near(dst, src, bytes) }
+}
+
+/// See [`crate::copy_across`].
+///
+/// # Safety
+/// As [`crate::copy_across`].
+pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if bytes >= ACROSS && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's promise; the machine has the feature.
+        return unsafe { across(dst, src, bytes) };
+    }
+    let _ = ACROSS;
+    // SAFETY: the caller's promise.
+    unsafe { copy_near(dst, src, bytes) }
+}
+
+/// Plain stores, each line of the destination asked for ahead: the instruction for whole strings waits longer for lines of
+/// another core.
+///
+/// # Safety
+/// As [`crate::copy_across`], on a machine with AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+unsafe fn across(dst: *mut u8, src: *const u8, bytes: usize) {
+    use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
+    const LINE: usize = 64;
+    let lines = bytes / LINE;
+    let asked = lines.saturating_sub(ACROSS_AHEAD / LINE);
+    for line in 0..lines {
+        // SAFETY: the line lies in both ranges, and so does the one that is asked for.
+        unsafe {
+            let (from, to) = (src.add(line * LINE), dst.add(line * LINE));
+            if line < asked {
+                _mm_prefetch::<_MM_HINT_ET0>(to.add(ACROSS_AHEAD).cast());
+            }
+            let (a, b) = (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(LINE / 2).cast()));
+            _mm256_storeu_si256(to.cast(), a);
+            _mm256_storeu_si256(to.add(LINE / 2).cast(), b);
+        }
+    }
+    let done = lines * LINE;
+    // SAFETY: the rest of both ranges, which do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), bytes - done) }
 }

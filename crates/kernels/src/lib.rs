@@ -280,3 +280,20 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
     // SAFETY: the caller's promise.
     unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }
+
+/// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or
+/// scratch.
+///
+/// # Safety
+/// As [`copy`] for one destination, which is not the source.
+#[inline]
+pub unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match bytes {
+            ..=copy::SMALL => copy::copy_small(dst, src, bytes),
+            _ if whole < copy::LONG => copy::copy_across(dst, src, bytes),
+            _ => copy::copy(&[dst], src, bytes, whole),
+        }
+    }
+}

@@ -4,7 +4,7 @@ use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use oxccl_types::{DataType, Scalar};
 
-use crate::{Level, Post, RedOp, apply_post, copy, copy_part, reduce_at, scale_at};
+use crate::{Level, Post, RedOp, apply_post, copy, copy_across, copy_part, reduce_at, scale_at};
 
 const OPS: [RedOp; 4] = [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min];
 
@@ -539,7 +539,7 @@ fn division_is_exact_around_multiples_of_the_divisor() {
 #[test]
 fn copies_reach_every_destination() {
     let mut rng = rng();
-    let sizes = (0..300).chain([16383, 16384, 16385, 100_001]);
+    let sizes = (0..300).chain([8191, 8192, 8193, 9300, 16383, 16384, 16385, 100_001]);
     // As they are, and as parts of long transfers.
     for (bytes, whole) in sizes.flat_map(|bytes| [(bytes, bytes), (bytes, usize::MAX)]) {
         let src = random(&mut rng, DataType::Uint8, bytes);
@@ -553,6 +553,11 @@ fn copies_reach_every_destination() {
                 dst.check_guards(bytes);
             }
         }
+        let mut slot = Guarded::new(&vec![0; bytes], 3);
+        // SAFETY: as above.
+        unsafe { copy_across(slot.ptr(), src.as_ptr(), bytes, whole) };
+        assert!(slot.content() == src, "{bytes} bytes across");
+        slot.check_guards(bytes);
         let mut in_place = Guarded::new(&src, 5);
         // SAFETY: the source is the destination.
         unsafe {

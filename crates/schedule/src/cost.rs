@@ -3,7 +3,7 @@
 //! Times are microseconds, sizes KiB. The closed forms count what the critical path does; queueing and skew are left
 //! to the simulator.
 
-use crate::algorithms::{AHEAD, Algorithm};
+use crate::algorithms::{AHEAD, Algorithm, shared_one_shot};
 use crate::ir::{Needs, Shape};
 use oxccl_types::Collective;
 
@@ -100,6 +100,7 @@ pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
     match (name, shape.collective) {
         _ if shape.ranks == 1 => 1,
         ("two_shot" | "staged_two_shot", _) | ("ring", Collective::AllReduce) => shape.ranks,
+        ("shared_one_shot", _) => shared_one_shot::PARTS,
         ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
         _ => 1,
     }
@@ -225,18 +226,25 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     }
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
-    let (far, saved) = far_moves(a.name, shape);
+    let (far, mut saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
+    let mut calls = far;
+    if a.name == "shared_one_shot" {
+        // Parts that follow each other are one call; the other side waits for those of the root. Beyond the caches the
+        // root's own copy holds up the others.
+        calls = f64::from(shape.ranks) - 0.75;
+        saved -= if rates.beyond_caches { f64::from(shared_one_shot::PARTS) } else { 0.0 };
+    }
     let kernel = contention
-        * (m.kernel_op_us * rates.op / m.direct.op_us
-            + kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+        * (calls * m.kernel_op_us * rates.op / m.direct.op_us
+            + far * kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
     if rates.beyond_caches {
         // What the kernel brought is in the core's cache when it is combined or passed on.
         rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
     }
     let (first, _) = steps(a.name, shape);
-    rates.start + rates.time(&first, kib) + far * kernel - saved * kib * rates.copy
+    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line
@@ -272,6 +280,13 @@ pub fn pipes_in_place(m: &CostModel, collective: Collective, bytes: u64, ranks: 
 fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
     let others = f64::from(shape.ranks) - 1.0;
     match (name, shape.collective) {
+        // Of two ranks the leaf has the longer side; the root of more has as many parts more.
+        // Of two ranks the leaf has the longer side, unless the root has nothing to copy and could carry half.
+        ("shared_one_shot", _) => {
+            let parts = f64::from(shared_one_shot::PARTS);
+            let own = if shape.in_place { parts } else { 0.0 };
+            (parts - 1.0 + (others - 1.0), shared_steps(shape).copies - own)
+        }
         ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
         ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
         // Where the root has another output the others write to that as well.
@@ -297,6 +312,7 @@ fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
         "binomial" => binomial(shape),
         "one_shot" => one_shot(shape),
         "two_shot" => two_shot(shape),
+        "shared_one_shot" => both(shared_steps(shape)),
         "staged_one_shot" => staged_one_shot(shape),
         _ => staged_two_shot(shape),
     }
@@ -413,6 +429,13 @@ fn two_shot(shape: &Shape) -> (Steps, Steps) {
         _ => move_copies(n, 1.0),
     };
     both(mapped(1.0, n, 1.0, copies))
+}
+
+/// The root's side, which is the longer one where all is mapped.
+fn shared_steps(shape: &Shape) -> Steps {
+    let n = f64::from(shape.ranks);
+    let moves = f64::from(shared_one_shot::PARTS) + n - 1.0;
+    mapped(1.0, n, moves, moves)
 }
 
 fn staged_one_shot(shape: &Shape) -> (Steps, Steps) {

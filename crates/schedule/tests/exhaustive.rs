@@ -69,7 +69,8 @@ macro_rules! exhaustive {
     };
 }
 
-exhaustive!(one_shot two_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise flat binomial);
+exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise flat
+            binomial);
 
 /// Some shapes of up to 256 ranks. `OXCCL_TEST_SEED` repeats a run.
 #[test]

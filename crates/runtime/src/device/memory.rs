@@ -381,11 +381,23 @@ pub(crate) struct Exporter {
     generation: u64,
     known: arrayvec::ArrayVec<(usize, usize, u32), 8>,
     turn: usize,
+    /// Ranges that are none, of other memory: first byte and length.
+    other: [(usize, usize); OTHERS],
+    next_other: usize,
+}
+
+/// Ranges of other memory that an exporter remembers.
+const OTHERS: usize = 4;
+
+impl Default for Exporter {
+    fn default() -> Exporter {
+        Exporter::new()
+    }
 }
 
 impl Exporter {
     pub(crate) fn new() -> Exporter {
-        Exporter { generation: 0, known: arrayvec::ArrayVec::new(), turn: 0 }
+        Exporter { generation: 0, known: arrayvec::ArrayVec::new(), turn: 0, other: [(0, 0); OTHERS], next_other: 0 }
     }
 
     /// Where `[ptr, ptr + len)` lies, `None` when it is not device memory of this process.
@@ -393,6 +405,7 @@ impl Exporter {
         let generation = GENERATION.load(Ordering::Acquire);
         if generation != self.generation {
             self.known.clear();
+            self.other = [(0, 0); OTHERS];
             self.generation = generation;
         }
         let address = ptr as usize;
@@ -402,7 +415,15 @@ impl Exporter {
                 return inside.then(|| Exported { segment: *number, offset: (address - base) as u64 });
             }
         }
-        let found = registry().find(address, len)?;
+        // A part of a range that is no device memory may be some, and the other way round.
+        if self.other.contains(&(address, len)) {
+            return None;
+        }
+        let Some(found) = registry().find(address, len) else {
+            self.other[self.next_other] = (address, len);
+            self.next_other = (self.next_other + 1) % OTHERS;
+            return None;
+        };
         if self.known.is_full() {
             self.turn = (self.turn + 1) % self.known.len();
             self.known[self.turn] = found;
@@ -445,7 +466,12 @@ mod tests {
             free(std::ptr::null_mut()).unwrap();
         }
         assert_eq!(withdrawn(), before + 1);
-        assert!(e.export(large, 1).is_none());
+        assert!(e.export(large, 1).is_none() && e.export(large, 1).is_none());
+        // Usually at the same address, which is remembered as that of other memory.
+        let again = alloc(OWN_SEGMENT + 1).unwrap();
+        assert!(e.export(again, 1).is_some());
+        // SAFETY: nobody uses it.
+        unsafe { free(again).unwrap() };
     }
 
     #[test]

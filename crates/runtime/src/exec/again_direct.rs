@@ -10,6 +10,7 @@ use oxccl_sys::{LatchGuard, prefetch};
 use oxccl_types::{Error, Result};
 
 use super::at_once_direct::{failed, patience, see_through};
+use super::beside;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
@@ -117,7 +118,13 @@ impl Made {
     fn bind(&mut self, core: &Core, engine: &mut Engine, own: Words, seq: u64) -> Result<bool> {
         self.words.clear();
         let call = &self.call;
+        let said = |m: usize| if m == core.me { own } else { direct::words(core, m, seq) };
         match direct::road(core, call, &self.plan, seq, call.send) {
+            Some(Road::Beside) => {
+                self.road = Road::Beside;
+                self.words.extend((0..core.members.len()).map(said));
+                return Ok(true);
+            }
             Some(road) if road.borrows() => self.road = road,
             _ => return Ok(false),
         }
@@ -128,7 +135,6 @@ impl Made {
         }
         (self.any_far, self.cached) = (engine.any_far, engine.cached);
         self.first = direct::begin(core, call, plan);
-        let said = |m: usize| if m == core.me { own } else { direct::words(core, m, seq) };
         self.words.extend((0..core.members.len()).map(said));
         Ok(true)
     }
@@ -142,6 +148,19 @@ impl Made {
             return Ok(Some(Phase::Announce));
         }
         let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside);
+        if direct::in_slot(&own) {
+            beside::take_from_slot(core, engine, &self.call, core.me, *seq);
+            return Ok(None);
+        }
+        if let Some(giver) = beside::giver_for(core, &self.call) {
+            if !engine.seen.arrived(core, &self.call, giver, *seq)? {
+                return Ok(Some(Phase::Meet));
+            }
+            if direct::in_slot(&direct::words(core, giver, *seq)) {
+                beside::take_from_slot(core, engine, &self.call, giver, *seq);
+                return Ok(None);
+            }
+        }
         for member in (0..core.members.len()).filter(|m| *m != core.me) {
             if !engine.seen.arrived(core, &self.call, member, *seq)? {
                 return Ok(Some(Phase::Meet));
@@ -149,6 +168,10 @@ impl Made {
         }
         if !self.fits(core, &own, *seq) && !self.bind(core, engine, own, *seq)? {
             return Ok(Some(Phase::Meet));
+        }
+        if self.road == Road::Beside {
+            beside::take(core, engine, &self.call);
+            return Ok(None);
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
         self.run(core, engine, *seq)
@@ -188,7 +211,7 @@ impl Made {
 /// Carries out, or begins, a call as the last one of its `shape`; `false` when there was none, or it cannot be begun now.
 pub(super) fn run(
     core: &Arc<Core>,
-    idle: IdleStream<'_>,
+    mut idle: IdleStream<'_>,
     mut engine: LatchGuard<'_, Engine>,
     shape: &Shape,
     send: *const u8,
@@ -206,6 +229,11 @@ pub(super) fn run(
         Ok(None) => {
             engine.known_direct.keep(made);
             core.pass_turn(Lane::Collectives, turn);
+            let unsettled = engine.is_unsettled(seq);
+            drop(engine);
+            if unsettled {
+                idle.doubt(core);
+            }
         }
         Ok(Some(phase)) => {
             let task = task(phase);

@@ -13,7 +13,7 @@ use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::Shape;
 
 /// Calls of at most this many bytes are begun at once.
-const MOST: u64 = 256 << 10;
+const MOST: u64 = 512 << 10;
 
 /// Whether `call`, which is not eager, is short enough to be tried when it is enqueued.
 pub(super) fn is_short(core: &Core, call: &Call) -> bool {

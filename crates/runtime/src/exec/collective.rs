@@ -39,6 +39,8 @@ pub(crate) struct Engine {
     pub(super) bounce: Bounce,
     /// Half of the scratch that the payload of the current direct call lies in.
     pub(super) half: usize,
+    /// The last call for which this rank put something into the area of each half.
+    pub(super) put_at: [u64; 2],
     pub(super) far_srcs: Vec<Spot>,
     pub(super) far_dsts: Vec<Spot>,
     pub(super) srcs: Vec<*const u8>,
@@ -69,6 +71,7 @@ impl Engine {
             cached: true,
             bounce: Bounce::default(),
             half: 0,
+            put_at: [0; 2],
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),
@@ -103,6 +106,12 @@ impl Engine {
     #[inline]
     pub(super) fn leave_unsettled(&mut self, seq: u64, signature: [u64; 2]) {
         self.unsettled = Some((seq, signature));
+    }
+
+    /// Whether it ended so.
+    #[inline]
+    pub(super) fn is_unsettled(&self, seq: u64) -> bool {
+        self.unsettled.is_some_and(|(last, _)| last == seq)
     }
 
     /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
@@ -354,7 +363,12 @@ impl CollectiveTask {
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
                             (plan, None) => {
                                 let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
-                                direct::announce(core, engine, &self.call, self.seq, self.send, beside);
+                                let words = direct::announce(core, engine, &self.call, self.seq, self.send, beside);
+                                if direct::in_slot(&words) {
+                                    beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
+                                    self.phase = Phase::Bias(0);
+                                    continue;
+                                }
                             }
                         }
                         self.phase = Phase::Meet;
@@ -374,6 +388,18 @@ impl CollectiveTask {
                     self.phase = Phase::Bias(0);
                 }
                 Phase::Meet => {
+                    if let Some(Plan::Direct { .. }) = self.plan.as_deref()
+                        && let Some(giver) = beside::giver_for(core, &self.call)
+                    {
+                        if !engine.seen.arrived(core, &self.call, giver, self.seq)? {
+                            return Ok(Step::Blocked);
+                        }
+                        if direct::in_slot(&direct::words(core, giver, self.seq)) {
+                            beside::take_from_slot(core, engine, &self.call, giver, self.seq);
+                            self.phase = Phase::Bias(0);
+                            continue;
+                        }
+                    }
                     for member in 0..core.members.len() {
                         if member != core.me && !engine.seen.arrived(core, &self.call, member, self.seq)? {
                             return Ok(Step::Blocked);
@@ -671,7 +697,7 @@ impl CollectiveTask {
 
     fn finished(&mut self, core: &Core, engine: &Engine) -> Step {
         match self.end(core) {
-            Step::Done if engine.unsettled.is_some_and(|(seq, _)| seq == self.seq) => Step::DoneUnsettled,
+            Step::Done if engine.is_unsettled(self.seq) => Step::DoneUnsettled,
             step => step,
         }
     }

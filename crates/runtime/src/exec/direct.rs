@@ -87,9 +87,17 @@ const REACHES: u64 = 4;
 
 /// My input lies beside my line, and nowhere else where peers could read it.
 const BESIDE: u64 = 8;
+/// My input, which is all that is moved, is in my payload slot.
+const IN_SLOT: u64 = 16;
 
-/// Announces the call with the places of my buffers, `send` and `recv`. `beside`: the input is put beside the line if
-/// peers cannot map it and there is room.
+/// Whether a line says that.
+#[inline]
+pub(super) fn in_slot(words: &Words) -> bool {
+    words[0] & IN_SLOT != 0
+}
+
+/// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
+/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room.
 /// What the line says is returned.
 pub(super) fn announce(
     core: &Core,
@@ -112,7 +120,9 @@ pub(super) fn announce(
             if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;
-            } else if beside && beside::put(core, engine, send, input_bytes) {
+            } else if beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
+                words[0] |= IN_SLOT;
+            } else if beside && beside::put(core, engine, call, seq, send, input_bytes) {
                 words[0] |= BESIDE;
             }
         }
@@ -367,8 +377,23 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
             Op::Move { srcs, dsts } => resolve_move(&bound, engine, srcs, dsts, &mut to.spots),
             _ => return false,
         };
-        to.deeds.push(deed);
+        if !join(&mut to.deeds, &to.spots, deed, call.dtype.size()) {
+            to.deeds.push(deed);
+        }
     }
+    true
+}
+
+/// Adds `next` to the last deed where both are copies and it goes on where that one ends: one call of the kernel.
+fn join(deeds: &mut [Deed], spots: &[Spot], next: Deed, element: usize) -> bool {
+    let Some(Deed::Move { at, middle, end, count, .. }) = deeds.last_mut() else { return false };
+    let Deed::Move { at: from, middle: to, end: last, count: more, .. } = next else { return false };
+    let bytes = *count * element;
+    let copies = (*middle - *at, *end - *middle, to - from, last - to) == (1, 1, 1, 1);
+    if !copies || spots[*at].add(bytes) != spots[from] || spots[*middle].add(bytes) != spots[to] {
+        return false;
+    }
+    *count += more;
     true
 }
 
@@ -577,9 +602,12 @@ fn run_move(
         // SAFETY: the addresses lie in user buffers of the sizes that the signature (equal on all ranks) says, mapped by
         // `locate`, or in scratch slots; the verified schedule orders conflicting accesses by signals and waits.
         unsafe {
-            match engine.srcs.as_slice() {
-                [src] => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
-                srcs => kernels::reduce(call.dtype, call.op, &engine.dsts, srcs, n as usize, post),
+            match (engine.srcs.as_slice(), engine.dsts.as_slice()) {
+                ([src], [dst]) if first.chunk.buffer == Buffer::Scratch => {
+                    kernels::copy_across(*dst, *src, (n * element) as usize, whole);
+                }
+                ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
+                (srcs, dsts) => kernels::reduce(call.dtype, call.op, dsts, srcs, n as usize, post),
             }
         }
     }

@@ -85,6 +85,8 @@ pub(crate) struct Links {
     // Boxes, since tasks hold boxes.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Exchange>>,
+    /// Tells which memory peers can map.
+    exporter: Exporter,
 }
 
 /// Lane of sends and receives.
@@ -228,6 +230,13 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {
     core.member_of[rank as usize] != usize::MAX
+}
+
+impl Links {
+    /// Whether peers can map these bytes.
+    pub(super) fn exports(&mut self, at: *const u8, bytes: usize) -> bool {
+        self.exporter.export(at, bytes).is_some()
+    }
 }
 
 /// Bytes from which on messages stay where they are, unless a route is forced.

@@ -8,6 +8,7 @@ use super::p2p::signature;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
+use crate::transport::local::Policy;
 
 /// How many of the sends, and of the receives, are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
@@ -16,11 +17,20 @@ pub(super) struct Over {
     pub(super) recvs: usize,
 }
 
-/// Whether all of `requests` are messages between ranks that share memory, so small that they are copied.
-pub(super) fn serves<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>>) -> bool {
+/// Whether all of `requests` are messages between ranks that share memory, so small that they are copied: those of memory
+/// that peers cannot map may be longer, where the peer's is taken to be such memory as well.
+pub(super) fn serves<'a, S: 'a>(
+    core: &Core,
+    links: &mut Links,
+    mut requests: impl Iterator<Item = &'a Request<S>>,
+) -> bool {
     let below = direct_from(core);
-    let small = |r: &Request<S>| r.count < below && r.count * r.dtype.size() < below;
-    requests.all(|r| small(r) && r.root != core.rank && is_local(core, r.root as u32))
+    let mut small = |r: &Request<S>| {
+        let bytes = r.count.saturating_mul(r.dtype.size());
+        let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
+        bytes < below || bytes < Policy::CMA_FROM && !core.same_process(r.root) && !links.exports(at, bytes)
+    };
+    requests.all(|r| is_local(core, r.root as u32) && r.root != core.rank && small(r))
 }
 
 /// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes.

@@ -11,6 +11,7 @@ use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{CommConfig, Communicator, UniqueId, group};
 use oxccl_types::{Collective, DataType};
 
+use crate::bursts;
 use crate::case::{Case, Memory, Prepared, Rounding, What};
 use crate::oracle::Op;
 
@@ -42,6 +43,8 @@ pub enum Calls {
     Every(usize),
     /// The first so many of some calls beyond 2^31 bytes.
     Large(usize),
+    /// So many bursts of calls back to back.
+    Bursts(usize),
 }
 
 impl Job {
@@ -51,6 +54,10 @@ impl Job {
 
     pub fn processes(processes: &[usize], memory: Memory, every: usize) -> Job {
         Job { processes: processes.to_vec(), memory, calls: Calls::Every(every) }
+    }
+
+    pub fn bursts(processes: &[usize], bursts: usize) -> Job {
+        Job { processes: processes.to_vec(), memory: Memory::Mixed, calls: Calls::Bursts(bursts) }
     }
 
     pub fn large(ranks: usize, calls: usize) -> Job {
@@ -181,7 +188,11 @@ fn worker() {
     };
     let (kind, n) = words[6].trim_end_matches(')').split_once('(').unwrap();
     let n = n.parse().unwrap();
-    let calls = if kind == "Every" { Calls::Every(n) } else { Calls::Large(n) };
+    let calls = match kind {
+        "Every" => Calls::Every(n),
+        "Bursts" => Calls::Bursts(n),
+        _ => Calls::Large(n),
+    };
     let script = Arc::new(Script { seed: number(0), ranks, memory, rounding, calls });
     let results = Arc::new(Mutex::new(HashMap::new()));
     let threads: Vec<_> = (first..first + mine)
@@ -247,6 +258,12 @@ impl Script {
         let every = match self.calls {
             Calls::Every(every) => every,
             Calls::Large(calls) => return self.run_large(&comm, &streams, calls),
+            Calls::Bursts(bursts) => {
+                let done = bursts::run(&comm, self.ranks, rank, bursts, self.seed);
+                comm.destroy().unwrap();
+                drop(abort);
+                return done;
+            }
         };
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let mut list = combinations();

@@ -3,6 +3,7 @@
 //! `oracle` says what results are, `case` lays out and checks one call, `job` runs many of them on a communicator in
 //! processes of its own.
 
+mod bursts;
 mod case;
 mod job;
 mod network;
@@ -22,13 +23,14 @@ const SHARED: &[Road] = &[
     road("default", &[], Rounding::Once),
     road("mapped", &[("OXCCL_EAGER_LIMIT", "0")], Rounding::Once),
     road("large eager", &[("OXCCL_EAGER_LIMIT", "65536")], Rounding::Once),
-    road("staged", &[("OXCCL_ALGO", "^one_shot,two_shot"), ("OXCCL_SCRATCH", "65536")], Rounding::Once),
+    road("staged", &[("OXCCL_ALGO", "^one_shot,two_shot,shared_one_shot"), ("OXCCL_SCRATCH", "65536")], Rounding::Once),
 ];
 
 /// One algorithm at a time; what it does not serve takes some other road.
 const ALGORITHMS: &[Road] = &[
     road("one_shot", &[("OXCCL_ALGO", "one_shot"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::PerStep),
     road("two_shot", &[("OXCCL_ALGO", "two_shot")], Rounding::PerStep),
+    road("shared_one_shot", &[("OXCCL_ALGO", "shared_one_shot"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::PerStep),
     road("staged_one_shot", &[("OXCCL_ALGO", "staged_one_shot")], Rounding::PerStep),
     road("staged_two_shot", &[("OXCCL_ALGO", "staged_two_shot")], Rounding::PerStep),
     road("ring", &[("OXCCL_ALGO", "ring")], Rounding::PerStep),
@@ -75,7 +77,7 @@ fn threads_with_one_algorithm() {
         run(r, &Job::threads(2, 4), seed);
         run(r, &Job::threads(3, 1), seed);
     }
-    for r in &ALGORITHMS[4..8] {
+    for r in &ALGORITHMS[5..9] {
         run(r, &Job::threads(5, 8), seed);
         run(r, &Job::threads(8, 16), seed);
     }
@@ -89,7 +91,7 @@ fn processes_that_share_memory() {
         run(r, &Job::processes(&[1, 1], Memory::Malloc, 2), seed);
         run(r, &Job::processes(&[2, 1], Memory::Mixed, 2), seed);
     }
-    for r in &ALGORITHMS[..5] {
+    for r in &ALGORITHMS[..6] {
         run(r, &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
     }
     for p2p in ["shm", "direct", "cma"] {
@@ -100,6 +102,16 @@ fn processes_that_share_memory() {
         };
         run(&road(p2p, env, Rounding::Once), &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
     }
+}
+
+#[test]
+fn calls_back_to_back() {
+    let seed = seed();
+    for processes in [&[1, 1][..], &[1, 1, 1], &[2, 1]] {
+        run(&SHARED[0], &Job::bursts(processes, 60), seed);
+    }
+    run(&SHARED[3], &Job::bursts(&[1, 1], 40), seed);
+    run(&road("shm", &[("OXCCL_P2P", "shm")], Rounding::Once), &Job::bursts(&[1, 1], 40), seed);
 }
 
 #[test]

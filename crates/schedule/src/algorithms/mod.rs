@@ -18,6 +18,7 @@ mod pairwise;
 mod pat;
 mod recursive;
 mod ring;
+pub(crate) mod shared_one_shot;
 mod staged_one_shot;
 mod staged_two_shot;
 pub(crate) mod tree;
@@ -113,6 +114,15 @@ pub const ALGORITHMS: &[Algorithm] = &[
         doc: "each rank serves one part for everyone: reads it from all inputs, writes it to all outputs; least traffic",
         accepts: |_| true,
         build: two_shot::program,
+    },
+    Algorithm {
+        name: "shared_one_shot",
+        collectives: &[Broadcast, Gather, Scatter],
+        needs: Needs::MappedUser,
+        min_slots: 0,
+        doc: "one_shot in which the root carries a sixth of each transfer: two ranks whose memory the kernel copies",
+        accepts: |_| true,
+        build: shared_one_shot::program,
     },
     Algorithm {
         name: "staged_one_shot",

@@ -78,7 +78,7 @@ impl LocalSender {
                 accepted = len.min(self.area().slot_bytes());
                 // SAFETY: readable by contract, into the slot that belongs to the reserved record.
                 unsafe {
-                    oxccl_kernels::copy_part(&[self.area().slot(index)], data, accepted, header.total as usize);
+                    oxccl_kernels::copy_across(self.area().slot(index), data, accepted, header.total as usize);
                 }
             }
             write(4, header.total);
@@ -135,9 +135,13 @@ impl SendEnd for LocalSender {
     #[inline]
     unsafe fn send_whole(&mut self, header: &Header, data: *const u8) -> Result<bool> {
         let len = header.total as usize;
+        // Whatever the memory is, or because it is such that peers cannot reach.
         let copied = match self.policy.forced {
             Some(route) => route == Route::Slots,
-            None => [Route::Direct, Route::Cma].iter().all(|route| !self.policy.allows(*route, len, header.total)),
+            None => {
+                [Route::Direct, Route::Cma].iter().all(|route| !self.policy.allows(*route, len, header.total))
+                    || self.place(data, len, header.total)?.0 == Kind::Slot
+            }
         };
         if !copied || len > self.area().slot_bytes() {
             return Ok(false);
