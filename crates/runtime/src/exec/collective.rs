@@ -844,10 +844,10 @@ impl Task for CollectiveTask {
         self.core.as_ref().filter(|_| self.trails).map_or(0, |c| trail::id(c, Lane::Collectives))
     }
 
-    fn writes(&self) -> std::ops::Range<usize> {
-        let bytes = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
+    fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
+        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
         let at = self.call.recv.addr();
-        at..at + self.core.as_ref().map_or(0, bytes)
+        at < bytes.end && bytes.start < at + self.core.as_ref().map_or(0, output)
     }
 
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {

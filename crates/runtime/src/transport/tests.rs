@@ -13,7 +13,9 @@ use oxccl_types::{Error, Result, ResultCode};
 
 use super::conformance as suite;
 use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
-use super::local::{Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route};
+use super::local::{
+    Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
+};
 use super::tcp::{TcpEnd, TcpOptions};
 use super::{Peer, RecvEnd, SendEnd, Ticket};
 use crate::conformance;
@@ -103,11 +105,11 @@ fn policy(which: u8) -> Policy {
 
 fn area(memory: &SharedMemory, slots: usize, slot_bytes: usize) -> LocalArea {
     // SAFETY: fresh memory of this test, which keeps it mapped; two ends only.
-    unsafe { LocalArea::new(memory.as_ptr(), memory.len(), slots, slot_bytes).unwrap() }
+    unsafe { LocalArea::new(memory.as_ptr(), memory.len(), Sizes::new(slots, slot_bytes)).unwrap() }
 }
 
 fn create(slots: usize, slot_bytes: usize) -> SharedMemory {
-    SharedMemory::create("oxccl-test", LocalArea::bytes(slots, slot_bytes)).unwrap()
+    SharedMemory::create("oxccl-test", LocalArea::bytes(Sizes::new(slots, slot_bytes))).unwrap()
 }
 
 impl<const R: u8> LocalFactory<R> {
@@ -317,7 +319,7 @@ fn an_area_that_cannot_be_is_refused() {
     let memory = create(4, 64);
     let make = |skew: usize, bytes, slots, slot_bytes| {
         // SAFETY: nothing is done with the area.
-        unsafe { LocalArea::new(memory.as_ptr().wrapping_add(skew), bytes, slots, slot_bytes) }.map(|_| ())
+        unsafe { LocalArea::new(memory.as_ptr().wrapping_add(skew), bytes, Sizes::new(slots, slot_bytes)) }.map(|_| ())
     };
     assert_eq!(make(0, memory.len(), 4, 64), Ok(()));
     for (skew, bytes, slots, slot_bytes) in [
