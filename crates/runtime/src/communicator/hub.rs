@@ -28,6 +28,12 @@ const SMALL_SLOTS: u64 = DEPTH;
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.
 const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
+/// Slots per rank for payloads of medium size where ranks outnumber cores.
+pub const MEDIUM_SLOTS: u64 = 32;
+/// Bytes of one of them.
+pub const MEDIUM_BYTES: usize = 8 << 10;
+/// As for small ones.
+const MEDIUM_STRIDE: usize = MEDIUM_BYTES + LINE;
 /// Bytes that fit into an entry line beside sequence and signature.
 pub const INLINE_BYTES: usize = 40;
 /// Greatest number of channels of a program.
@@ -75,6 +81,10 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
+        self.medium_offset() + if self.crowded { page(MEDIUM_STRIDE * MEDIUM_SLOTS as usize) } else { 0 }
+    }
+    /// Where the slots for payloads of medium size lie among all slots.
+    fn medium_offset(&self) -> usize {
         self.slots_bytes() + page(SMALL_STRIDE * SMALL_SLOTS as usize)
     }
     fn slots_bytes(&self) -> usize {
@@ -193,6 +203,14 @@ impl Hub {
     pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes + self.geometry.slots_bytes();
         self.at(slots + (seq % SMALL_SLOTS) as usize * SMALL_STRIDE)
+    }
+
+    /// The slot of `member` for a payload of medium size of collective `seq`: [`MEDIUM_BYTES`] bytes; only where the geometry is
+    /// crowded.
+    pub fn medium_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        debug_assert!(self.geometry.crowded);
+        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.medium_offset();
+        self.at(slots + (seq % MEDIUM_SLOTS) as usize * MEDIUM_STRIDE)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -395,6 +413,9 @@ mod tests {
             }
             for seq in 0..SMALL_SLOTS {
                 areas.push((hub.small_payload(m, seq) as usize, SMALL_BYTES));
+            }
+            for seq in 0..MEDIUM_SLOTS {
+                areas.push((hub.medium_payload(m, seq) as usize, MEDIUM_BYTES));
             }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {

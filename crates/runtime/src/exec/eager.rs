@@ -11,7 +11,7 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
+use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, WINDOW};
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
 /// still read of the slots before it should stay with them.
@@ -48,15 +48,18 @@ pub(crate) struct Form {
 enum Place {
     Line,
     SmallSlot,
+    MediumSlot,
     Slot,
 }
 
 impl Place {
-    /// `ahead`: ranks run ahead of each other. Where all wait for all, more slots are only more cache.
-    fn of(published: u64, ahead: bool) -> Place {
+    /// `ahead`: ranks run ahead of each other, `far`: as far as they can. Where all wait for all, more slots are only more
+    /// cache.
+    fn of(published: u64, ahead: bool, far: bool) -> Place {
         match published {
             n if n <= INLINE_BYTES as u64 => Place::Line,
             n if n <= SMALL_BYTES as u64 && ahead => Place::SmallSlot,
+            n if n <= MEDIUM_BYTES as u64 && far => Place::MediumSlot,
             _ => Place::Slot,
         }
     }
@@ -65,6 +68,7 @@ impl Place {
     const fn ahead(self) -> u64 {
         match self {
             Place::Line | Place::SmallSlot => LINES_AHEAD,
+            Place::MediumSlot => MEDIUM_SLOTS - WINDOW,
             Place::Slot => SLOTS,
         }
     }
@@ -99,8 +103,9 @@ impl Form {
             Collective::Reduce | Collective::Gather => (true, Takes::Nothing, false),
             _ => (true, Takes::All, true),
         };
-        let may_trail = core.hub.geometry().crowded && matches!(takes, Takes::All) && gives;
-        let place = Place::of(published(call, core.ranks), may_trail || call.collective.rooted());
+        let (crowded, rooted) = (core.hub.geometry().crowded, call.collective.rooted());
+        let may_trail = crowded && matches!(takes, Takes::All) && gives;
+        let place = Place::of(published(call, core.ranks), may_trail || rooted, crowded && rooted);
         Form {
             gives: if gives { bytes } else { 0 },
             block: call.block_bytes() as usize,
@@ -124,6 +129,7 @@ impl Form {
         match self.place {
             Place::Line => core.hub.entry(member, seq).body,
             Place::SmallSlot => core.hub.small_payload(member, seq),
+            Place::MediumSlot => core.hub.medium_payload(member, seq),
             Place::Slot => core.hub.payload(member, seq),
         }
     }
