@@ -15,15 +15,15 @@ use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
-pub const DEPTH: u64 = 64;
+pub const DEPTH: u64 = 256;
 /// Calls that a rank may announce before it has finished the first of them: of those with their payload in the lines, and
 /// where ranks outnumber cores of all eager ones.
 pub const WINDOW: u64 = 8;
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
-/// Slots per rank for small payloads, which therefore may be more: as many as lines.
-const SMALL_SLOTS: u64 = DEPTH;
+/// Slots per rank for small payloads, which therefore may be more.
+pub const SMALL_SLOTS: u64 = 64;
 /// Bytes of one of them.
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, WINDOW};
+use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, WINDOW};
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
 /// still read of the slots before it should stay with them.
@@ -67,7 +67,8 @@ impl Place {
     /// How many calls a rank may be ahead whose payloads lie there.
     const fn ahead(self) -> u64 {
         match self {
-            Place::Line | Place::SmallSlot => LINES_AHEAD,
+            Place::Line => LINES_AHEAD,
+            Place::SmallSlot => SMALL_SLOTS - WINDOW,
             Place::MediumSlot => MEDIUM_SLOTS - WINDOW,
             Place::Slot => SLOTS,
         }
