@@ -264,7 +264,12 @@ fn eager(q: &Query, a: &Algorithm) -> Option<Candidate> {
     // Where ranks share cores, calls that follow one another are announced together: a round serves some of them.
     let switch = m.round_us(n) / 4.0;
     // Those with a root follow one another: what one rank writes and another reads goes on at the same time.
-    let peers = if q.collective.rooted() { 1.2 } else { n };
+    let peers = match q.collective {
+        c if c.rooted() => 1.2,
+        // A rank writes what it publishes, and reads one block of each.
+        Collective::AllToAll | Collective::ReduceScatter => 2.0,
+        _ => n,
+    };
     let work = m.start_us + m.direct.op_us + peers * (m.wait_us + kib * m.eager_us_per_kib);
     Some(Candidate {
         algorithm: a.name,

@@ -847,7 +847,11 @@ impl Task for CollectiveTask {
     fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
         let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
         let at = self.call.recv.addr();
-        at < bytes.end && bytes.start < at + self.core.as_ref().map_or(0, output)
+        let writes = match &self.v {
+            Some(v) => v.writes(at, self.call.dtype.size()),
+            None => at..at + self.core.as_ref().map_or(0, output),
+        };
+        writes.start < bytes.end && bytes.start < writes.end
     }
 
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
@@ -856,7 +860,9 @@ impl Task for CollectiveTask {
 
     fn recycle(mut self: Box<Self>) {
         self.plan = None;
-        self.v = None;
+        if let Some(v) = self.v.take() {
+            v.recycle();
+        }
         self.phase = Phase::Start;
         if let Some(core) = self.core.take()
             && let Some(mut pool) = core.pool.try_lock()

@@ -11,13 +11,14 @@ use oxccl_types::{Collective, Error, Result, Signature};
 use super::call::{Call, describe};
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS};
+use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
 use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
 const BY_MESSAGES: u32 = 0;
 const IN_LINE: u32 = 1;
 const IN_SLOT: u32 = 2;
+const IN_SMALL_SLOT: u32 = 3;
 
 /// Bytes of one word of the table of lengths.
 const WORD: usize = 4;
@@ -40,6 +41,8 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
     let place = match small {
         None => BY_MESSAGES,
         Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
+        // The large slots of ranks that share cores lie so far apart that they share sets of the caches.
+        Some(bytes) if bytes <= SMALL_BYTES && core.hub.geometry().crowded => IN_SMALL_SLOT,
         Some(_) => IN_SLOT,
     };
     publish(core, call, seq, |body| {
@@ -50,6 +53,7 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
             match place {
                 BY_MESSAGES => {}
                 IN_LINE => fill(core, call, v, body.add(WORD)),
+                IN_SMALL_SLOT => fill(core, call, v, core.hub.small_payload(core.me, seq)),
                 _ => fill(core, call, v, core.hub.payload(core.me, seq)),
             }
         }
@@ -81,14 +85,16 @@ unsafe fn fill(core: &Core, call: &Call, v: &VCounts, area: *mut u8) {
 /// The part of `member` for this rank, with its bytes; `None` when it comes by messages. The line of `seq` has arrived.
 ///
 /// # Safety
-/// As said, and this rank has not started a later call.
+/// As said, and this rank has not started more than a window of later calls.
 unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize)> {
     let body = core.hub.entry(member, seq).body;
-    // SAFETY: the line and what it announces are complete, and stay until this rank starts a later call.
+    // SAFETY: the line and what it announces are complete, and stay until this rank has started more than a window of later
+    // calls, or one where calls do not trail.
     unsafe {
         let area = match body.cast::<u32>().read() {
             IN_LINE => body.add(WORD),
             IN_SLOT => core.hub.payload(member, seq),
+            IN_SMALL_SLOT => core.hub.small_payload(member, seq),
             _ => return None,
         };
         let length = |m: usize| area.cast::<u32>().add(m).read_unaligned() as usize;
@@ -99,7 +105,7 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
 
 /// Whether the parts of `member` for this rank came with its line. The line of `seq` has arrived.
 pub(super) fn came(core: &Core, member: usize, seq: u64) -> bool {
-    // SAFETY: the line is complete and stays until this rank starts a later call.
+    // SAFETY: the line is complete and stays as said above.
     unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() != BY_MESSAGES }
 }
 
@@ -111,7 +117,7 @@ pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()
     let element = call.dtype.size();
     let others = || core.members.iter().enumerate().filter(|(member, _)| *member != core.me);
     for (member, rank) in others() {
-        // SAFETY: all lines have arrived, and no later call has started.
+        // SAFETY: all lines have arrived, and no later calls than may trail have started.
         let Some((_, bytes)) = (unsafe { part(core, member, seq) }) else { continue };
         if bytes != v.recv_counts[*rank] * element {
             let error = mismatch(core, call, *rank, v.recv_counts[*rank], bytes / element);

@@ -26,6 +26,11 @@ pub(super) fn id(core: &Arc<Core>, lane: Lane) -> usize {
     Arc::as_ptr(core).addr() + lane as usize
 }
 
+/// Whether a call that has announced all that it gives may be followed by others before it ends.
+pub(super) fn goes_on(core: &Core) -> bool {
+    core.crowded && core.hub.geometry().crowded
+}
+
 /// Whether `call`, whose form allows it, may begin behind the calls that the stream holds: it does not read what they will
 /// write, be it its input or a factor in memory.
 #[inline]

@@ -343,8 +343,8 @@ fn more_small_messages_than_slots_are_under_way() {
     let mut put =
         |n: u64, len: usize| unsafe { send.send_whole(&header(n, len), data[n as usize..].as_ptr()).unwrap() };
     let mut out = vec![0u8; 8192];
-    // SAFETY: the output is long enough.
     let mut take = |n: u64, len: usize| {
+        // SAFETY: the output is long enough.
         let came = unsafe { recv.recv_whole(&header(n, len), out.as_mut_ptr(), 1).unwrap() };
         assert!(came && out[..len] == data[n as usize..n as usize + len], "message {n} of {len} bytes");
     };
@@ -401,7 +401,7 @@ fn a_record_that_makes_no_sense_is_an_error() {
     // The ends disagree: the sender believes that both live in one process.
     let factory = LocalFactory::<SHM>::default();
     let memory = create(Sizes::new(4, 64));
-    let area = area(&memory, 4, 64);
+    let area = area(&memory, Sizes::new(4, 64));
     let mut send = LocalSender::new(area, policy(RAW), None, peer(0));
     let mut recv = factory.receiver(area, std::process::id());
     let bytes = [0u8; 100];

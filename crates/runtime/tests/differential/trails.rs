@@ -3,7 +3,7 @@
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, group};
+use oxccl_runtime::{Operator, Request, VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, To, request, team};
@@ -190,6 +190,45 @@ fn a_root_runs_ahead_of_its_leaves() {
             }
             s.synchronize().unwrap();
             outputs.iter().enumerate().for_each(|(call, output)| output.expect(call as i32));
+        }
+    });
+}
+
+/// Exchanges of different lengths, small ones and some that are not, among all-reduces that read what they received.
+#[test]
+fn exchanges_by_counts_pass_from_call_to_call() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        for most in [1, 9, 200, 20_000] {
+            // What two ranks send to each other has one length.
+            let count = |a: usize, b: usize| 1 + (a + b) % most;
+            let counts: Vec<usize> = (0..ranks).map(|p| count(rank, p)).collect();
+            let displs: Vec<usize> = (0..ranks).map(|p| counts[..p].iter().sum()).collect();
+            let total: usize = counts.iter().sum();
+            let source = Ints::new(total, rank as i32);
+            let outputs: Vec<Ints> = (0..20).map(|_| Ints::new(total, -1)).collect();
+            let sums: Vec<Ints> = (0..20).map(|_| Ints::new(1, -1)).collect();
+            for (i, (output, sum)) in outputs.iter().zip(&sums).enumerate() {
+                // Every fourth sends what the one before it received.
+                let input = if i % 4 == 3 { outputs[i - 1].ptr() } else { source.ptr() };
+                let v = VCounts {
+                    send_counts: counts.clone(),
+                    send_displs: displs.clone(),
+                    recv_counts: counts.clone(),
+                    recv_displs: displs.clone(),
+                };
+                let call = request(Collective::AllToAllV, input, output.ptr(), 0, &s);
+                comms[0].submit(Request { v: Some(Box::new(v)), ..call }).unwrap();
+                comms[0].submit(request(Collective::AllReduce, output.ptr(), sum.ptr(), 1, &s)).unwrap();
+            }
+            s.synchronize().unwrap();
+            for (i, (output, sum)) in outputs.iter().zip(&sums).enumerate() {
+                for (peer, (displ, count)) in displs.iter().zip(&counts).enumerate() {
+                    output.expect_at(*displ..displ + count, if i % 4 == 3 { rank } else { peer } as i32);
+                }
+                sum.expect(if i % 4 == 3 { (0..ranks as i32).sum() } else { 0 });
+            }
         }
     });
 }
