@@ -11,14 +11,13 @@ use oxccl_types::{Collective, Error, Result, Signature};
 use super::call::{Call, describe};
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
+use crate::communicator::hub::{INLINE_BYTES, SLOTS};
 use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
 const BY_MESSAGES: u32 = 0;
 const IN_LINE: u32 = 1;
 const IN_SLOT: u32 = 2;
-const IN_SMALL_SLOT: u32 = 3;
 
 /// Bytes of one word of the table of lengths.
 const WORD: usize = 4;
@@ -41,8 +40,6 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
     let place = match small {
         None => BY_MESSAGES,
         Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
-        // The large slots of ranks that share cores lie so far apart that they share sets of the caches.
-        Some(bytes) if bytes <= SMALL_BYTES && core.hub.geometry().crowded => IN_SMALL_SLOT,
         Some(_) => IN_SLOT,
     };
     publish(core, call, seq, |body| {
@@ -53,7 +50,6 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
             match place {
                 BY_MESSAGES => {}
                 IN_LINE => fill(core, call, v, body.add(WORD)),
-                IN_SMALL_SLOT => fill(core, call, v, core.hub.small_payload(core.me, seq)),
                 _ => fill(core, call, v, core.hub.payload(core.me, seq)),
             }
         }
@@ -94,7 +90,6 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
         let area = match body.cast::<u32>().read() {
             IN_LINE => body.add(WORD),
             IN_SLOT => core.hub.payload(member, seq),
-            IN_SMALL_SLOT => core.hub.small_payload(member, seq),
             _ => return None,
         };
         let length = |m: usize| area.cast::<u32>().add(m).read_unaligned() as usize;
