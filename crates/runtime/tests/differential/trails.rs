@@ -245,10 +245,9 @@ fn a_mismatched_message_behind_others_ends_on_both_sides() {
             group::start();
             let send = request(Collective::Send, source.ptr(), std::ptr::null_mut(), count, &s).to((rank + 1) % ranks);
             let recv = request(Collective::Recv, std::ptr::null(), sink.ptr(), 4, &s).to((rank + ranks - 1) % ranks);
-            let _ = comms[0].submit(send);
-            let _ = comms[0].submit(recv);
             // A call may learn of the failure already, and the stream then have nothing left that fails.
-            failed = failed.or(group::end().err());
+            let calls = [comms[0].submit(send), comms[0].submit(recv), group::end()];
+            failed = calls.into_iter().filter_map(Result::err).fold(failed, |first, error| first.or(Some(error)));
         }
         let error = failed.or(s.synchronize().err()).expect("no rank can have received all messages");
         assert_eq!(error.code, ResultCode::InvalidUsage, "{}", error.text);
