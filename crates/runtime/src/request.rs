@@ -1,9 +1,11 @@
 //! Requests: what a caller asks of a communicator, before it is planned.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use oxccl_types::{Collective, DataType, ReduceOp, Scalar};
 
+use crate::communicator::hub::WINDOW;
 use crate::device::Stream;
 
 /// The operator of a request.
@@ -47,10 +49,25 @@ pub struct VCounts {
 }
 
 thread_local! {
-    static SPARE: Cell<Option<Box<VCounts>>> = const { Cell::new(None) };
+    // Boxes, since tasks hold boxes.
+    #[allow(clippy::vec_box)]
+    static SPARE: Cell<Vec<Box<VCounts>>> = const { Cell::new(Vec::new()) };
 }
 
+/// Lists that a thread keeps: of as many calls as may be under way behind each other.
+const SPARES: usize = WINDOW as usize;
+
 impl VCounts {
+    /// The addresses from the first to the last that are read of a send buffer `at`, whose elements have so many bytes.
+    pub(crate) fn reads(&self, at: usize, element: usize) -> Range<usize> {
+        span(&self.send_counts, &self.send_displs, at, element)
+    }
+
+    /// The same that are written of a receive buffer.
+    pub(crate) fn writes(&self, at: usize, element: usize) -> Range<usize> {
+        span(&self.recv_counts, &self.recv_displs, at, element)
+    }
+
     /// Four lists of one number per rank, in the memory of those that this thread gave back last.
     pub fn copied(
         send_counts: &[usize],
@@ -58,7 +75,13 @@ impl VCounts {
         recv_counts: &[usize],
         recv_displs: &[usize],
     ) -> Box<Self> {
-        let mut counts = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let take = |spare: &Cell<Vec<Box<VCounts>>>| {
+            let mut all = spare.take();
+            let last = all.pop();
+            spare.set(all);
+            last
+        };
+        let mut counts = SPARE.try_with(take).ok().flatten().unwrap_or_default();
         let fill = |list: &mut Vec<usize>, from: &[usize]| {
             list.clear();
             list.extend_from_slice(from);
@@ -73,8 +96,22 @@ impl VCounts {
     /// Keeps the memory of lists that nobody needs any more for the next call of this thread.
     pub(crate) fn recycle(self: Box<Self>) {
         // A thread that is ending has no place for it.
-        let _ = SPARE.try_with(|spare| spare.set(Some(self)));
+        let _ = SPARE.try_with(|spare| {
+            let mut all = spare.take();
+            if all.len() < SPARES {
+                all.push(self);
+            }
+            spare.set(all);
+        });
     }
+}
+
+/// From the first byte to the last of the parts of a buffer `at`.
+fn span(counts: &[usize], displs: &[usize], at: usize, element: usize) -> Range<usize> {
+    let parts = || counts.iter().zip(displs).filter(|(count, _)| **count > 0);
+    let first = parts().map(|(_, displ)| *displ).min().unwrap_or(0);
+    let last = parts().map(|(count, displ)| displ.saturating_add(*count)).max().unwrap_or(0);
+    at.saturating_add(first.saturating_mul(element))..at.saturating_add(last.saturating_mul(element))
 }
 
 /// One call on one communicator. Pointers are the caller's: they stay valid until the stream has done the work.

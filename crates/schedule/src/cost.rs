@@ -48,7 +48,8 @@ pub struct CostModel {
     pub start_us: f64,
     /// To tell the peers that share memory of a call and its buffers, and to look up theirs, us.
     pub meet_us: f64,
-    /// To hand the core to another thread when ranks outnumber cores, us per wait.
+    /// To hand the core to another thread, us. Where ranks outnumber cores, one that waits gets it back when all that share
+    /// it have had it: see [`CostModel::round_us`].
     pub switch_us: f64,
     /// Cores that the ranks of a machine share.
     pub cores: f64,
@@ -77,7 +78,7 @@ impl Default for CostModel {
             wait_us: 0.01,
             start_us: 0.3,
             meet_us: 0.05,
-            switch_us: 3.0,
+            switch_us: 0.8,
             cores: 2.0,
             cache_bytes: 8e6,
             dram_factor: 2.2,
@@ -86,6 +87,14 @@ impl Default for CostModel {
             kernel_op_us: 1.0,
             kernel_us_per_kib: 0.06,
         }
+    }
+}
+
+impl CostModel {
+    /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it
+    /// and back, us. 0 where each has a core of its own.
+    pub(crate) fn round_us(&self, ranks: f64) -> f64 {
+        if ranks > self.cores { self.switch_us * ranks / self.cores } else { 0.0 }
     }
 }
 
@@ -139,7 +148,7 @@ impl Rates {
         };
         let local = if link == Link::Tcp { 1.0 } else { n };
         let crowd = (local / m.cores).max(1.0);
-        let switch = if local > m.cores { m.switch_us } else { 0.0 };
+        let switch = m.round_us(local);
         let beyond_caches = 2.0 * bytes as f64 * local > m.cache_bytes;
         let memory = match beyond_caches {
             // One end of every copy is scratch, which stays in the caches, and both sides work at the same time.
@@ -252,7 +261,7 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
 pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: u32) -> f64 {
     let n = f64::from(ranks);
     let crowd = (n / m.cores).max(1.0);
-    let switch = if n > m.cores { m.switch_us } else { 0.0 };
+    let switch = m.round_us(n);
     let block = block_bytes(collective, bytes, ranks) as f64 / 1024.0;
     // What is written and what is read, one after the other; in a chain from givers to takers only the longer counts.
     let passes = match collective {

@@ -19,7 +19,7 @@ pub struct Traffic {
 /// of its machine do the like at the same time. One thread serves all messages of a rank in turn.
 pub fn predict_exchange(m: &CostModel, neighbours: u32, traffic: &[Traffic], own: u64) -> f64 {
     let crowd = (f64::from(neighbours) / m.cores).max(1.0);
-    let switch = if f64::from(neighbours) > m.cores { m.switch_us } else { 0.0 };
+    let switch = m.round_us(f64::from(neighbours));
     let mut latency = 0.0_f64;
     let mut work = kib(own) * m.direct.copy_us_per_kib;
     for t in traffic.iter().filter(|t| t.messages > 0) {

@@ -183,8 +183,10 @@ pub fn choose(q: &Query) -> Option<Candidate> {
 /// mapped memory are faster. Whether the buffers of a call are mapped is not known when all ranks must decide alike, so
 /// that of the library counts, which is mapped. 0 when flag lines never pay.
 pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, most: u64) -> u64 {
-    // Ranks that share a core meet one after the other before a program goes on; with flag lines they need not.
-    let turns = model.switch_us * (f64::from(ranks) / model.cores - 1.0).max(0.0);
+    /// Waits of a program: two until all have met, two until all have moved their data.
+    const WAITS: f64 = 4.0;
+    // At each of them every rank that shares the core is waited for, and waits itself; calls by flag lines need not.
+    let turns = WAITS * model.switch_us * (f64::from(ranks) / model.cores - 1.0).max(0.0);
     let pays = |published: u64| {
         let bytes = match collective {
             Collective::AllGather | Collective::Gather => published * u64::from(ranks),
@@ -259,10 +261,15 @@ fn eager(q: &Query, a: &Algorithm) -> Option<Candidate> {
     let m = &q.model;
     let (n, kib) = (f64::from(q.ranks), published as f64 / 1024.0);
     let crowd = (n / m.cores).max(1.0);
-    // Where ranks share cores, calls that follow one another are announced together: a switch serves some of them.
-    let switch = if n > m.cores { m.switch_us / 4.0 } else { 0.0 };
+    // Where ranks share cores, calls that follow one another are announced together: a round serves some of them.
+    let switch = m.round_us(n) / 4.0;
     // Those with a root follow one another: what one rank writes and another reads goes on at the same time.
-    let peers = if q.collective.rooted() { 1.2 } else { n };
+    let peers = match q.collective {
+        c if c.rooted() => 1.2,
+        // A rank writes what it publishes, and reads one block of each.
+        Collective::AllToAll | Collective::ReduceScatter => 2.0,
+        _ => n,
+    };
     let work = m.start_us + m.direct.op_us + peers * (m.wait_us + kib * m.eager_us_per_kib);
     Some(Candidate {
         algorithm: a.name,
@@ -331,6 +338,19 @@ mod tests {
         assert!(limit(&CostModel { eager_us_per_kib: 10.0, ..model }, 2) < limit(&model, 2));
         assert_eq!(limit(&CostModel { eager_us_per_kib: 0.001, ..model }, 2), 1 << 16);
         assert_eq!(eager_crossover(&model, Collective::AllReduce, 2, 0), 0);
+    }
+
+    /// A bare switch as `oxccl tune` measures it, which is a half to one microsecond: calls of a few KiB by ranks that share cores
+    /// stay with flag lines, which took 3 us where mapped memory took 8 to 13.
+    #[test]
+    fn a_measured_switch_keeps_flag_lines_where_ranks_share_cores() {
+        for switch_us in [0.5, 0.8, 1.2] {
+            let model = CostModel { switch_us, ..CostModel::default() };
+            let limit = |collective, ranks, most| eager_crossover(&model, collective, ranks, most);
+            assert!(limit(Collective::AllReduce, 4, 8192) >= 4096, "{switch_us}");
+            assert!(limit(Collective::AllReduce, 8, 8192) >= 2048, "{switch_us}");
+            assert!(limit(Collective::Broadcast, 4, 32 << 10) >= 16 << 10, "{switch_us}");
+        }
     }
 
     #[test]

@@ -299,6 +299,14 @@ impl Core {
         turns.issued.compare_exchange(next, next + 1, Ordering::AcqRel, Ordering::Relaxed).ok()
     }
 
+    /// Whether `behind` operations of `lane` are under way, and no more.
+    #[inline]
+    pub(crate) fn are_all(&self, lane: Lane, behind: u64) -> bool {
+        let turns = &self.turns[lane as usize];
+        // SYNC: turn
+        turns.current.load(Ordering::Acquire) + behind == turns.issued.load(Ordering::Acquire)
+    }
+
     /// As [`issue_at_once`](Self::issue_at_once) for `count` operations: the first of their tickets.
     #[inline]
     pub(crate) fn issue_several_at_once(&self, lane: Lane, count: u64) -> Option<u64> {

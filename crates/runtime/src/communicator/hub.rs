@@ -15,19 +15,25 @@ use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
-pub const DEPTH: u64 = 64;
+pub const DEPTH: u64 = 256;
 /// Calls that a rank may announce before it has finished the first of them: of those with their payload in the lines, and
 /// where ranks outnumber cores of all eager ones.
 pub const WINDOW: u64 = 8;
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
-/// Slots per rank for small payloads, which therefore may be more: as many as lines.
-const SMALL_SLOTS: u64 = DEPTH;
+/// Slots per rank for small payloads, which therefore may be more.
+pub const SMALL_SLOTS: u64 = 64;
 /// Bytes of one of them.
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.
 const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
+/// Slots per rank for payloads of medium size where ranks outnumber cores.
+pub const MEDIUM_SLOTS: u64 = 32;
+/// Bytes of one of them.
+pub const MEDIUM_BYTES: usize = 8 << 10;
+/// As for small ones.
+const MEDIUM_STRIDE: usize = MEDIUM_BYTES + LINE;
 /// Where the body of an entry line begins: behind sequence and signature.
 const BODY_AT: usize = 24;
 /// Bytes that fit into an entry line beside them: to the end of the second line of the cache, which comes with the first.
@@ -79,6 +85,10 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
+        self.medium_offset() + if self.crowded { page(MEDIUM_STRIDE * MEDIUM_SLOTS as usize) } else { 0 }
+    }
+    /// Where the slots for payloads of medium size lie among all slots.
+    fn medium_offset(&self) -> usize {
         self.slots_bytes() + page(SMALL_STRIDE * SMALL_SLOTS as usize)
     }
     fn slots_bytes(&self) -> usize {
@@ -197,6 +207,14 @@ impl Hub {
     pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes + self.geometry.slots_bytes();
         self.at(slots + (seq % SMALL_SLOTS) as usize * SMALL_STRIDE)
+    }
+
+    /// The slot of `member` for a payload of medium size of collective `seq`: [`MEDIUM_BYTES`] bytes; only where the geometry is
+    /// crowded.
+    pub fn medium_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        debug_assert!(self.geometry.crowded);
+        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.medium_offset();
+        self.at(slots + (seq % MEDIUM_SLOTS) as usize * MEDIUM_STRIDE)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -399,6 +417,9 @@ mod tests {
             }
             for seq in 0..SMALL_SLOTS {
                 areas.push((hub.small_payload(m, seq) as usize, SMALL_BYTES));
+            }
+            for seq in 0..MEDIUM_SLOTS {
+                areas.push((hub.medium_payload(m, seq) as usize, MEDIUM_BYTES));
             }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {

@@ -222,7 +222,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         eager_bytes: slot.max(64).next_multiple_of(64),
         scratch_half: scratch / 2,
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
-        lane_bytes: lane_bytes(c.slot_bytes),
+        lane_bytes: lane_bytes(c.slot_bytes, crowded),
     }
 }
 

@@ -20,6 +20,7 @@ use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
+use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 
 /// What one step of a task came to.
@@ -72,9 +73,13 @@ pub(crate) trait Task: Send {
     fn trails(&self) -> usize {
         0
     }
-    /// The bytes that the task writes, from the first to the last, where it [trails](Task::trails).
-    fn writes(&self) -> std::ops::Range<usize> {
-        0..0
+    /// Whether the task will write some of these bytes, where it [trails](Task::trails).
+    fn writes(&self, _bytes: &std::ops::Range<usize>) -> bool {
+        false
+    }
+    /// The exchange to which receives of later calls may be left, where there is one: they end with the task.
+    fn takes_more(&mut self) -> Option<&mut Exchange> {
+        None
     }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
@@ -773,8 +778,17 @@ impl IdleStream<'_> {
 
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
-        let meets = |w: std::ops::Range<usize>| w.start < bytes.end && bytes.start < w.end;
-        self.running.tasks.iter().any(|t| meets(t.writes()))
+        self.running.tasks.iter().any(|t| t.writes(&bytes))
+    }
+
+    /// The exchange that the last of them is, if it [takes more](Task::takes_more).
+    pub(crate) fn last_exchange(&mut self) -> Option<&mut Exchange> {
+        self.running.tasks.back_mut()?.takes_more()
+    }
+
+    /// Steps them, and gives the core to the peers that share it, for a short time. Whether anything moved.
+    pub(crate) fn make_way(&mut self) -> bool {
+        self.inner.advance_locked(&mut self.running) == Waited::Progress || self.inner.give_way(&mut self.running)
     }
 
     /// What the thread did has failed.

@@ -156,12 +156,29 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
     if core.ranks == 1 || !core.eager {
         return Some((call, v));
     }
-    let Some(idle) = stream.try_idle() else { return Some((call, v)) };
+    let (mut call, mut v) = (call, v);
+    if trail::goes_on(core)
+        && let Some(busy) = stream.try_behind(trail::id(core, Lane::Collectives))
+    {
+        (call, v) = begin_v(core, call, v, busy)?;
+    }
+    match stream.try_idle() {
+        Some(idle) => begin_v(core, call, v, idle),
+        None => Some((call, v)),
+    }
+}
+
+/// [`run_v`] behind the calls that `idle` holds, if any.
+fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'_>) -> Option<(Call, Box<VCounts>)> {
     let Some(mut engine) = core.engine.try_lock() else { return Some((call, v)) };
-    let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some((call, v)) };
-    let mut call = call;
+    let ends = idle.behind() == 0;
+    if !ends && idle.will_write(v.reads(call.send.addr(), call.dtype.size())) {
+        return Some((call, v));
+    }
+    let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
-    let reached = caught(|| advance_v(core, &mut engine, &mut call, &v, &mut seq, &mut published)).and_then(|r| r);
+    let run = || advance_v(core, &mut engine, &mut call, &v, &mut seq, &mut published, ends);
+    let reached = caught(run).and_then(|r| r);
     match reached {
         Ok(None) => {
             core.pass_turn(Lane::Collectives, turn);
@@ -169,8 +186,9 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
         }
         Ok(Some(phase)) => {
             drop(engine);
+            let trails = published && trail::goes_on(core);
             let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
-            idle.go_on(task.boxed());
+            idle.go_on(if trails { task.trailing() } else { task }.boxed());
         }
         Err(error) => {
             drop(engine);
@@ -181,7 +199,7 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
     None
 }
 
-/// The phase in which it is blocked or goes on; `None` when it is over.
+/// The phase in which it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].
 fn advance_v(
     core: &Core,
     engine: &mut Engine,
@@ -189,6 +207,7 @@ fn advance_v(
     v: &VCounts,
     seq: &mut u64,
     published: &mut bool,
+    ends: bool,
 ) -> Result<Option<Phase>> {
     core.check()?;
     engine.seen.look(core.polls);
@@ -197,6 +216,9 @@ fn advance_v(
         return Ok(Some(Phase::Announce));
     }
     *published = eager_v::announce(core, call, v, *seq, &engine.seen);
+    if !ends {
+        return Ok(Some(Phase::Meet));
+    }
     let mut came = *published;
     for member in (0..core.members.len()).filter(|m| *m != core.me) {
         if !engine.seen.arrived(core, call, member, *seq)? {

@@ -870,10 +870,14 @@ impl Task for CollectiveTask {
         self.core.as_ref().filter(|_| self.trails).map_or(0, |c| trail::id(c, Lane::Collectives))
     }
 
-    fn writes(&self) -> std::ops::Range<usize> {
-        let bytes = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
+    fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
+        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
         let at = self.call.recv.addr();
-        at..at + self.core.as_ref().map_or(0, bytes)
+        let writes = match &self.v {
+            Some(v) => v.writes(at, self.call.dtype.size()),
+            None => at..at + self.core.as_ref().map_or(0, output),
+        };
+        writes.start < bytes.end && bytes.start < writes.end
     }
 
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
@@ -882,7 +886,9 @@ impl Task for CollectiveTask {
 
     fn recycle(mut self: Box<Self>) {
         self.plan = None;
-        self.v = None;
+        if let Some(v) = self.v.take() {
+            v.recycle();
+        }
         self.phase = Phase::Start;
         if let Some(core) = self.core.take()
             && let Some(mut pool) = core.pool.try_lock()

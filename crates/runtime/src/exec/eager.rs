@@ -12,7 +12,7 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS, SMALL_BYTES};
+use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, WINDOW};
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
 /// still read of the slots before it should stay with them.
@@ -55,15 +55,18 @@ pub(crate) struct Form {
 enum Place {
     Line,
     SmallSlot,
+    MediumSlot,
     Slot,
 }
 
 impl Place {
-    /// `ahead`: ranks run ahead of each other. Where all wait for all, more slots are only more cache.
-    fn of(published: u64, ahead: bool) -> Place {
+    /// `ahead`: ranks run ahead of each other, `far`: as far as they can. Where all wait for all, more slots are only more
+    /// cache.
+    fn of(published: u64, ahead: bool, far: bool) -> Place {
         match published {
             n if n <= INLINE_BYTES as u64 => Place::Line,
             n if n <= SMALL_BYTES as u64 && ahead => Place::SmallSlot,
+            n if n <= MEDIUM_BYTES as u64 && far => Place::MediumSlot,
             _ => Place::Slot,
         }
     }
@@ -71,7 +74,9 @@ impl Place {
     /// How many calls a rank may be ahead whose payloads lie there.
     const fn ahead(self) -> u64 {
         match self {
-            Place::Line | Place::SmallSlot => LINES_AHEAD,
+            Place::Line => LINES_AHEAD,
+            Place::SmallSlot => SMALL_SLOTS - WINDOW,
+            Place::MediumSlot => MEDIUM_SLOTS - WINDOW,
             Place::Slot => SLOTS,
         }
     }
@@ -106,13 +111,14 @@ impl Form {
             Collective::Reduce | Collective::Gather => (true, Takes::Nothing, false),
             _ => (true, Takes::All, true),
         };
-        let may_trail = core.hub.geometry().crowded && matches!(takes, Takes::All) && gives;
+        let (crowded, rooted) = (core.hub.geometry().crowded, call.collective.rooted());
+        let may_trail = crowded && matches!(takes, Takes::All) && gives;
         let block = call.block_bytes() as usize;
         let by_rank = matches!(call.collective, Collective::AllToAll | Collective::ReduceScatter | Collective::Scatter);
         let leaves_own = by_rank && call.scale.is_none();
         let left_out = if leaves_own { block } else { 0 };
         let most = published(call, core.ranks) - left_out as u64;
-        let place = Place::of(most, may_trail || call.collective.rooted());
+        let place = Place::of(most, may_trail || rooted, crowded && rooted);
         Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,
@@ -137,6 +143,7 @@ impl Form {
         match self.place {
             Place::Line => core.hub.entry(member, seq).body,
             Place::SmallSlot => core.hub.small_payload(member, seq),
+            Place::MediumSlot => core.hub.medium_payload(member, seq),
             Place::Slot => core.hub.payload(member, seq),
         }
     }

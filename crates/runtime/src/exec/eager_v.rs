@@ -85,10 +85,11 @@ unsafe fn fill(core: &Core, call: &Call, v: &VCounts, area: *mut u8) {
 /// The part of `member` for this rank, with its bytes; `None` when it comes by messages. The line of `seq` has arrived.
 ///
 /// # Safety
-/// As said, and this rank has not started a later call.
+/// As said, and this rank has not started more than a window of later calls.
 unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize)> {
     let body = core.hub.entry(member, seq).body;
-    // SAFETY: the line and what it announces are complete, and stay until this rank starts a later call.
+    // SAFETY: the line and what it announces are complete, and stay until this rank has started more than a window of later
+    // calls, or one where calls do not trail.
     unsafe {
         let area = match body.cast::<u32>().read() {
             IN_LINE => body.add(WORD),
@@ -103,7 +104,7 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
 
 /// Whether the parts of `member` for this rank came with its line. The line of `seq` has arrived.
 pub(super) fn came(core: &Core, member: usize, seq: u64) -> bool {
-    // SAFETY: the line is complete and stays until this rank starts a later call.
+    // SAFETY: the line is complete and stays as said above.
     unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() != BY_MESSAGES }
 }
 
@@ -115,7 +116,7 @@ pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()
     let element = call.dtype.size();
     let others = || core.members.iter().enumerate().filter(|(member, _)| *member != core.me);
     for (member, rank) in others() {
-        // SAFETY: all lines have arrived, and no later call has started.
+        // SAFETY: all lines have arrived, and no later calls than may trail have started.
         let Some((_, bytes)) = (unsafe { part(core, member, seq) }) else { continue };
         if bytes != v.recv_counts[*rank] * element {
             let error = mismatch(core, call, *rank, v.recv_counts[*rank], bytes / element);

@@ -13,17 +13,27 @@ use crate::communicator::core::Core;
 use crate::device::{Exporter, withdrawn};
 use crate::service;
 use crate::transport::local::{
-    Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route,
+    Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
 };
 use crate::transport::tcp::{TcpEnd, TcpOptions};
 use crate::transport::{Peer, RecvEnd, SendEnd};
 
 /// Slots of a connection.
-pub(crate) const SLOTS: usize = 8;
+const SLOTS: usize = 8;
+/// Messages that may be under way on a connection where ranks share cores, if they are small: twice as many as are received
+/// together, since who runs takes what was sent to it and sends as much ahead.
+const RECORDS: usize = 2 * BEHIND;
+/// Receives that wait together where ranks share cores, see `trail`.
+pub(super) const BEHIND: usize = 32;
+
+/// The sizes of a local connection; `crowded` as in the geometry of the hub.
+const fn sizes(slot_bytes: usize, crowded: bool) -> Sizes {
+    Sizes { slots: SLOTS, slot_bytes, records: if crowded { RECORDS } else { SLOTS } }
+}
 
 /// Bytes of one local connection.
-pub(crate) fn lane_bytes(slot_bytes: usize) -> usize {
-    LocalArea::bytes(SLOTS, slot_bytes)
+pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool) -> usize {
+    LocalArea::bytes(sizes(slot_bytes, crowded))
 }
 
 /// Ends of one kind: by lane, then by peer. A lane has a place per rank from its first use on.
@@ -225,7 +235,7 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
-    unsafe { LocalArea::new(base, bytes, SLOTS, core.config.slot_bytes) }
+    unsafe { LocalArea::new(base, bytes, sizes(core.config.slot_bytes, core.hub.geometry().crowded)) }
 }
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {

@@ -11,7 +11,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::links::{EXCHANGE_LANE, Links, P2P_LANE};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE};
 use super::operation::{Course, Operation};
 use super::p2p_quick::Over;
 use super::plan::{MessagePlan, alignment};
@@ -31,13 +31,20 @@ struct Transfer {
     complete: bool,
     ticket: Ticket,
     signature: [u64; 2],
+    /// Which call it is of, of those that were put together.
+    call: u32,
 }
 
 /// A set of transfers of one rank.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     sends: Vec<Transfer>,
+    /// By call: those of a call begin when the ones before it are complete, since they may write the same memory.
     recvs: Vec<Transfer>,
+    /// How many of the receives, the first ones, are known to be complete.
+    over: usize,
+    /// The last call that was put to it.
+    calls: u32,
     /// From, to, bytes that are left, and of all.
     copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
@@ -61,7 +68,7 @@ pub(super) const POLLS_PER_STEP: u32 = 4;
 impl Exchange {
     /// An exchange of nothing.
     pub(super) fn empty(lane: usize, sequence: u64) -> Exchange {
-        Exchange { sends: vec![], recvs: vec![], copies: vec![], lane, sequence }
+        Exchange { sends: vec![], recvs: vec![], over: 0, calls: 0, copies: vec![], lane, sequence }
     }
 
     /// The sends and receives of a group, in lists that are there from an earlier one where possible. Self transfers are
@@ -155,7 +162,31 @@ impl Exchange {
         self.sends.clear();
         self.recvs.clear();
         self.copies.clear();
+        (self.over, self.calls) = (0, 0);
         links.keep(self);
+    }
+
+    /// Takes the receives of a later call on.
+    pub(super) fn receive_behind<'a, S: 'a>(&mut self, core: &Core, requests: impl Iterator<Item = &'a Request<S>>) {
+        if self.over == self.recvs.len() || self.over >= BEHIND {
+            self.recvs.drain(..self.over);
+            self.over = 0;
+        }
+        let before = self.recvs.len();
+        self.calls = self.calls.wrapping_add(1);
+        requests.filter(|r| r.collective == Collective::Recv).for_each(|r| self.add(core, r));
+        self.recvs[before..].iter_mut().for_each(|t| t.call = self.calls);
+    }
+
+    /// How many receives are not known to be complete.
+    pub(super) fn receives(&self) -> usize {
+        self.recvs.len() - self.over
+    }
+
+    /// Whether it will write some of these bytes.
+    fn will_write(&self, bytes: &Range<usize>) -> bool {
+        let meets = |t: &Transfer| t.at.addr() < bytes.end && bytes.start < t.at.addr() + t.bytes as usize;
+        self.recvs[self.over..].iter().any(meets)
     }
 
     /// The transfers of a message program that only exchanges user memory.
@@ -316,10 +347,27 @@ impl Exchange {
 
     fn step_recvs(&mut self, core: &Core, links: &mut Links, budget: &mut u64) -> Result<bool> {
         let mut progress = false;
-        for i in 0..self.recvs.len() {
+        while let Some(first) = self.recvs.get(self.over) {
+            let call = first.call;
+            let end =
+                self.recvs[self.over..].iter().position(|t| t.call != call).map_or(self.recvs.len(), |n| self.over + n);
+            progress |= self.step_recvs_of(self.over..end, core, links, budget)?;
+            self.over =
+                self.recvs[..end].iter().skip(self.over).position(|t| !t.complete).map_or(end, |n| self.over + n);
+            if self.over < end {
+                break;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Those of one call.
+    fn step_recvs_of(&mut self, range: Range<usize>, core: &Core, links: &mut Links, budget: &mut u64) -> Result<bool> {
+        let mut progress = false;
+        for i in range.clone() {
             let (before, rest) = self.recvs.split_at_mut(i);
             let t = &mut rest[0];
-            if t.complete || before.iter().any(|b| b.peer == t.peer && !b.complete) {
+            if t.complete || before[range.start..].iter().any(|b| b.peer == t.peer && !b.complete) {
                 continue;
             }
             let Some(end) = links.receiver(core, t.peer, self.lane)? else { continue };
@@ -378,7 +426,17 @@ impl Exchange {
 
 impl Transfer {
     fn new(peer: u32, at: *mut u8, bytes: u64, signature: [u64; 2]) -> Transfer {
-        Transfer { peer, at, bytes, done: 0, offered: false, complete: false, ticket: Ticket::default(), signature }
+        Transfer {
+            peer,
+            at,
+            bytes,
+            done: 0,
+            offered: false,
+            complete: false,
+            ticket: Ticket::default(),
+            signature,
+            call: 0,
+        }
     }
 }
 
@@ -427,7 +485,7 @@ pub(crate) struct P2pTask {
     batch: u64,
     exchange: Box<Exchange>,
     started: bool,
-    /// The next exchange may begin behind it.
+    /// The next exchange may begin behind it, and leave its receives to it.
     trails: bool,
 }
 
@@ -548,17 +606,19 @@ impl Task for P2pTask {
     }
 
     fn is_quick(&self) -> bool {
-        self.batch == 0 && self.exchange.is_quick()
+        self.batch == 0 && (self.trails || self.exchange.is_quick())
     }
 
     fn trails(&self) -> usize {
         if self.trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
     }
 
-    fn writes(&self) -> Range<usize> {
-        let ends = |t: &Transfer| (t.at.addr(), t.at.addr() + t.bytes as usize);
-        let both = |a: (usize, usize), b: (usize, usize)| (a.0.min(b.0), a.1.max(b.1));
-        self.exchange.recvs.iter().map(ends).reduce(both).map_or(0..0, |(from, to)| from..to)
+    fn writes(&self, bytes: &Range<usize>) -> bool {
+        self.exchange.will_write(bytes)
+    }
+
+    fn takes_more(&mut self) -> Option<&mut Exchange> {
+        self.trails.then_some(&mut *self.exchange)
     }
 
     fn crowded(&self) -> bool {

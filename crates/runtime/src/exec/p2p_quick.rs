@@ -40,14 +40,8 @@ pub(super) fn run<'a, S: 'a>(
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     over: &mut Over,
 ) -> Result<bool> {
-    for r in requests.clone().filter(|r| r.collective == Collective::Send) {
-        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
-        // SAFETY: the caller's buffer is readable until its stream has done the call.
-        if !unsafe { end.send_whole(&header(r, r.root), r.send)? } {
-            return Ok(false);
-        }
-        core.ring(r.root);
-        over.sends += 1;
+    if !send(core, links, requests.clone(), over)? {
+        return Ok(false);
     }
     for r in requests.filter(|r| r.collective == Collective::Recv) {
         let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
@@ -57,6 +51,25 @@ pub(super) fn run<'a, S: 'a>(
         }
         core.ring(r.root);
         over.recvs += 1;
+    }
+    Ok(true)
+}
+
+/// Carries out the sends that are not yet over, as far as there is room; `true` when that was all.
+pub(super) fn send<'a, S: 'a>(
+    core: &Core,
+    links: &mut Links,
+    requests: impl Iterator<Item = &'a Request<S>>,
+    over: &mut Over,
+) -> Result<bool> {
+    for r in requests.filter(|r| r.collective == Collective::Send).skip(over.sends) {
+        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        // SAFETY: the caller's buffer is readable until its stream has done the call.
+        if !unsafe { end.send_whole(&header(r, r.root), r.send)? } {
+            return Ok(false);
+        }
+        core.ring(r.root);
+        over.sends += 1;
     }
     Ok(true)
 }

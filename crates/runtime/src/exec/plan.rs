@@ -151,9 +151,12 @@ fn eager_limit(core: &Core, collective: Collective) -> u64 {
 #[cold]
 fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
     // Where ranks share cores, calls with a root gain most by running ahead: their slots are larger, see the geometry.
-    let most = match collective.rooted() {
-        true => core.hub.geometry().eager_bytes as u64,
-        false => core.config.eager_limit as u64,
+    let (slot, usual) = (core.hub.geometry().eager_bytes as u64, core.config.eager_limit as u64);
+    let most = match collective {
+        c if c.rooted() => slot,
+        // Of what is published, each rank reads a block.
+        Collective::AllToAll | Collective::ReduceScatter => slot.min(2 * usual),
+        _ => usual,
     };
     let limit = match core.config.eager_auto {
         true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most),

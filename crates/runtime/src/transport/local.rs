@@ -11,7 +11,7 @@ mod policy;
 mod recv;
 mod send;
 
-pub use area::{AREA_ALIGN, INLINE_BYTES, LocalArea};
+pub use area::{AREA_ALIGN, INLINE_BYTES, LocalArea, Sizes};
 pub use cma::probe_cma;
 pub use policy::{Exported, Mapper, Policy, Route};
 pub use recv::{LocalReceiver, LocalReceiverOptions};

@@ -13,7 +13,9 @@ use oxccl_types::{Error, Result, ResultCode};
 
 use super::conformance as suite;
 use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
-use super::local::{Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route};
+use super::local::{
+    Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
+};
 use super::tcp::{TcpEnd, TcpOptions};
 use super::{Peer, RecvEnd, SendEnd, Ticket};
 use crate::conformance;
@@ -84,6 +86,13 @@ const CMA: u8 = 2;
 const MIXED: u8 = 3;
 /// Addresses as they are, in one process.
 const RAW: u8 = 4;
+/// As `MIXED`, with more records than slots.
+const AHEAD: u8 = 5;
+
+/// The sizes of a connection by `which`.
+fn sizes(which: u8, slots: usize, slot_bytes: usize) -> Sizes {
+    Sizes { records: if which == AHEAD { 4 * slots } else { slots }, ..Sizes::new(slots, slot_bytes) }
+}
 
 fn policy(which: u8) -> Policy {
     match which {
@@ -101,18 +110,18 @@ fn policy(which: u8) -> Policy {
     }
 }
 
-fn area(memory: &SharedMemory, slots: usize, slot_bytes: usize) -> LocalArea {
+fn area(memory: &SharedMemory, sizes: Sizes) -> LocalArea {
     // SAFETY: fresh memory of this test, which keeps it mapped; two ends only.
-    unsafe { LocalArea::new(memory.as_ptr(), memory.len(), slots, slot_bytes).unwrap() }
+    unsafe { LocalArea::new(memory.as_ptr(), memory.len(), sizes).unwrap() }
 }
 
-fn create(slots: usize, slot_bytes: usize) -> SharedMemory {
-    SharedMemory::create("oxccl-test", LocalArea::bytes(slots, slot_bytes)).unwrap()
+fn create(sizes: Sizes) -> SharedMemory {
+    SharedMemory::create("oxccl-test", LocalArea::bytes(sizes)).unwrap()
 }
 
 impl<const R: u8> LocalFactory<R> {
     fn receiver(&self, area: LocalArea, pid: u32) -> LocalReceiver {
-        let cma = matches!(R, CMA | MIXED);
+        let cma = matches!(R, CMA | MIXED | AHEAD);
         if cma {
             require_cma();
         }
@@ -137,8 +146,7 @@ fn require_cma() {
 struct LocalListener<const R: u8> {
     memory: SharedMemory,
     factory: LocalFactory<R>,
-    slots: usize,
-    slot_bytes: usize,
+    sizes: Sizes,
 }
 
 /// A receiver together with the memory it lives in.
@@ -171,22 +179,23 @@ impl<const R: u8> Listener for LocalListener<R> {
         format!("{},{}", std::process::id(), self.memory.fd().as_raw_fd())
     }
     fn accept(self: Box<Self>, pid: u32) -> Box<dyn RecvEnd> {
-        let area = area(&self.memory, self.slots, self.slot_bytes);
+        let area = area(&self.memory, self.sizes);
         Box::new(Kept(self.factory.receiver(area, pid), self.memory))
     }
 }
 
 impl<const R: u8> Factory for LocalFactory<R> {
     fn pair(&self, slots: usize, slot_bytes: usize) -> Pair {
-        let memory = create(slots, slot_bytes);
-        let area = area(&memory, slots, slot_bytes);
+        let sizes = sizes(R, slots, slot_bytes);
+        let memory = create(sizes);
+        let area = area(&memory, sizes);
         let recv = Box::new(self.receiver(area, std::process::id()));
         Pair { send: Box::new(self.sender(area)), recv, keep: Box::new(memory) }
     }
 
     fn source(&self, len: usize) -> Source {
         let odd = self.sources.fetch_add(1, Ordering::Relaxed) % 2 == 1;
-        if R != DIRECT && !(R == MIXED && odd) {
+        if R != DIRECT && !(matches!(R, MIXED | AHEAD) && odd) {
             return Source::heap(len);
         }
         let memory = Arc::new(SharedMemory::create("oxccl-test", len).unwrap());
@@ -199,7 +208,7 @@ impl<const R: u8> Factory for LocalFactory<R> {
     }
 
     fn counts_slots(&self) -> bool {
-        true
+        R != AHEAD
     }
 
     fn notices_death(&self) -> bool {
@@ -208,13 +217,14 @@ impl<const R: u8> Factory for LocalFactory<R> {
 
     fn listen(&self, slots: usize, slot_bytes: usize) -> Box<dyn Listener> {
         let factory = LocalFactory::<R> { mapper: self.mapper.clone(), ..Default::default() };
-        Box::new(LocalListener { memory: create(slots, slot_bytes), factory, slots, slot_bytes })
+        let sizes = sizes(R, slots, slot_bytes);
+        Box::new(LocalListener { memory: create(sizes), factory, sizes })
     }
 
     fn join(&self, text: &str, slots: usize, slot_bytes: usize) -> (Box<dyn SendEnd>, Box<dyn Any>) {
         let (pid, fd) = text.split_once(',').unwrap();
         let memory = map(pid.parse().unwrap(), fd.parse().unwrap()).unwrap();
-        (Box::new(self.sender(area(&memory, slots, slot_bytes))), Box::new(memory))
+        (Box::new(self.sender(area(&memory, sizes(R, slots, slot_bytes)))), Box::new(memory))
     }
 }
 
@@ -310,14 +320,56 @@ fn raw_addresses_and_mixed_routes_deliver() {
     suite::delivers_every_size(&mixed);
     suite::keeps_order(&mixed);
     suite::delivers_random_messages(&mixed);
+    let ahead = LocalFactory::<AHEAD>::default();
+    suite::delivers_every_size(&ahead);
+    suite::keeps_order(&ahead);
+    suite::runs_out_of_credit_and_recovers(&ahead);
+    suite::delivers_random_messages(&ahead);
+}
+
+/// Small messages take a record each; what needs a slot waits for one, and then goes behind what is under way.
+#[test]
+fn more_small_messages_than_slots_are_under_way() {
+    const SMALL: usize = 2048;
+    let sizes = Sizes { slots: 2, slot_bytes: 8192, records: 8 };
+    let memory = create(sizes);
+    let factory = LocalFactory::<SHM>::default();
+    let mut send = factory.sender(area(&memory, sizes));
+    let mut recv = factory.receiver(area(&memory, sizes), 0);
+    let data: Vec<u8> = (0..8192usize).map(|i| (i % 251) as u8).collect();
+    let header =
+        |n: u64, len: usize| super::Header { signature: [n, 0], sequence: 0, total: len as u64, offset: 0, len: 0 };
+    // SAFETY: the data lives to the end.
+    let mut put =
+        |n: u64, len: usize| unsafe { send.send_whole(&header(n, len), data[n as usize..].as_ptr()).unwrap() };
+    let mut out = vec![0u8; 8192];
+    let mut take = |n: u64, len: usize| {
+        // SAFETY: the output is long enough.
+        let came = unsafe { recv.recv_whole(&header(n, len), out.as_mut_ptr(), 1).unwrap() };
+        assert!(came && out[..len] == data[n as usize..n as usize + len], "message {n} of {len} bytes");
+    };
+    for round in 0..20 {
+        let lengths = [8000, SMALL + 1, SMALL, 33, 8, SMALL, 0, SMALL];
+        let first = round * 8;
+        // Two of them need slots, of which there are two; what needs another finds none, though there are records.
+        for (i, len) in lengths.iter().enumerate().take(4) {
+            assert!(put(first + i as u64, *len), "{i}");
+        }
+        assert!(!put(first + 4, 8000), "a slot that is in use was given away");
+        for (i, len) in lengths.iter().enumerate().skip(4) {
+            assert!(put(first + i as u64, *len), "{i}");
+        }
+        assert!(!put(first + 8, 8), "there are eight records");
+        lengths.iter().enumerate().for_each(|(i, len)| take(first + i as u64, *len));
+    }
 }
 
 #[test]
 fn an_area_that_cannot_be_is_refused() {
-    let memory = create(4, 64);
+    let memory = create(Sizes::new(4, 64));
     let make = |skew: usize, bytes, slots, slot_bytes| {
         // SAFETY: nothing is done with the area.
-        unsafe { LocalArea::new(memory.as_ptr().wrapping_add(skew), bytes, slots, slot_bytes) }.map(|_| ())
+        unsafe { LocalArea::new(memory.as_ptr().wrapping_add(skew), bytes, Sizes::new(slots, slot_bytes)) }.map(|_| ())
     };
     assert_eq!(make(0, memory.len(), 4, 64), Ok(()));
     for (skew, bytes, slots, slot_bytes) in [
@@ -348,8 +400,8 @@ fn a_forced_route_that_cannot_be_taken_is_an_error() {
 fn a_record_that_makes_no_sense_is_an_error() {
     // The ends disagree: the sender believes that both live in one process.
     let factory = LocalFactory::<SHM>::default();
-    let memory = create(4, 64);
-    let area = area(&memory, 4, 64);
+    let memory = create(Sizes::new(4, 64));
+    let area = area(&memory, Sizes::new(4, 64));
     let mut send = LocalSender::new(area, policy(RAW), None, peer(0));
     let mut recv = factory.receiver(area, std::process::id());
     let bytes = [0u8; 100];

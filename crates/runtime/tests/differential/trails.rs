@@ -3,7 +3,7 @@
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, group};
+use oxccl_runtime::{Operator, Request, VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, To, request, team};
@@ -102,6 +102,155 @@ fn messages_pass_from_exchange_to_exchange() {
             }
             sink.expect(7);
         }
+    });
+}
+
+/// A great many small exchanges in a row, of which each overwrites what the one before it received from another peer.
+#[test]
+fn receives_of_later_calls_come_after_those_of_earlier_ones() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        for count in [1, 300, 1500, 5000] {
+            let (sink, last) = (Ints::new(count, -1), Ints::new(count, -1));
+            let source = Ints::new(count, rank as i32);
+            for call in 0..150 {
+                // The nearest neighbour sends last, so that its message may well be there before the others.
+                let distance = 1 + (call + ranks - 2) % (ranks - 1);
+                let (to, from) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
+                group::start();
+                let send = request(Collective::Send, source.ptr(), std::ptr::null_mut(), count, &s).to(to);
+                let recv = request(Collective::Recv, std::ptr::null(), sink.ptr(), count, &s).to(from);
+                comms[0].submit(send).unwrap();
+                comms[0].submit(recv).unwrap();
+                group::end().unwrap();
+                if call == 149 {
+                    // What is sent on was just received.
+                    group::start();
+                    let send = request(Collective::Send, sink.ptr(), std::ptr::null_mut(), count, &s);
+                    let recv = request(Collective::Recv, std::ptr::null(), last.ptr(), count, &s);
+                    comms[0].submit(send.to((rank + 1) % ranks)).unwrap();
+                    comms[0].submit(recv.to((rank + ranks - 1) % ranks)).unwrap();
+                    group::end().unwrap();
+                }
+            }
+            s.synchronize().unwrap();
+            let from = (rank + 2 * ranks - 1 - (149 + ranks - 2) % (ranks - 1)) % ranks;
+            sink.expect(from as i32);
+            last.expect(((from + ranks - 1) % ranks) as i32);
+        }
+    });
+}
+
+/// Groups in which every rank sends to and receives from all others, more of them than there are records.
+#[test]
+fn exchanges_of_all_with_all_follow_each_other() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        for count in [1, 300, 3000] {
+            let outputs: Vec<Vec<Ints>> = (0..24).map(|_| (0..ranks).map(|_| Ints::new(count, -1)).collect()).collect();
+            let sources: Vec<Ints> = (0..24).map(|call| Ints::new(count, (100 * call + rank) as i32)).collect();
+            for (source, output) in sources.iter().zip(&outputs) {
+                group::start();
+                for peer in (0..ranks).filter(|peer| *peer != rank) {
+                    let send = request(Collective::Send, source.ptr(), std::ptr::null_mut(), count, &s).to(peer);
+                    let recv = request(Collective::Recv, std::ptr::null(), output[peer].ptr(), count, &s).to(peer);
+                    comms[0].submit(send).unwrap();
+                    comms[0].submit(recv).unwrap();
+                }
+                group::end().unwrap();
+            }
+            s.synchronize().unwrap();
+            for (call, output) in outputs.iter().enumerate() {
+                output.iter().enumerate().for_each(|(peer, ints)| {
+                    ints.expect(if peer == rank { -1 } else { (100 * call + peer) as i32 });
+                });
+            }
+        }
+    });
+}
+
+/// A root that needs no answer runs ahead of its peers, by lines, small, medium and large slots; what they get is what it
+/// sent in that call.
+#[test]
+fn a_root_runs_ahead_of_its_leaves() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        for count in [1, 300, 1500, 5000] {
+            let outputs: Vec<Ints> = (0..200).map(|_| Ints::new(count, -1)).collect();
+            let sources: Vec<Ints> = (0..200).map(|call| Ints::new(count * ranks, call)).collect();
+            for (call, (source, output)) in sources.iter().zip(&outputs).enumerate() {
+                let kind = if call % 3 == 0 { Collective::Scatter } else { Collective::Broadcast };
+                comms[0].submit(request(kind, source.ptr(), output.ptr(), count, &s)).unwrap();
+                if rank == ranks - 1 && call % 50 == 7 {
+                    s.synchronize().unwrap();
+                }
+            }
+            s.synchronize().unwrap();
+            outputs.iter().enumerate().for_each(|(call, output)| output.expect(call as i32));
+        }
+    });
+}
+
+/// Exchanges of different lengths, small ones and some that are not, among all-reduces that read what they received.
+#[test]
+fn exchanges_by_counts_pass_from_call_to_call() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        for most in [1, 9, 200, 20_000] {
+            // What two ranks send to each other has one length.
+            let count = |a: usize, b: usize| 1 + (a + b) % most;
+            let counts: Vec<usize> = (0..ranks).map(|p| count(rank, p)).collect();
+            let displs: Vec<usize> = (0..ranks).map(|p| counts[..p].iter().sum()).collect();
+            let total: usize = counts.iter().sum();
+            let source = Ints::new(total, rank as i32);
+            let outputs: Vec<Ints> = (0..20).map(|_| Ints::new(total, -1)).collect();
+            let sums: Vec<Ints> = (0..20).map(|_| Ints::new(1, -1)).collect();
+            for (i, (output, sum)) in outputs.iter().zip(&sums).enumerate() {
+                // Every fourth sends what the one before it received.
+                let input = if i % 4 == 3 { outputs[i - 1].ptr() } else { source.ptr() };
+                let v = VCounts {
+                    send_counts: counts.clone(),
+                    send_displs: displs.clone(),
+                    recv_counts: counts.clone(),
+                    recv_displs: displs.clone(),
+                };
+                let call = request(Collective::AllToAllV, input, output.ptr(), 0, &s);
+                comms[0].submit(Request { v: Some(Box::new(v)), ..call }).unwrap();
+                comms[0].submit(request(Collective::AllReduce, output.ptr(), sum.ptr(), 1, &s)).unwrap();
+            }
+            s.synchronize().unwrap();
+            for (i, (output, sum)) in outputs.iter().zip(&sums).enumerate() {
+                for (peer, (displ, count)) in displs.iter().zip(&counts).enumerate() {
+                    output.expect_at(*displ..displ + count, if i % 4 == 3 { rank } else { peer } as i32);
+                }
+                sum.expect(if i % 4 == 3 { (0..ranks as i32).sum() } else { 0 });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_mismatched_message_behind_others_ends_on_both_sides() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let (source, sink) = (Ints::new(4, 1), Ints::new(4, -1));
+        let mut failed = None;
+        for call in 0..100 {
+            let count = if call == 60 && rank == 1 { 3 } else { 4 };
+            group::start();
+            let send = request(Collective::Send, source.ptr(), std::ptr::null_mut(), count, &s).to((rank + 1) % ranks);
+            let recv = request(Collective::Recv, std::ptr::null(), sink.ptr(), 4, &s).to((rank + ranks - 1) % ranks);
+            // A call may learn of the failure already, and the stream then have nothing left that fails.
+            let calls = [comms[0].submit(send), comms[0].submit(recv), group::end()];
+            failed = calls.into_iter().filter_map(Result::err).fold(failed, |first, error| first.or(Some(error)));
+        }
+        let error = failed.or(s.synchronize().err()).expect("no rank can have received all messages");
+        assert_eq!(error.code, ResultCode::InvalidUsage, "{}", error.text);
     });
 }
 

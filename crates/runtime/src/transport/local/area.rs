@@ -5,7 +5,8 @@
 //! | 0 | 128 | word 0: records consumed | receiver, per record |
 //! | 128 | 128 | word 0: length of the refusal's text + 1, 0 = none | receiver, once |
 //! | 256 | 768 | text of the refusal | receiver, once |
-//! | 1024 | 64 x slots, up to 128 | records | sender |
+//! | 1024 | 64 x records, up to 128 | records | sender |
+//! | then | small slot bytes x records, if there are more records than slots | small slots | sender |
 //! | then | slot bytes x slots | slots | sender |
 //!
 //! A record is one cache line of eight words: tag (lap, kind, length), signature (2), sequence, and then either 32
@@ -31,13 +32,63 @@ pub const INLINE_BYTES: usize = 32;
 pub(super) const INLINE_AT: usize = RECORD - INLINE_BYTES;
 /// Alignment of the area: two cache lines, because processors fetch them in pairs.
 pub const AREA_ALIGN: usize = 128;
+/// Bytes of a small slot at most.
+const SMALL_BYTES: usize = 2 << 10;
+
+/// The numbers of a connection, the same at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Slots, a power of two.
+    pub slots: usize,
+    /// Bytes of a slot, a multiple of 64.
+    pub slot_bytes: usize,
+    /// Records, a power of two, at least as many as slots: how many messages may be under way that need no slot. Where
+    /// there are more than slots, each has a small slot of its own.
+    pub records: usize,
+}
+
+impl Sizes {
+    /// As many records as slots.
+    pub const fn new(slots: usize, slot_bytes: usize) -> Sizes {
+        Sizes { slots, slot_bytes, records: slots }
+    }
+
+    /// Bytes of the small slot of a record; 0 where there are none.
+    const fn small_bytes(self) -> usize {
+        if self.records == self.slots {
+            0
+        } else if self.slot_bytes < SMALL_BYTES {
+            self.slot_bytes
+        } else {
+            SMALL_BYTES
+        }
+    }
+
+    /// Bytes from one small slot to the next: the first lines of all do not share a set of the caches.
+    const fn small_stride(self) -> usize {
+        if self.small_bytes() == 0 { 0 } else { self.small_bytes() + AREA_ALIGN }
+    }
+
+    const fn small_at(self) -> usize {
+        (RECORDS_AT + self.records * RECORD).next_multiple_of(AREA_ALIGN)
+    }
+
+    const fn slots_at(self) -> usize {
+        (self.small_at() + self.records * self.small_stride()).next_multiple_of(AREA_ALIGN)
+    }
+
+    fn are_possible(self) -> bool {
+        let powers = self.slots.is_power_of_two() && self.records.is_power_of_two() && self.records >= self.slots;
+        let slots = self.slot_bytes > 0 && self.slot_bytes.is_multiple_of(64) && self.slot_bytes <= 1 << 32;
+        powers && slots && self.records <= 1 << 16
+    }
+}
 
 /// The memory of one local connection. Zeroed memory is its initial state.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalArea {
     base: *mut u8,
-    slots: usize,
-    slot_bytes: usize,
+    sizes: Sizes,
 }
 
 // SAFETY: an address without ownership; all shared words behind it are accessed atomically, all else is handed over
@@ -45,17 +96,12 @@ pub struct LocalArea {
 unsafe impl Send for LocalArea {}
 
 impl LocalArea {
-    /// Bytes of memory for a connection of `slots` slots of `slot_bytes` each; a multiple of [`AREA_ALIGN`].
-    pub const fn bytes(slots: usize, slot_bytes: usize) -> usize {
-        (Self::slots_at(slots) + slots * slot_bytes).next_multiple_of(AREA_ALIGN)
+    /// Bytes of memory for a connection of these sizes; a multiple of [`AREA_ALIGN`].
+    pub const fn bytes(sizes: Sizes) -> usize {
+        (sizes.slots_at() + sizes.slots * sizes.slot_bytes).next_multiple_of(AREA_ALIGN)
     }
 
-    const fn slots_at(slots: usize) -> usize {
-        (RECORDS_AT + slots * RECORD).next_multiple_of(AREA_ALIGN)
-    }
-
-    /// The connection that lies at `base`. `slots` is a power of two, `slot_bytes` a multiple of 64 of at least 64;
-    /// both are the same at both ends.
+    /// The connection that lies at `base`; its sizes are the same at both ends.
     ///
     /// # Errors
     /// `InternalError` when a number or the alignment is not as said or `bytes` is too small.
@@ -63,35 +109,45 @@ impl LocalArea {
     /// # Safety
     /// `[base, base + bytes)` stays mapped while an end lives, was zeroed before the first end was made, and only the
     /// two ends of this connection use it.
-    pub unsafe fn new(base: *mut u8, bytes: usize, slots: usize, slot_bytes: usize) -> Result<LocalArea> {
-        let shape = slots.is_power_of_two() && slot_bytes > 0 && slot_bytes.is_multiple_of(64) && slots <= 1 << 16;
-        if !shape || slot_bytes > 1 << 32 || !(base as usize).is_multiple_of(AREA_ALIGN) {
+    pub unsafe fn new(base: *mut u8, bytes: usize, sizes: Sizes) -> Result<LocalArea> {
+        if !sizes.are_possible() || !(base as usize).is_multiple_of(AREA_ALIGN) {
             return Err(Error::internal(format!(
-                "a local connection of {slots} slots of {slot_bytes} bytes at {base:p}: slots must be a power of two \
-                 up to 65536, slot bytes a multiple of 64, the address a multiple of {AREA_ALIGN}"
+                "a local connection of {sizes:?} at {base:p}: slots and records must be powers of two, records at least as \
+                 many as slots and up to 65536, slot bytes a multiple of 64, the address one of {AREA_ALIGN}"
             )));
         }
-        if bytes < Self::bytes(slots, slot_bytes) {
+        if bytes < Self::bytes(sizes) {
             return Err(Error::internal(format!(
-                "a local connection of {slots} slots of {slot_bytes} bytes needs {} bytes, but was given {bytes}",
-                Self::bytes(slots, slot_bytes)
+                "a local connection of {sizes:?} needs {} bytes, but was given {bytes}",
+                Self::bytes(sizes)
             )));
         }
-        Ok(LocalArea { base, slots, slot_bytes })
+        Ok(LocalArea { base, sizes })
     }
 
     /// Number of slots.
     pub const fn slots(&self) -> usize {
-        self.slots
+        self.sizes.slots
+    }
+
+    /// Number of records.
+    pub const fn records(&self) -> usize {
+        self.sizes.records
     }
 
     /// Bytes of a slot.
     pub const fn slot_bytes(&self) -> usize {
-        self.slot_bytes
+        self.sizes.slot_bytes
+    }
+
+    /// Whether `len` bytes fit into the small slot of their record: the record is then all that they need.
+    #[inline]
+    pub(super) const fn is_small(&self, len: usize) -> bool {
+        len <= self.sizes.small_bytes()
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at + 8 <= RECORDS_AT + self.slots * RECORD && at.is_multiple_of(8));
+        debug_assert!(at + 8 <= RECORDS_AT + self.sizes.records * RECORD && at.is_multiple_of(8));
         // SAFETY: in the area, aligned, and these words are only ever accessed atomically.
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
@@ -99,17 +155,22 @@ impl LocalArea {
     /// Address of record `index`.
     #[inline]
     pub(super) fn record(&self, index: usize) -> *mut u64 {
-        debug_assert!(index < self.slots);
-        // SAFETY: below `slots`, so in the area.
+        debug_assert!(index < self.sizes.records);
+        // SAFETY: below `records`, so in the area.
         unsafe { self.base.add(RECORDS_AT + index * RECORD).cast() }
     }
 
-    /// Address of slot `index`.
+    /// Address of the slot for `len` bytes of record `index`: its own small one, or else one of the slots, which go round
+    /// more often than the records.
     #[inline]
-    pub(super) fn slot(&self, index: usize) -> *mut u8 {
-        debug_assert!(index < self.slots);
-        // SAFETY: below `slots`, so in the area.
-        unsafe { self.base.add(Self::slots_at(self.slots) + index * self.slot_bytes) }
+    pub(super) fn slot(&self, index: usize, len: usize) -> *mut u8 {
+        debug_assert!(index < self.sizes.records && len <= self.sizes.slot_bytes);
+        let at = match self.is_small(len) {
+            true => self.sizes.small_at() + index * self.sizes.small_stride(),
+            false => self.sizes.slots_at() + (index & (self.sizes.slots - 1)) * self.sizes.slot_bytes,
+        };
+        // SAFETY: below `records` or `slots`, so in the area.
+        unsafe { self.base.add(at) }
     }
 
     /// Write the refusal, once; later ones are dropped.

@@ -60,7 +60,7 @@ impl LocalReceiver {
     pub fn new(area: LocalArea, options: LocalReceiverOptions) -> LocalReceiver {
         let lines = if options.pid.is_some() { area.slot_bytes() / 64 } else { 0 };
         LocalReceiver {
-            ring: Consumer::new(area, area.slots()),
+            ring: Consumer::new(area, area.records()),
             options,
             current: None,
             bounce: vec![Line { _bytes: [0; 64] }; lines].into(),
@@ -101,7 +101,7 @@ impl LocalReceiver {
                 // SAFETY: inside the record.
                 Some(unsafe { self.area().record(index).cast::<u8>().add(INLINE_AT) })
             }
-            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => Some(self.area().slot(index)),
+            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => Some(self.area().slot(index, len as usize)),
             _ => None,
         }
     }

@@ -25,8 +25,8 @@ pub struct LocalSender {
 impl LocalSender {
     /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
     pub fn new(area: LocalArea, policy: Policy, mapper: Option<Arc<dyn Mapper>>, peer: Peer) -> LocalSender {
-        let borrowed = vec![0; area.slots()].into();
-        LocalSender { ring: Producer::new(area, area.slots()), policy, mapper, peer, borrowed, last_borrowed: 0 }
+        let borrowed = vec![0; area.records()].into();
+        LocalSender { ring: Producer::new(area, area.records()), policy, mapper, peer, borrowed, last_borrowed: 0 }
     }
 
     fn area(&self) -> &LocalArea {
@@ -56,11 +56,18 @@ impl LocalSender {
         )))
     }
 
-    /// Fill record `index` and hand it over.
+    /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.
+    #[inline]
+    fn is_slot_free(&mut self, len: usize) -> bool {
+        let slots = self.area().slots() as u64;
+        self.area().is_small(len) || self.ring.poll_consumed((self.ring.published() + 1).saturating_sub(slots))
+    }
+
+    /// Fill record `index` and hand it over: the bytes that it took; `None` while there is no slot for them.
     ///
     /// # Safety
     /// As `poll_send`, and `index` was reserved.
-    unsafe fn put(&mut self, index: usize, header: &Header, data: *const u8, len: usize) -> Result<usize> {
+    unsafe fn put(&mut self, index: usize, header: &Header, data: *const u8, len: usize) -> Result<Option<usize>> {
         let record = self.area().record(index);
         let write = |word: usize, value: u64| {
             // SAFETY: a reserved record of eight words is the sender's alone until it is published.
@@ -76,10 +83,12 @@ impl LocalSender {
             let mut accepted = len.min((1 << LEN_BITS) - 64);
             if kind == Kind::Slot {
                 accepted = len.min(self.area().slot_bytes());
-                // SAFETY: readable by contract, into the slot that belongs to the reserved record.
-                unsafe {
-                    oxccl_kernels::copy_across(self.area().slot(index), data, accepted, header.total as usize);
+                if !self.is_slot_free(accepted) {
+                    return Ok(None);
                 }
+                let slot = self.area().slot(index, accepted);
+                // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
+                unsafe { oxccl_kernels::copy_across(slot, data, accepted, header.total as usize) };
             }
             write(4, header.total);
             write(5, header.offset);
@@ -95,7 +104,7 @@ impl LocalSender {
         }
         self.borrowed[index] = self.last_borrowed;
         self.ring.publish(meta(kind, accepted));
-        Ok(accepted)
+        Ok(Some(accepted))
     }
 
     /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
@@ -104,7 +113,7 @@ impl LocalSender {
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {
             prefetch::for_write(self.area().record(index).cast());
-            prefetch::all_for_write(self.area().slot(index), bytes);
+            prefetch::all_for_write(self.area().slot(index, bytes), bytes);
         }
     }
 
@@ -129,7 +138,7 @@ impl SendEnd for LocalSender {
         }
         // SAFETY: by contract; the record is reserved.
         let accepted = unsafe { self.put(index, header, data, len)? };
-        Ok(Some((accepted, Ticket::new(self.ring.published()))))
+        Ok(accepted.map(|n| (n, Ticket::new(self.ring.published()))))
     }
 
     #[inline]
@@ -149,7 +158,9 @@ impl SendEnd for LocalSender {
         self.area().check_refusal()?;
         let Some(index) = self.ring.reserve() else { return Ok(false) };
         // SAFETY: by contract; the record is reserved.
-        unsafe { self.put(index, header, data, len)? };
+        if unsafe { self.put(index, header, data, len)? }.is_none() {
+            return Ok(false);
+        }
         self.ask_for_next(if len <= INLINE_BYTES { 0 } else { len });
         Ok(true)
     }
