@@ -30,6 +30,9 @@ pub(crate) struct Form {
     gives: usize,
     /// Bytes of one block.
     block: usize,
+    /// Whether the own block is left out of what is published: nobody else needs it. A scaled input is the exception,
+    /// since it is scaled into the slot, where this rank takes its block from, too.
+    leaves_own: bool,
     /// The member that is the root.
     root: usize,
     /// Where the payloads lie.
@@ -100,10 +103,16 @@ impl Form {
             _ => (true, Takes::All, true),
         };
         let may_trail = core.hub.geometry().crowded && matches!(takes, Takes::All) && gives;
-        let place = Place::of(published(call, core.ranks), may_trail || call.collective.rooted());
+        let block = call.block_bytes() as usize;
+        let by_rank = matches!(call.collective, Collective::AllToAll | Collective::ReduceScatter | Collective::Scatter);
+        let leaves_own = by_rank && call.scale.is_none();
+        let left_out = if leaves_own { block } else { 0 };
+        let most = published(call, core.ranks) - left_out as u64;
+        let place = Place::of(most, may_trail || call.collective.rooted());
         Form {
-            gives: if gives { bytes } else { 0 },
-            block: call.block_bytes() as usize,
+            gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
+            block,
+            leaves_own,
             root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
             place,
             takes,
@@ -158,7 +167,13 @@ impl Form {
                     kernels::scale(slot, call.send, elements, factor.read(call.dtype));
                 },
                 // SAFETY: as above.
-                None => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                None if !self.leaves_own => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                // SAFETY: as above; the input is a block longer than what is published of it.
+                None => unsafe {
+                    let before = core.rank * self.block;
+                    kernels::copy(&[slot], call.send, before);
+                    kernels::copy(&[slot.add(before)], call.send.add(before + self.block), self.gives - before);
+                },
             }
         });
         if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
@@ -197,7 +212,14 @@ impl Form {
         // My own contribution: the scaled copy in my slot if there is one, else the input itself.
         let scaled = call.scale.is_some();
         let own = if scaled { self.payload(core, core.me, seq).cast_const() } else { call.send };
-        let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
+        let from = |member: usize| {
+            if member == core.me {
+                return own;
+            }
+            // Where this rank's block would follow the one that is left out, it begins a block earlier.
+            let missing = if self.leaves_own && core.members[member] < core.rank { self.block } else { 0 };
+            self.payload(core, member, seq).cast_const().wrapping_sub(missing)
+        };
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
         // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine(core, call, from, srcs) };
@@ -229,12 +251,12 @@ impl Form {
                 }
                 Collective::ReduceScatter => {
                     srcs.clear();
-                    srcs.extend((0..n).map(|m| from(m).add(core.rank * block)));
+                    srcs.extend((0..n).map(|m| from(m).wrapping_add(core.rank * block)));
                     kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
                 }
                 Collective::Broadcast => copy(call.recv, from(self.root), block),
                 Collective::Scatter => {
-                    copy(call.recv, from(self.root).add(core.rank * block), block);
+                    copy(call.recv, from(self.root).wrapping_add(core.rank * block), block);
                 }
                 Collective::AllGather | Collective::Gather => {
                     for member in 0..n {
@@ -244,7 +266,7 @@ impl Form {
                 _ => {
                     for member in 0..n {
                         let at = call.recv.add(core.members[member] * block);
-                        copy(at, from(member).add(core.rank * block), block);
+                        copy(at, from(member).wrapping_add(core.rank * block), block);
                     }
                 }
             }
