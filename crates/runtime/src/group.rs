@@ -26,6 +26,7 @@ use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
 use crate::log;
 use crate::request::{Request, Shape};
+pub use recorded::Names;
 use recorded::Recorded;
 
 /// Operations in their order.
@@ -247,6 +248,22 @@ pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, r
     let Some(request) = shape.request(comm.ranks(), send, recv) else { return false };
     GROUP.with_borrow_mut(|g| g.requests.push(comm, request.on(stream)));
     true
+}
+
+/// Records a call in the open group as the one before it that had the same `names`, which a caller gave by [`name`] to its
+/// communicator and stream; `false` where there is none, or the call needs a second look.
+#[inline]
+pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+    let Some(brief) = shape.among_all() else { return false };
+    GROUP.with_borrow_mut(|g| g.requests.push_like(names, shape, brief, send, recv))
+}
+
+/// Names communicator and stream of the call of `shape` that was recorded last, for [`record_like`]: by the same names the
+/// caller means the same ones until the group ends. Not `[0, 0]`.
+pub fn name(names: Names, shape: &Shape) {
+    if shape.among_all().is_some() {
+        GROUP.with_borrow_mut(|g| g.requests.name(names));
+    }
 }
 
 /// Makes a call on a usable communicator again, if it can be done at once and no group is open.

@@ -15,7 +15,12 @@ pub(super) struct Run {
     pub comm: Arc<Communicator>,
     pub stream: Stream,
     pub calls: Calls,
+    /// How the caller names communicator and stream, where it has said so.
+    names: Names,
 }
+
+/// A caller's names of a communicator and of a stream, never 0 both.
+pub type Names = [usize; 2];
 
 /// The calls of a run.
 #[derive(Default)]
@@ -102,24 +107,51 @@ impl Recorded {
         stream: &Stream,
     ) -> bool {
         let ranks = comm.ranks();
-        let calls = match self.guess(comm, stream).or_else(|| self.find(comm, stream)) {
+        let calls = match self.guess(|run| run.is_of(comm, stream)).or_else(|| self.find(comm, stream)) {
             Some(at) => &mut self.runs[at].calls,
             None => self.begin(comm, stream),
         };
         calls.add(shape, kind, count, ranks, send, recv)
     }
 
+    /// As [`push_brief`](Self::push_brief) on communicator and stream of an earlier call that was [`named`](Self::name) so.
+    #[inline]
+    pub(super) fn push_like(
+        &mut self,
+        names: Names,
+        shape: &Shape,
+        (kind, count): (Kind, u32),
+        send: *const u8,
+        recv: *mut u8,
+    ) -> bool {
+        let Some(at) = self.guess(|run| run.names == names) else { return false };
+        let run = &mut self.runs[at];
+        run.comm.is_usable() && run.calls.add(shape, kind, count, run.comm.ranks(), send, recv)
+    }
+
+    /// The caller's names for communicator and stream of the brief call that came last.
+    pub(super) fn name(&mut self, names: Names) {
+        if let Some(run) = self.runs.get_mut(self.last) {
+            run.names = names;
+        }
+    }
+
     /// The run of the last call, or the next one where communicators are used in turn, if it takes a brief call.
     #[inline]
-    fn guess(&mut self, comm: &Arc<Communicator>, stream: &Stream) -> Option<usize> {
-        let next = if self.last + 1 < self.runs.len() { self.last + 1 } else { 0 };
-        let serves = |at: &usize| {
-            let only = !self.again || *at + 1 == self.runs.len();
-            only && self.runs.get(*at).is_some_and(|run| run.is_of(comm, stream) && run.calls.requests.is_empty())
+    fn guess(&mut self, is_it: impl Fn(&Run) -> bool) -> Option<usize> {
+        let serves = |at: usize| {
+            let only = !self.again || at + 1 == self.runs.len();
+            only && self.runs.get(at).is_some_and(|run| is_it(run) && run.calls.requests.is_empty())
         };
-        let at = [self.last, next].into_iter().find(serves)?;
-        self.last = at;
-        Some(at)
+        if serves(self.last) {
+            return Some(self.last);
+        }
+        let next = if self.last + 1 < self.runs.len() { self.last + 1 } else { 0 };
+        if serves(next) {
+            self.last = next;
+            return Some(next);
+        }
+        None
     }
 
     /// The last run of `comm`, if it is on `stream` and of brief calls.
@@ -139,7 +171,7 @@ impl Recorded {
         let calls = self.spare.pop().unwrap_or_default();
         self.again |= self.runs.iter().any(|run| Arc::ptr_eq(&run.comm, comm));
         self.last = self.runs.len();
-        self.runs.push(Run { comm: comm.clone(), stream: stream.clone(), calls });
+        self.runs.push(Run { comm: comm.clone(), stream: stream.clone(), calls, names: [0; 2] });
         &mut self.runs[self.last].calls
     }
 
@@ -172,7 +204,7 @@ impl Recorded {
     /// The calls one by one.
     pub(super) fn into_list(self) -> Requests {
         let mut list = Requests::new();
-        for Run { comm, stream, mut calls } in self.runs {
+        for Run { comm, stream, mut calls, .. } in self.runs {
             let requests = std::mem::take(&mut calls.requests);
             // A brief call was made of a request, so it makes one.
             let brief = calls.brief.iter().filter_map(|b| calls.whole(b, comm.ranks()));
