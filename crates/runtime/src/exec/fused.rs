@@ -256,11 +256,11 @@ impl Default for Course {
 impl Course {
     /// Sends, or takes what was sent; `Progress` when there is more to do.
     fn advance(&mut self, core: &Core, engine: &mut Engine, call: &mut Call, calls: &[Brief]) -> Result<Step> {
-        core.check()?;
         let Some((first, others)) = calls.get(self.over..).and_then(<[Brief]>::split_first) else {
             return Ok(Step::Done);
         };
         if !self.numbered {
+            core.check()?;
             (call.send, call.recv, call.count) = (first.send, first.recv, u64::from(first.count));
             let kind = plain(call.signature)[0] & entry::WITHOUT_HISTORY;
             (self.seq, self.signature) = engine.number(core, [kind, call.count]);
@@ -343,35 +343,35 @@ impl Course {
             count = count.min(theirs.0);
             mixed |= theirs.1;
         }
-        let riders = &others[..count];
-        if mixed {
-            self.compare(core, call, riders)?;
-        }
+        let other = if mixed { self.first_other(core, call, &others[..count]) } else { None };
+        // What comes before a call that differs is carried out.
+        let riders = &others[..other.map_or(count, |(at, ..)| at)];
         if !form.finish(core, call, self.seq, &mut engine.seen, &mut engine.srcs)? {
             return Ok(0);
         }
-        if count > 0 {
+        if !riders.is_empty() {
             self.combine(core, &mut engine.srcs, call, form.in_slot(), riders);
         }
-        Ok(1 + count)
+        let Some((at, member, count)) = other else { return Ok(1 + riders.len()) };
+        let of = |count: u64| [self.signature[0], count];
+        Err(entry::mismatch_words(core, of(u64::from(others[at].count)), member, of(count), self.seq))
     }
 
-    /// Compares the counts of the calls with those of the peers, which have all come.
-    fn compare(&self, core: &Core, call: &Call, riders: &[Brief]) -> Result<()> {
-        for member in (0..core.members.len()).filter(|m| *m != core.me) {
+    /// The first of the calls that differs from that of a peer: its place, the peer, the peer's count. All have come.
+    fn first_other(&self, core: &Core, call: &Call, riders: &[Brief]) -> Option<(usize, usize, u64)> {
+        let differs = |member: usize| {
             let (_, mixed) = self::riders(core, member, self.seq);
             let list = list(core, core.hub.payload(member, self.seq)).cast_const();
-            for (i, brief) in riders.iter().enumerate() {
-                // SAFETY: the peer has sent so many riders, whose counts it wrote before the line; they stay until this rank
-                // has started a later call.
-                let theirs = if mixed { u64::from(unsafe { list.add(i).read() }) } else { call.count };
-                if theirs != u64::from(brief.count) {
-                    let of = |count: u64| [self.signature[0], count];
-                    return Err(entry::mismatch_words(core, of(u64::from(brief.count)), member, of(theirs), self.seq));
-                }
-            }
-        }
-        Ok(())
+            let theirs = |i: usize| match mixed {
+                // SAFETY: the peer has sent so many riders, whose counts it wrote before the line; they stay until this
+                // rank has started a later call.
+                true => u64::from(unsafe { list.add(i).read() }),
+                false => call.count,
+            };
+            let at = (0..riders.len()).find(|i| theirs(*i) != u64::from(riders[*i].count))?;
+            Some((at, member, theirs(at)))
+        };
+        (0..core.members.len()).filter(|m| *m != core.me).filter_map(differs).min()
     }
 
     /// Makes the outputs of the riders, whose payloads lie in the slots from byte `at` on.

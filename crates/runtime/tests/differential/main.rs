@@ -4,6 +4,7 @@
 //! processes of its own.
 
 mod case;
+mod fused;
 mod job;
 mod network;
 mod oracle;
