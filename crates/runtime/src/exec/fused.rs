@@ -28,10 +28,13 @@ use crate::request::{Brief, Kind};
 
 /// Calls that travel together, at most.
 const MOST: usize = 256;
-/// Bytes of their payloads: a quarter of the first-level cache, for those of two ranks and the result.
-const BYTES: usize = 4 << 10;
-/// Bytes of a call up to which it is fused: what a line costs is little beside what larger ones cost.
-const CALL_BYTES: u64 = 512;
+/// Bytes of their payloads: those of two ranks and the result fit the first-level cache.
+const BYTES: usize = 6 << 10;
+/// Bytes of a call up to which it is fused: what a line costs is little beside what larger ones cost, and a slot should hold
+/// several.
+const CALL_BYTES: u64 = 2048;
+/// Bytes per all-reduce up to which one sum is made of all of them, and copied from there.
+const TINY: usize = 128;
 /// Bytes of the list of counts, which lies at the end of a slot.
 const LIST: usize = MOST * size_of::<u32>();
 
@@ -384,7 +387,7 @@ impl Course {
             // They come from another core; asked for together, they come together.
             (0..elements * unit.input).step_by(64).for_each(|n| prefetch::for_read(from(member).wrapping_add(n)));
         }
-        if call.collective == Collective::AllReduce {
+        if call.collective == Collective::AllReduce && elements * unit.input <= TINY * riders.len() {
             srcs.clear();
             srcs.extend((0..core.members.len()).map(from));
             // SAFETY: see `each`; the sums are at most `BYTES`, since the inputs are.
