@@ -5,6 +5,7 @@
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
+use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
@@ -21,6 +22,9 @@ const ASKED_AHEAD: usize = 2048;
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
     call.block_bytes() * call.collective.input_blocks(ranks) as u64
 }
+
+/// How many calls before they are needed the payloads of a peer that is ahead are asked for.
+const ASKED_BEFORE: u64 = 2;
 
 /// What an eager call comes to on this rank. It follows from the shape of the call alone, so a call that was made before
 /// need not find it out again.
@@ -200,12 +204,17 @@ impl Form {
                 if !seen.arrived(core, call, self.root, seq)? {
                     return Ok(false);
                 }
+                self.ask_ahead(core, self.root, seq);
             }
             Takes::All => {
                 for member in 0..core.members.len() {
-                    if member != core.me && !seen.arrived(core, call, member, seq)? {
+                    if member == core.me {
+                        continue;
+                    }
+                    if !seen.arrived(core, call, member, seq)? {
                         return Ok(false);
                     }
+                    self.ask_ahead(core, member, seq);
                 }
             }
         }
@@ -224,6 +233,22 @@ impl Form {
         // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine(core, call, from, srcs) };
         Ok(true)
+    }
+
+    /// Where `member` may be ahead of this rank by some calls, and is: asks for what it published of one of those to come,
+    /// so that the lines of several calls are under way at once.
+    #[inline]
+    fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
+        if self.place != Place::SmallSlot {
+            return;
+        }
+        let soon = seq + ASKED_BEFORE;
+        // SYNC: entry-line. Only a hint hangs on it.
+        if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
+            // For the look that the next call takes here.
+            prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
+            prefetch::all_for_read(core.hub.small_payload(member, soon), self.block);
+        }
     }
 
     /// Makes the output of a rank that gets one of the members' inputs, of which `from` says where they lie.
