@@ -9,6 +9,7 @@
 //! Calls of different counts may ride together; the counts then lie in the slot too, and are compared before a payload is
 //! used. Only collectives in which every rank reads the line of every other one are fused, since all must know what all sent.
 
+use std::iter;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use oxccl_types::{Collective, Result};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
+use super::written::Written;
 use super::{entry, plan};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::SLOTS;
@@ -302,18 +304,22 @@ impl Course {
     fn pack(&mut self, core: &Core, call: &Call, slot: *mut u8, mut at: usize, others: &[Brief]) -> usize {
         let unit = Unit::of(core, call);
         let first = call.count as u32;
+        let output = |brief: &Brief| brief.recv.addr()..brief.recv.addr() + brief.count as usize * unit.output;
         // The bytes between the first and the last that are written.
-        let mut from = call.recv.addr();
-        let mut to = from + first as usize * unit.output;
+        let own = call.recv.addr()..call.recv.addr() + first as usize * unit.output;
+        let (mut from, mut to) = (own.start, own.end);
+        let mut written = Written::default();
         let (mut count, mut differing) = (0, 0);
         let list = list(core, slot);
         let room = BYTES.min(core.hub.geometry().eager_bytes - LIST);
         for brief in others.iter().take(self.limit - 1) {
-            let (bytes, input, output) = (brief.count as usize * unit.input, brief.send.addr(), brief.recv.addr());
-            if at + bytes > room || input < to && from < input + bytes {
+            let (bytes, input) = (brief.count as usize * unit.input, brief.send.addr());
+            let before = || iter::once(own.clone()).chain(others[..count].iter().map(output));
+            let between = input < to && from < input + bytes;
+            if at + bytes > room || between && written.meets(input..input + bytes, before()) {
                 break;
             }
-            (from, to) = (from.min(output), to.max(output + brief.count as usize * unit.output));
+            (from, to) = (from.min(output(brief).start), to.max(output(brief).end));
             // SAFETY: the slot has room for `BYTES` and the list behind them, and no peer reads it any more; the input is
             // the caller's.
             unsafe {

@@ -34,3 +34,4 @@ pub(crate) mod plan;
 pub(crate) mod streak;
 mod trail;
 pub(crate) mod wait;
+mod written;
