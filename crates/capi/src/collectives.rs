@@ -192,18 +192,19 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
 /// [`again`] in an open group: the call is recorded there.
 fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
     let names = [comm as usize, stream as usize];
-    if handle::is_live(comm) && group::record_like(names, shape, send, recv) {
+    let brief = group::is_brief(shape);
+    if brief && handle::is_live(comm) && group::record_like(names, shape, send, recv) {
         return true;
     }
     let Some(communicator) = handle::enter(comm) else { return false };
-    let record = |stream: &Stream| communicator.again(shape, send, recv, stream);
+    let record = |stream: &Stream| communicator.record(shape, send, recv, stream);
     let recorded = match stream.is_null() {
         true => record(&Stream::default_of(communicator.device())),
         false => Stream::with_raw(stream, record).unwrap_or(false),
     };
     // The streams 1 and 2 are other ones on another device.
-    if recorded && !matches!(names[1], 1 | 2) {
-        group::name(names, shape);
+    if recorded && brief && !matches!(names[1], 1 | 2) {
+        group::name(names);
     }
     recorded
 }

@@ -258,12 +258,16 @@ pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) 
     GROUP.with_borrow_mut(|g| g.requests.push_like(names, shape, brief, send, recv))
 }
 
-/// Names communicator and stream of the call of `shape` that was recorded last, for [`record_like`]: by the same names the
-/// caller means the same ones until the group ends. Not `[0, 0]`.
-pub fn name(names: Names, shape: &Shape) {
-    if shape.among_all().is_some() {
-        GROUP.with_borrow_mut(|g| g.requests.name(names));
-    }
+/// Whether a call of this shape is one of those that [`record_like`] takes.
+#[inline]
+pub fn is_brief(shape: &Shape) -> bool {
+    shape.among_all().is_some()
+}
+
+/// Names communicator and stream of the call that was recorded last, which [is brief](is_brief), for [`record_like`]: by the
+/// same names the caller means the same ones until the group ends. Not `[0, 0]`.
+pub fn name(names: Names) {
+    GROUP.with_borrow_mut(|g| g.requests.name(names));
 }
 
 /// Makes a call on a usable communicator again, if it can be done at once and no group is open.

@@ -337,8 +337,14 @@ impl Communicator {
     pub fn again(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
         match group::depth() {
             0 => self.again_now(shape, send, recv, stream),
-            _ => self.is_usable() && group::record(self, shape, send, recv, stream),
+            _ => self.record(shape, send, recv, stream),
         }
+    }
+
+    /// [`again`](Self::again) where a group is open.
+    #[inline]
+    pub fn record(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+        self.is_usable() && group::record(self, shape, send, recv, stream)
     }
 
     /// [`again`](Self::again) where no group is open.

@@ -30,15 +30,14 @@ pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     }
     let [first, others @ ..] = &mut *runs else { return Ok(false) };
     if others.is_empty() {
-        let core = first.comm.core()?.clone();
-        if first.calls.requests.iter().any(is_p2p) {
-            let all = first.calls.requests.iter().all(is_p2p);
-            let exchange = |run: &Run| at_once::exchange(&core, run.calls.requests.iter(), &run.stream);
-            if !all || !exchange(first).inspect_err(|e| log::warn(&e.text))? {
-                return Ok(false);
-            }
-        } else {
-            in_order(&core, first);
+        let messages = first.calls.requests.iter().filter(|r| is_p2p(r)).count();
+        if messages == 0 {
+            in_order(&first.comm.core()?.clone(), first);
+        } else if messages < first.calls.requests.len()
+            || !at_once::exchange(first.comm.core()?, first.calls.requests.iter(), &first.stream)
+                .inspect_err(|e| log::warn(&e.text))?
+        {
+            return Ok(false);
         }
     } else if others.iter().all(|run| Arc::ptr_eq(&run.comm, &first.comm) && run.stream.same(&first.stream)) {
         if runs.iter().any(|run| run.calls.requests.iter().any(is_p2p)) {
