@@ -63,15 +63,18 @@ static void check(ncclResult_t result, const char* what) {
     CHECK(ncclGroupEnd());   \
   } while (0)
 
+#define MANY(call) for (int i = 0; i < GROUPED; i++) call
+
 PAIR(allreduce, 0, 1, REDUCE(0), REDUCE(1))
 PAIR(allgather, 0, 1, GATHER(0), GATHER(1))
+PAIR(allreduce_grouped, 0, 1, GROUP(MANY(REDUCE(0))), GROUP(MANY(REDUCE(1))))
 PAIR(broadcast, 0, 1, BROADCAST(0), BROADCAST(1))
 PAIR(broadcast_late_root, 1, 0, BROADCAST(1), BROADCAST(0))
 PAIR(sendrecv, 0, 1, GROUP(SEND(0); RECV(0)), GROUP(SEND(1); RECV(1)))
 PAIR(send, 0, 1, SEND(0), RECV(1))
 PHASE(both_ranks_grouped, GROUP(REDUCE(0); REDUCE(1)); SYNC(0); SYNC(1))
 PHASE(one_rank_allreduce, ALONE; SYNC(0))
-PHASE(one_rank_grouped, GROUP(for (int i = 0; i < GROUPED; i++) ALONE); SYNC(0))
+PHASE(one_rank_grouped, GROUP(MANY(ALONE)); SYNC(0))
 PHASE(idle_synchronize, SYNC(0))
 
 static void verify(const char* what, int rank, long expected) {
@@ -116,6 +119,7 @@ int main(int argc, char** argv) {
   CHECK(ncclCommInitAll(&alone, 1, NULL));
 
   MEASURE(allreduce, in[0][0] + in[1][0], in[0][0] + in[1][0]);
+  MEASURE(allreduce_grouped, in[0][0] + in[1][0], in[0][0] + in[1][0]);
   MEASURE(allgather, in[0][0], in[0][0]);
   MEASURE(broadcast, in[0][0], in[0][0]);
   MEASURE(broadcast_late_root, in[0][0], in[0][0]);

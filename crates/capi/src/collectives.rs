@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, Shape, VCounts};
+use oxccl_runtime::{Operator, Request, Shape, VCounts, group};
 use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
 
@@ -178,12 +178,35 @@ impl Call {
 
 /// The part of [`Call::again`] that is the same for all functions.
 fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
+    if group::depth() > 0 {
+        return record(shape, send, recv, comm, stream);
+    }
     let Some(communicator) = handle::enter(comm) else { return false };
-    let again = |stream: &Stream| communicator.again(shape, send, recv, stream);
+    let again = |stream: &Stream| communicator.again_now(shape, send, recv, stream);
     if stream.is_null() {
         return again(&Stream::default_of(communicator.device()));
     }
     Stream::with_raw(stream, again).unwrap_or(false)
+}
+
+/// [`again`] in an open group: the call is recorded there.
+fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
+    let names = [comm as usize, stream as usize];
+    let brief = group::is_brief(shape);
+    if brief && handle::is_live(comm) && group::record_like(names, shape, send, recv) {
+        return true;
+    }
+    let Some(communicator) = handle::enter(comm) else { return false };
+    let record = |stream: &Stream| communicator.record(shape, send, recv, stream);
+    let recorded = match stream.is_null() {
+        true => record(&Stream::default_of(communicator.device())),
+        false => Stream::with_raw(stream, record).unwrap_or(false),
+    };
+    // The streams 1 and 2 are other ones on another device.
+    if recorded && brief && !matches!(names[1], 1 | 2) {
+        group::name(names);
+    }
+    recorded
 }
 
 #[cold]

@@ -318,6 +318,13 @@ mod marks {
     }
 }
 
+/// Whether the handle is one that can be used now. The communicator may end at any time.
+#[inline]
+pub(crate) fn is_live(comm: ncclComm_t) -> bool {
+    let usable = !comm.is_null() && (comm as usize).is_multiple_of(align_of::<Comm>());
+    usable && deref(comm).head.load(Relaxed) == LIVE && deref(comm).tail.load(Relaxed) == LIVE
+}
+
 /// As [`check`], for a caller that has another way to go if the handle cannot be used.
 #[inline]
 pub(crate) fn enter(comm: ncclComm_t) -> Option<InUse> {

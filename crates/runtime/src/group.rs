@@ -8,6 +8,7 @@ mod recorded;
 mod simulate;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod together;
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,9 +24,9 @@ use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
-use crate::exec::streak;
 use crate::log;
 use crate::request::{Request, Shape};
+pub use recorded::Names;
 use recorded::Recorded;
 
 /// Operations in their order.
@@ -86,7 +87,7 @@ pub fn fail(error: &Error) {
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
     let Some((mut requests, one_sided)) = close("ncclGroupEnd")? else { return Ok(()) };
-    if !one_sided.is_empty() || !launch_run(&mut requests)? {
+    if !one_sided.is_empty() || !together::launch(&mut requests)? {
         launch_or_capture(requests.into_list())?;
         return launch_or_capture_one_sided(one_sided);
     }
@@ -156,31 +157,6 @@ fn close(name: &str) -> Result<Option<(Recorded, OneSidedCalls)>> {
     group.jobs.append(&mut group.registrations);
     run_jobs(group.jobs)?;
     Ok(Some((group.requests, group.one_sided)))
-}
-
-/// Carries out or enqueues the calls of a group that are all of one communicator on one stream, and either messages that
-/// can be exchanged at once or collectives; they are gone then. `false`: nothing was done.
-fn launch_run(requests: &mut Recorded) -> Result<bool> {
-    let Some(run) = requests.only_run() else { return Ok(false) };
-    let core = run.comm.core()?;
-    if device::is_capturing(&run.stream) || core.config.launch_order {
-        return Ok(false);
-    }
-    let messages = run.requests.iter().filter(|r| is_p2p(r)).count();
-    if messages == 0 {
-        let together = streak::run(core, &run.stream, &run.requests);
-        for request in run.requests.drain(..).skip(together) {
-            if !Shape::of(&request).is_some_and(|s| at_once::again(core, &s, request.send, request.recv, &run.stream)) {
-                launch_collective(core, request.on(&run.stream));
-            }
-        }
-    } else if messages < run.requests.len()
-        || !at_once::exchange(core, run.requests.iter(), &run.stream).inspect_err(|e| log::warn(&e.text))?
-    {
-        return Ok(false);
-    }
-    requests.clear();
-    Ok(true)
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
@@ -266,9 +242,32 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
 /// Records a call on a usable communicator in the open group, if nothing about it needs a second look.
 #[inline]
 pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    if let Some(brief) = shape.among_all() {
+        return GROUP.with_borrow_mut(|g| g.requests.push_brief(comm, shape, brief, send, recv, stream));
+    }
     let Some(request) = shape.request(comm.ranks(), send, recv) else { return false };
     GROUP.with_borrow_mut(|g| g.requests.push(comm, request.on(stream)));
     true
+}
+
+/// Records a call in the open group as the one before it that had the same `names`, which a caller gave by [`name`] to its
+/// communicator and stream; `false` where there is none, or the call needs a second look.
+#[inline]
+pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+    let Some(brief) = shape.among_all() else { return false };
+    GROUP.with_borrow_mut(|g| g.requests.push_like(names, shape, brief, send, recv))
+}
+
+/// Whether a call of this shape is one of those that [`record_like`] takes.
+#[inline]
+pub fn is_brief(shape: &Shape) -> bool {
+    shape.among_all().is_some()
+}
+
+/// Names communicator and stream of the call that was recorded last, which [is brief](is_brief), for [`record_like`]: by the
+/// same names the caller means the same ones until the group ends. Not `[0, 0]`.
+pub fn name(names: Names) {
+    GROUP.with_borrow_mut(|g| g.requests.name(names));
 }
 
 /// Makes a call on a usable communicator again, if it can be done at once and no group is open.

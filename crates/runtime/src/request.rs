@@ -148,13 +148,49 @@ pub struct Shape {
     words: [u64; 3],
 }
 
+/// What calls have in common that differ in nothing but count and buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind([u64; 2]);
+
+/// What is left of a call beside its [`Kind`], of which several calls of a group are kept side by side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Brief {
+    pub send: *const u8,
+    pub recv: *mut u8,
+    /// Elements per block, not 0.
+    pub count: u32,
+    /// Which of the kinds it is.
+    pub kind: u32,
+}
+
+/// Elements of calls that may be small.
+const SMALL: u64 = 1 << 16;
+
+impl Kind {
+    /// The shape of a call of this kind.
+    #[inline]
+    pub(crate) fn with_count(self, count: u32) -> Shape {
+        Shape { words: [self.0[0], self.0[1], u64::from(count)] }
+    }
+}
+
 impl Shape {
     /// Whether a call of this shape may be a small collective.
     #[inline]
     pub(crate) fn may_be_small(&self) -> bool {
-        /// Elements.
-        const SMALL: u64 = 1 << 16;
         self.words[1] >> 32 < Collective::AllToAllV as u64 && self.words[2] <= SMALL
+    }
+
+    /// Kind and count, where a call of this shape may be small and every rank reads what every other gives.
+    #[inline]
+    pub(crate) fn among_all(&self) -> Option<(Kind, u32)> {
+        const AMONG_ALL: u64 = 1 << Collective::AllReduce as u64
+            | 1 << Collective::ReduceScatter as u64
+            | 1 << Collective::AllGather as u64
+            | 1 << Collective::AllToAll as u64;
+        let [a, b, count] = self.words;
+        let fits = count.wrapping_sub(1) < SMALL && b >> 32 < u64::from(u64::BITS) && AMONG_ALL >> (b >> 32) & 1 == 1;
+        fits.then_some((Kind([a, b]), count as u32))
     }
 
     /// The shape of a call without a bias and without counts per peer. `dtype` and `op` are the values of the C interface;

@@ -335,11 +335,23 @@ impl Communicator {
     // Not inlined: the whole way of the call is to be compiled here, in one piece.
     #[inline(never)]
     pub fn again(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+        match group::depth() {
+            0 => self.again_now(shape, send, recv, stream),
+            _ => self.record(shape, send, recv, stream),
+        }
+    }
+
+    /// [`again`](Self::again) where a group is open.
+    #[inline]
+    pub fn record(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+        self.is_usable() && group::record(self, shape, send, recv, stream)
+    }
+
+    /// [`again`](Self::again) where no group is open.
+    #[inline]
+    pub fn again_now(&self, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
         match self.core.get() {
-            Some(core) if self.is_usable() => match group::depth() {
-                0 => group::again(core, shape, send, recv, stream),
-                _ => group::record(self, shape, send, recv, stream),
-            },
+            Some(core) if self.is_usable() => group::again(core, shape, send, recv, stream),
             _ => false,
         }
     }

@@ -12,6 +12,7 @@ use super::call::Call;
 use super::direct::{self, Buffers, Cursor, Road};
 use super::entry::{self, History, Seen};
 use super::far::{Bounce, Spot};
+use super::fused::Fused;
 use super::imports::Imports;
 use super::known::Known;
 use super::links::Links;
@@ -185,6 +186,8 @@ pub(super) enum Phase {
     Local(u64),
     EagerPublish,
     EagerWait,
+    /// Calls of a group that travel together; `call` is the first of those under way.
+    Fused(Box<Fused>),
     /// Says which call this is, with the places of the buffers where the plan is direct.
     Announce,
     /// Waits until all have said it: then the calls are known to match.
@@ -299,6 +302,18 @@ impl CollectiveTask {
         self
     }
 
+    /// As one that starts in `phase`, or goes on there.
+    pub(super) fn in_phase(mut self, phase: Phase) -> CollectiveTask {
+        self.phase = phase;
+        self
+    }
+
+    /// Side by side with the other tasks of `batch`.
+    pub(super) fn in_batch(mut self, batch: u64) -> CollectiveTask {
+        self.batch = batch;
+        self
+    }
+
     /// With the error of a connection, until it is known whether that was the cause.
     pub(super) fn doubting(mut self, error: Error) -> CollectiveTask {
         self.doubt = Some(error);
@@ -386,6 +401,14 @@ impl CollectiveTask {
                         return Ok(self.finished(core, engine));
                     }
                     self.phase = Phase::Bias(0);
+                }
+                Phase::Fused(fused) => {
+                    let step = fused.advance(core, engine, &mut self.call);
+                    self.seq = fused.number();
+                    return match step? {
+                        Step::Done => Ok(self.finished(core, engine)),
+                        step => Ok(step),
+                    };
                 }
                 Phase::Meet => {
                     if let Some(Plan::Direct { .. }) = self.plan.as_deref()
@@ -787,6 +810,7 @@ impl Blocked for Waiting<'_> {
                 Some(member) => rank == self.core.members[member],
                 None => self.missing(task.seq).contains(&rank),
             },
+            Phase::Fused(_) => task.seq > 0 && self.missing(task.seq).contains(&rank),
             // Nobody can have done its part before all have met.
             Phase::Meet => true,
             Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {

@@ -137,6 +137,11 @@ impl Form {
         self.place == Place::Line
     }
 
+    /// Bytes at the start of the payload slot that the payload takes, in whole lines.
+    pub(super) fn in_slot(&self) -> usize {
+        if self.place == Place::Slot { self.gives.next_multiple_of(64) } else { 0 }
+    }
+
     /// Where `member`'s payload of call `seq` lies.
     #[inline]
     fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {

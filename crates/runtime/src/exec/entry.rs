@@ -7,7 +7,7 @@ use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Error, Result};
 
 use super::call::{Call, describe};
-use super::{eager, plan};
+use super::{eager, fused, plan};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, FIRST_BYTES, SLOTS, WINDOW};
 
@@ -137,8 +137,8 @@ impl Seen {
             // line again before this rank has started more than a window of later calls, which it does not while `seq`
             // is not over: see `LINES_AHEAD`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
-            if theirs != call.signature {
-                return Err(self.mismatch(core, call.signature, member, theirs, seq));
+            if theirs != call.signature && fused::plain(theirs) != call.signature {
+                return Err(self.mismatch(core, call.signature, member, fused::plain(theirs), seq));
             }
         }
         Ok(true)
@@ -171,7 +171,7 @@ impl Seen {
             // SAFETY: as in `arrived`.
             let theirs = unsafe { [line.signature.read(), line.signature.add(1).read()] };
             if theirs != call_signature {
-                return Err(self.mismatch(core, call_signature, member, theirs, seq));
+                return Err(self.mismatch(core, call_signature, member, fused::plain(theirs), seq));
             }
         }
         Ok(all)
@@ -210,6 +210,8 @@ pub(super) struct History(u64);
 
 /// Where the digest lies in the first word of a signature: `Signature::pack` leaves these bits zero.
 const HISTORY_SHIFT: u32 = 24;
+/// The first word of a signature but for the digest.
+pub(super) const WITHOUT_HISTORY: u64 = !(0xff << HISTORY_SHIFT);
 
 impl History {
     /// `signature` with the digest of the calls before it; remembers it for those behind it.
@@ -239,11 +241,12 @@ fn line_of(core: &Core, member: usize, seq: u64) -> Option<[u64; 2]> {
     // SAFETY: two words of the line, aligned. The peer may be writing them for a later call: they are read once each,
     // and believed only when the line still belongs to `seq`; they serve a text.
     let words = unsafe { [line.signature.read_volatile(), line.signature.add(1).read_volatile()] };
-    there().then_some(words)
+    there().then_some(fused::plain(words))
 }
 
+/// As [`different`], for a peer of the clique; every member hears of it.
 #[cold]
-fn mismatch_words(core: &Core, mine: [u64; 2], member: usize, theirs: [u64; 2], seq: u64) -> Error {
+pub(super) fn mismatch_words(core: &Core, mine: [u64; 2], member: usize, theirs: [u64; 2], seq: u64) -> Error {
     let error = different(core, mine, core.members[member], theirs, seq);
     core.spread(&error);
     error

@@ -140,7 +140,7 @@ pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
 
 /// The most bytes that a rank publishes in announcing lines.
 #[inline]
-fn eager_limit(core: &Core, collective: Collective) -> u64 {
+pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
     match core.eager_limits[collective as usize].load(Ordering::Relaxed) {
         0 => find_eager_limit(core, collective),
         known => u64::from(known) - 1,

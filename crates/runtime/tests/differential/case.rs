@@ -146,6 +146,18 @@ impl Case {
         Case { seed, stream: 0, ..self.clone() }
     }
 
+    /// A small call of the same kind with a count, data and buffers of its own. The same on all ranks.
+    pub fn small(&self, rng: &mut fastrand::Rng) -> Case {
+        let count = [2, 2, 2, 1, 3, 17, 64, 300][rng.usize(..8)];
+        Case { count, seed: rng.u64(..), stream: 0, in_place: rng.u8(..3), shift: rng.usize(..2), ..self.clone() }
+    }
+
+    /// Whether every rank reads what every other gives.
+    pub fn is_among_all(&self) -> bool {
+        let c = self.what.collective();
+        !c.rooted() && !matches!(self.what, What::WithBias | What::SendRecv) && c != Collective::AllToAllV
+    }
+
     /// Whether making it twice in the same buffers gives what making it once does. The same on all ranks.
     pub fn may_repeat(&self) -> bool {
         self.in_place == 0 || !self.what.reduces()

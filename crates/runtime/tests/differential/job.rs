@@ -283,8 +283,12 @@ impl Script {
                 agree(results, done + i, p);
             }
             let again: Vec<Case> = batch.iter().map(|p| p.case.clone()).filter(Case::is_medium).collect();
+            let some = batch.first().map(|p| p.case.clone());
             drop(batch);
             again.iter().for_each(|case| self.make_again(&comm, case, &streams, &mut rng));
+            if let Some(case) = some.filter(Case::is_among_all) {
+                self.make_grouped(&comm, &case, &streams, &mut rng);
+            }
             done += n;
         }
         comm.finalize().unwrap();
@@ -302,6 +306,24 @@ impl Script {
             streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", p.describe()));
             p.check();
         }
+    }
+
+    /// Makes small calls of the kind of `case` in groups, which are not the same ones on all ranks.
+    fn make_grouped(&self, comm: &Arc<Communicator>, case: &Case, streams: &[Stream; 2], rng: &mut fastrand::Rng) {
+        let calls: Vec<Prepared> =
+            (0..rng.usize(2..40)).map(|_| Prepared::new(case.small(rng), comm, streams)).collect();
+        // Alike on all ranks half of the time.
+        let mut own = fastrand::Rng::with_seed(rng.u64(..) + if rng.bool() { comm.rank() as u64 } else { 0 });
+        let mut rest = &calls[..];
+        while !rest.is_empty() {
+            let (these, others) = rest.split_at(own.usize(1..50).min(rest.len()));
+            rest = others;
+            group::start();
+            these.iter().for_each(|p| p.submit(comm));
+            group::end().unwrap_or_else(|e| panic!("{e}: {}", these[0].describe()));
+        }
+        streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", calls[0].describe()));
+        calls.iter().for_each(Prepared::check);
     }
 
     fn run_large(&self, comm: &Arc<Communicator>, streams: &[Stream; 2], calls: usize) -> usize {

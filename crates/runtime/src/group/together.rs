@@ -1,0 +1,98 @@
+//! Groups whose calls go off together: those of one communicator on one stream, and small collectives of several.
+//!
+//! All other groups become tasks call by call, see `launch` of the groups.
+
+use std::sync::Arc;
+
+use oxccl_sys::sync::Ordering;
+use oxccl_types::Result;
+
+use super::recorded::{Recorded, Run};
+use super::{BATCHES, Pushes, is_p2p, launch_collective};
+use crate::communicator::core::Core;
+use crate::device::{self, Stream};
+use crate::exec::{at_once, fused, streak};
+use crate::log;
+use crate::request::Shape;
+
+/// Carries out or enqueues the calls of a group, where they are all of one communicator on one stream and either messages
+/// that can be exchanged at once or collectives, or small collectives of several; they are gone then. `false`: nothing was
+/// done.
+///
+/// # Errors
+/// Of a communicator that has ended, and of messages that cannot be made; nothing was done.
+pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
+    let runs = requests.runs();
+    for run in &*runs {
+        if run.comm.core()?.config.launch_order || device::is_capturing(&run.stream) {
+            return Ok(false);
+        }
+    }
+    let [first, others @ ..] = &mut *runs else { return Ok(false) };
+    if others.is_empty() {
+        let messages = first.calls.requests.iter().filter(|r| is_p2p(r)).count();
+        if messages == 0 {
+            in_order(&first.comm.core()?.clone(), first);
+        } else if messages < first.calls.requests.len()
+            || !at_once::exchange(first.comm.core()?, first.calls.requests.iter(), &first.stream)
+                .inspect_err(|e| log::warn(&e.text))?
+        {
+            return Ok(false);
+        }
+    } else if others.iter().all(|run| Arc::ptr_eq(&run.comm, &first.comm) && run.stream.same(&first.stream)) {
+        if runs.iter().any(|run| run.calls.requests.iter().any(is_p2p)) {
+            return Ok(false);
+        }
+        let core = runs[0].comm.core()?.clone();
+        runs.iter_mut().for_each(|run| in_order(&core, run));
+    } else if runs.iter().all(|run| run.calls.requests.is_empty()) {
+        side_by_side(runs)?;
+    } else {
+        return Ok(false);
+    }
+    requests.clear();
+    Ok(true)
+}
+
+/// Collectives of one communicator on one stream.
+fn in_order(core: &Arc<Core>, run: &mut Run) {
+    let Run { stream, calls, .. } = run;
+    fused::run(core, stream, &calls.kinds, &calls.brief, |brief| {
+        if let Some(request) = calls.whole(brief, core.ranks)
+            && !Shape::of(&request).is_some_and(|s| at_once::again(core, &s, request.send, request.recv, stream))
+        {
+            launch_collective(core, request.on(stream));
+        }
+    });
+    let together = streak::run(core, stream, &calls.requests);
+    for request in calls.requests.drain(..).skip(together) {
+        if !Shape::of(&request).is_some_and(|s| at_once::again(core, &s, request.send, request.recv, stream)) {
+            launch_collective(core, request.on(stream));
+        }
+    }
+}
+
+/// Small collectives of several communicators, which may need each other: what does not end at once goes on side by side.
+fn side_by_side(runs: &[Run]) -> Result<()> {
+    let batch = BATCHES.fetch_add(1, Ordering::Relaxed);
+    let stream: &Stream = &runs[0].stream;
+    // On several streams one thread may drive all ranks of a communicator, which meet when all are enqueued.
+    let idle = if runs.iter().all(|run| run.stream.same(stream)) { stream.try_idle() } else { None };
+    let Some(mut idle) = idle else {
+        let mut pushes = Pushes::default();
+        for run in runs {
+            let core = run.comm.core()?;
+            fused::tasks(core, &run.calls.kinds, &run.calls.brief, batch, |task| pushes.add(&run.stream, task.boxed()));
+        }
+        pushes.push();
+        return Ok(());
+    };
+    let mut left = Vec::new();
+    for run in runs {
+        fused::begin(run.comm.core()?, &mut idle, &run.calls.kinds, &run.calls.brief, batch, |task| left.push(task));
+    }
+    if !left.is_empty() {
+        idle.go_on_with(left.into_iter().map(|task| task.boxed() as Box<dyn device::Task>));
+    }
+    Ok(())
+}
