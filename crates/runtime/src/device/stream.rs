@@ -20,6 +20,7 @@ use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
+use crate::exec::ahead;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 
 /// What one step of a task came to.
@@ -72,6 +73,13 @@ pub(crate) trait Task: Send {
     fn trails(&self) -> usize {
         0
     }
+    /// Does, behind `others`, all of the same stream and the last of them one that [trails](Task::trails), what can be done
+    /// before they have ended; it may wait for [`Task::send_off`] to go out. `None`: nothing, its turn must come first.
+    fn begin_behind(&mut self, _others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        None
+    }
+    /// Sends what [`Task::begin_behind`] left waiting, also for tasks of its kind before it.
+    fn send_off(&mut self) {}
     /// The bytes that the task writes, from the first to the last, where it [trails](Task::trails).
     fn writes(&self) -> std::ops::Range<usize> {
         0..0
@@ -228,7 +236,10 @@ impl Inner {
                     i += 1;
                 }
                 // Those behind it wait for their turn.
-                Step::Blocked if running.tasks[i].trails() != 0 => break,
+                Step::Blocked if running.tasks[i].trails() != 0 => {
+                    progress |= self.look_ahead(running);
+                    break;
+                }
                 Step::Blocked => i += 1,
                 Step::Done => {
                     progress = true;
@@ -259,6 +270,33 @@ impl Inner {
             let next = held < HOLD && lock(&self.queue).front().is_some_and(|t| t.follows() == id);
             running.tasks[0].may_hold(next);
         }
+    }
+
+    /// Lets tasks from the queue begin behind those that trail, several at a time: what they send goes out together.
+    fn look_ahead(&self, running: &mut Running) -> bool {
+        if running.tasks.len() > ahead::MOST / 2 {
+            return false;
+        }
+        let mut begun = false;
+        while running.tasks.len() < ahead::MOST && running.tasks.back().is_some_and(|t| t.trails() != 0) {
+            // Only who runs the stream takes from the queue.
+            let Some(mut next) = lock(&self.queue).pop_front() else { break };
+            let Some(step) = next.begin_behind(&running.tasks) else {
+                lock(&self.queue).push_front(next);
+                break;
+            };
+            running.tasks.push_back(next);
+            begun = true;
+            if let Step::Failed(error) = step {
+                self.remember(error);
+                self.finish(running, running.tasks.len() - 1);
+                break;
+            }
+        }
+        if begun && let Some(last) = running.tasks.back_mut() {
+            last.send_off();
+        }
+        begun
     }
 
     /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.
@@ -506,6 +544,11 @@ impl Stream {
         order::before_push(self);
         let mut running = self.0.running.try_lock()?;
         self.0.catch_up(&mut running).then_some(IdleStream { inner: &self.0, running })
+    }
+
+    /// Whether anything is left to do.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.pending()
     }
 
     /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`: of

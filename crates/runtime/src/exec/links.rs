@@ -81,6 +81,8 @@ pub(crate) struct Links {
     hold: bool,
     /// Something may wait.
     held: bool,
+    /// What is sent waits for [`Links::let_go`].
+    gather: bool,
     /// The lists of exchanges that are over, for the next ones.
     // Boxes, since tasks hold boxes.
     #[allow(clippy::vec_box)]
@@ -116,9 +118,10 @@ impl Links {
         if is_local(core, to) {
             return self.send.get(core, to, lane, open_sender);
         }
-        let hold = self.hold;
+        let (hold, gather) = (self.hold, self.gather);
         Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| {
             end.hold(hold);
+            end.gather(gather);
             end as &mut Sender
         }))
     }
@@ -148,6 +151,17 @@ impl Links {
     /// Whether an operation that follows at once may take what is small along.
     pub(super) fn hold(&mut self, hold: bool) {
         self.hold = hold;
+    }
+
+    /// Whether what is sent from now on waits until [`Links::let_go`], so that it goes out together.
+    pub(super) fn gather(&mut self, gather: bool) {
+        self.held |= gather;
+        self.gather = gather;
+    }
+
+    /// Whether it does.
+    pub(super) fn gathers(&self) -> bool {
+        self.gather
     }
 
     /// Whether an operation has ended that left something to the next one.

@@ -53,7 +53,7 @@ pub(super) fn begin(
     plan: &MessagePlan,
     send: *const u8,
 ) -> Box<MessageState> {
-    let mut state = engine.spare_messages.take().unwrap_or_default();
+    let mut state = engine.spare_messages.pop().unwrap_or_default();
     let element = call.dtype.size();
     let align = alignment(element);
     let longest = longest_part(call.count, plan.least_parts, align).max(1);
@@ -77,6 +77,17 @@ pub(super) fn begin(
     let moves = !call.collective.reduces();
     state.stays = (apart || moves, moves);
     state
+}
+
+/// One call that a program carries out.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub core: &'a Core,
+    pub call: &'a Call,
+    pub plan: &'a MessagePlan,
+    /// The input.
+    pub send: *const u8,
+    pub seq: u64,
 }
 
 struct Bound<'a> {
@@ -140,50 +151,70 @@ impl Bound<'_> {
     }
 }
 
+/// Tries the next op of a channel: whether it is over, `None` at the end of the program.
+fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel: usize) -> Result<Option<bool>> {
+    let Run { core, call, plan, send, seq } = run;
+    let lane = &mut state.lanes[channel];
+    let ops = &plan.program.channels[channel];
+    let Some(op) = ops.get(lane.pc) else { return Ok(None) };
+    let bound = Bound {
+        core,
+        call,
+        plan,
+        send,
+        seq,
+        channel,
+        piece: lane.piece,
+        length: state.length,
+        scratch: state.scratch.as_mut_ptr(),
+        part: state.part,
+        stays: state.stays,
+        next: ops.get(lane.pc + 1),
+    };
+    let over = bound.run(engine, op, lane)?;
+    if over {
+        *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
+    }
+    Ok(Some(over))
+}
+
+/// Whether what a program [sends first](super::ahead::Early) has all been accepted. Never of one that moves in pieces.
+pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
+    state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.sends)
+}
+
+/// Tries what a program [sends first](super::ahead::Early), and nothing else.
+pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<()> {
+    while !has_begun(run.plan, state) && state.pieces == 1 {
+        if try_next(run, engine, state, 0)? != Some(true) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Runs all channels as far as they go without waiting.
-pub(super) fn step(
-    core: &Core,
-    engine: &mut Engine,
-    call: &Call,
-    plan: &MessagePlan,
-    send: *const u8,
-    seq: u64,
-    state: &mut MessageState,
-) -> Result<Step> {
+pub(super) fn step(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<Step> {
     let mut progress = false;
     let mut done = 0;
     for channel in 0..state.lanes.len() {
         let mut budget = 32;
         loop {
-            let lane = &mut state.lanes[channel];
-            if lane.piece == state.pieces {
+            if state.lanes[channel].piece == state.pieces {
                 done += 1;
                 break;
             }
-            let Some(op) = plan.program.channels[channel].get(lane.pc) else {
-                *lane = Lane { piece: lane.piece + 1, ..Lane::default() };
-                continue;
-            };
-            let bound = Bound {
-                core,
-                call,
-                plan,
-                send,
-                seq,
-                channel,
-                piece: lane.piece,
-                length: state.length,
-                scratch: state.scratch.as_mut_ptr(),
-                part: state.part,
-                stays: state.stays,
-                next: plan.program.channels[channel].get(lane.pc + 1),
-            };
-            if budget == 0 || !bound.run(engine, op, lane)? {
+            if budget == 0 {
                 break;
             }
-            *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
-            progress = true;
-            budget -= 1;
+            match try_next(run, engine, state, channel)? {
+                Some(true) => {
+                    progress = true;
+                    budget -= 1;
+                }
+                Some(false) => break,
+                None => state.lanes[channel] = Lane { piece: state.lanes[channel].piece + 1, ..Lane::default() },
+            }
         }
     }
     if done == state.lanes.len() && engine.links.flush()? {

@@ -2,6 +2,7 @@
 //!
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,13 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::links::{EXCHANGE_LANE, Links, P2P_LANE};
+use super::links::{EXCHANGE_LANE, Links, P2P_LANE, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_quick::Over;
 use super::plan::{MessagePlan, alignment};
-use super::trail;
+use super::{ahead, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
-use crate::device::{Step, Task, abandoned};
+use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -234,6 +235,16 @@ impl Exchange {
         self.step_sends(core, links).map(|_| ())
     }
 
+    /// Whether all of it is with ranks that share no memory with this one.
+    pub(super) fn is_remote(&self, core: &Core) -> bool {
+        self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| !is_local(core, t.peer))
+    }
+
+    /// Whether all that it sends was accepted, so that what is sent next comes behind it.
+    pub(super) fn is_offered(&self) -> bool {
+        self.sends.iter().all(|t| t.offered && t.done == t.bytes)
+    }
+
     /// Whether only receives are left.
     fn is_sent(&self) -> bool {
         self.copies.is_empty() && self.sends.iter().all(|t| t.complete)
@@ -280,6 +291,8 @@ impl Exchange {
 
     fn step_sends(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
         let mut progress = false;
+        // What waits to go out together with more is not done.
+        let gathers = links.gathers();
         for i in 0..self.sends.len() {
             // In order per peer: an earlier message that is not wholly accepted goes first.
             let (before, rest) = self.sends.split_at_mut(i);
@@ -306,7 +319,7 @@ impl Exchange {
                 progress = true;
                 core.ring(t.peer as usize);
             }
-            if t.offered && t.done == t.bytes && end.poll_done(t.ticket)? {
+            if t.offered && t.done == t.bytes && !gathers && end.poll_done(t.ticket)? {
                 t.complete = true;
                 progress = true;
             }
@@ -348,7 +361,7 @@ impl Exchange {
     }
 
     /// Bytes of all transfers.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.sends.iter().chain(&self.recvs).map(|t| t.bytes).fold(0, u64::saturating_add)
     }
 
@@ -445,7 +458,45 @@ impl P2pTask {
     /// So that the next exchange may begin behind it, if it only receives any more and ranks share cores.
     pub(super) fn trailing(mut self) -> P2pTask {
         self.trails = self.course.core.crowded && self.exchange.is_sent();
+        self.let_follow();
         self
+    }
+
+    /// As [`trailing`](Self::trailing) where the messages go over a network and all were accepted.
+    fn let_follow(&mut self) {
+        let core = &self.course.core;
+        self.trails |= !core.whole && self.batch == 0 && self.exchange.is_remote(core) && self.exchange.is_offered();
+    }
+
+    /// Sends, behind `others`, which have let it. `None`: nothing was done, its turn must come first.
+    fn begin_ahead(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        let Course { core, turn, .. } = &self.course;
+        let exchange = &mut self.exchange;
+        let written =
+            |bytes: Range<usize>| others.iter().any(|t| t.writes().start < bytes.end && bytes.start < t.writes().end);
+        let apart = others.back()?.trails() == trail::id(core, Lane::P2p) && !self.started && self.batch == 0;
+        if !apart
+            || exchange.bytes() > ahead::SHORT
+            || exchange.sends.is_empty()
+            || !exchange.is_remote(core)
+            || !core.is_turn(Lane::P2p, turn.checked_sub(others.len() as u64)?)
+            || exchange.reads(written)
+        {
+            return None;
+        }
+        let mut links = core.try_lock_links()?;
+        // An error is met again when the turn has come.
+        core.check().ok()?;
+        self.started = true;
+        links.gather(true);
+        let begun = caught(|| exchange.begin(core, &mut links)).and_then(|begun| begun);
+        links.gather(false);
+        drop(links);
+        self.let_follow();
+        Some(match begun {
+            Ok(()) => Step::Progress,
+            Err(error) => self.gave(Err(error)),
+        })
     }
 }
 
@@ -469,12 +520,16 @@ impl Operation for P2pTask {
         }
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
-        let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
+        let Some(borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         let polls = if self.course.since_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
         let step = self.exchange.see_through(core, &mut links, polls)?;
+        drop(borrowed);
         if matches!(step, Step::Done) {
             let done = std::mem::replace(&mut self.exchange, links.lists(P2P_LANE));
             done.give_back(&mut links);
+        } else if !self.trails {
+            drop(links);
+            self.let_follow();
         }
         Ok(step)
     }
@@ -553,6 +608,15 @@ impl Task for P2pTask {
 
     fn trails(&self) -> usize {
         if self.trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
+    }
+
+    fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        self.begin_ahead(others)
+    }
+
+    fn send_off(&mut self) {
+        // A failed connection fails the exchanges that need it.
+        let _ = self.course.core.lock_links().let_go();
     }
 
     fn writes(&self) -> Range<usize> {
