@@ -74,7 +74,8 @@ pub(crate) trait Task: Send {
         0
     }
     /// Does, behind `others`, all of the same stream and the last of them one that [trails](Task::trails), what can be done
-    /// before they have ended; it may wait for [`Task::send_off`] to go out. `None`: nothing, its turn must come first.
+    /// before they have ended; it may wait for [`Task::send_off`] to go out. `None`: nothing, its turn must come first, or
+    /// it has begun.
     fn begin_behind(&mut self, _others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         None
     }
@@ -223,7 +224,9 @@ impl Inner {
         let mut i = 0;
         let mut held = 0;
         while i < running.tasks.len() {
-            self.tell_of_next(running, held);
+            if i == 0 {
+                progress |= self.look_ahead(running, held);
+            }
             match running.tasks[i].step() {
                 Step::DoneHeld => {
                     progress = true;
@@ -236,10 +239,7 @@ impl Inner {
                     i += 1;
                 }
                 // Those behind it wait for their turn.
-                Step::Blocked if running.tasks[i].trails() != 0 => {
-                    progress |= self.look_ahead(running);
-                    break;
-                }
+                Step::Blocked if running.tasks[i].trails() != 0 => break,
                 Step::Blocked => i += 1,
                 Step::Done => {
                     progress = true;
@@ -263,23 +263,24 @@ impl Inner {
         if progress { Waited::Progress } else { Waited::Blocked }
     }
 
-    /// Tells a task that is alone whether its like follows in the queue, from which only who runs the stream takes.
-    fn tell_of_next(&self, running: &mut Running, held: u32) {
-        let id = if running.tasks.len() == 1 { running.tasks[0].follows() } else { 0 };
-        if id != 0 {
-            let next = held < HOLD && lock(&self.queue).front().is_some_and(|t| t.follows() == id);
-            running.tasks[0].may_hold(next);
-        }
-    }
-
-    /// Lets tasks from the queue begin behind those that trail, several at a time: what they send goes out together.
-    fn look_ahead(&self, running: &mut Running) -> bool {
-        if running.tasks.len() > ahead::MOST / 2 {
+    /// Looks whether tasks in the queue, from which only who runs the stream takes, follow those that run over a network.
+    /// They begin behind these, several at a time, so that what they send goes out together; a task that is alone is told
+    /// of its like. Whether any began.
+    fn look_ahead(&self, running: &mut Running, held: u32) -> bool {
+        let id = running.tasks.back().map_or(0, |t| t.follows());
+        if id == 0 || !ahead::wants_more(&running.tasks) {
             return false;
         }
-        let mut begun = false;
-        while running.tasks.len() < ahead::MOST && running.tasks.back().is_some_and(|t| t.trails() != 0) {
-            // Only who runs the stream takes from the queue.
+        let follows = || lock(&self.queue).front().is_some_and(|t| t.follows() == id);
+        if running.tasks.len() == 1 {
+            let next = follows();
+            running.tasks[0].may_hold(next && held < HOLD);
+            if !next {
+                return false;
+            }
+        }
+        let mut begun = running.tasks.len() == 1 && self.begin_first(running);
+        while running.tasks.len() < ahead::MOST && running.tasks.back().is_some_and(|t| t.trails() != 0) && follows() {
             let Some(mut next) = lock(&self.queue).pop_front() else { break };
             let Some(step) = next.begin_behind(&running.tasks) else {
                 lock(&self.queue).push_front(next);
@@ -297,6 +298,19 @@ impl Inner {
             last.send_off();
         }
         begun
+    }
+
+    /// Lets the only task that runs begin as those behind it do, if it has not begun.
+    fn begin_first(&self, running: &mut Running) -> bool {
+        let Some(mut first) = running.tasks.pop_front() else { return false };
+        let begun = first.begin_behind(&running.tasks);
+        running.tasks.push_back(first);
+        if let Some(Step::Failed(error)) = begun {
+            self.remember(error);
+            self.finish(running, 0);
+            return false;
+        }
+        begun.is_some()
     }
 
     /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.

@@ -8,6 +8,7 @@
 //! A call begins early only if it is small, if its input is not what a call before it will write, and if whatever those
 //! before it have still to send goes to other ranks than what it sends first.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use oxccl_schedule::ir::{Buffer, Op, Program};
@@ -16,13 +17,26 @@ use oxccl_types::Result;
 use super::p2p::{Exchange, P2pTask};
 use super::plan::{MessagePlan, Plan};
 use crate::communicator::core::Core;
-use crate::device::Stream;
+use crate::device::{Stream, Task};
 use crate::request::Request;
 
 /// Calls that may be under way on a stream.
 pub(crate) const MOST: usize = 16;
 /// Bytes of a call's input and output up to which it begins early: longer ones are bound by their bytes.
 pub(super) const SHORT: u64 = 64 << 10;
+/// Bytes that calls under way write together at most, and so about what is on its way to a rank: no more than its kernel has
+/// room for at the beginning of a connection. What it has no room for is sent again, or late.
+const UNDER_WAY: usize = 64 << 10;
+
+/// Whether more calls may begin behind these: several at a time, so that they go out together and come together.
+pub(crate) fn wants_more(tasks: &VecDeque<Box<dyn Task>>) -> bool {
+    tasks.len() == 1 || tasks.len() <= MOST / 2 && has_room(UNDER_WAY as u64 / 2, tasks)
+}
+
+/// Whether a call that writes `bytes` may begin behind `others`.
+pub(super) fn has_room(bytes: u64, others: &VecDeque<Box<dyn Task>>) -> bool {
+    bytes as usize + others.iter().map(|t| t.writes().len()).sum::<usize>() <= UNDER_WAY
+}
 
 /// What a rank sends before it needs anything of its peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

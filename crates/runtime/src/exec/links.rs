@@ -83,6 +83,8 @@ pub(crate) struct Links {
     held: bool,
     /// What is sent waits for [`Links::let_go`].
     gather: bool,
+    /// The newest operation that has begun behind others.
+    newest: u64,
     /// The lists of exchanges that are over, for the next ones.
     // Boxes, since tasks hold boxes.
     #[allow(clippy::vec_box)]
@@ -153,10 +155,21 @@ impl Links {
         self.hold = hold;
     }
 
-    /// Whether what is sent from now on waits until [`Links::let_go`], so that it goes out together.
-    pub(super) fn gather(&mut self, gather: bool) {
-        self.held |= gather;
-        self.gather = gather;
+    /// Operation `number` begins behind others: what is sent from now on waits until [`Links::let_go`], so that it goes out
+    /// together, or after [`gathered`](Self::gathered) no more.
+    pub(super) fn gather(&mut self, number: u64) {
+        self.newest = number;
+        (self.held, self.gather) = (true, true);
+    }
+
+    /// What is sent from now on does not wait.
+    pub(super) fn gathered(&mut self) {
+        self.gather = false;
+    }
+
+    /// Whether an operation has begun behind `number`.
+    pub(super) fn is_followed(&self, number: u64) -> bool {
+        self.newest > number
     }
 
     /// Whether it does.

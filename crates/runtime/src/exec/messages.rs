@@ -16,7 +16,7 @@ use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
-use crate::transport::Header;
+use crate::transport::{Header, Ticket};
 
 /// Progress of one channel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,8 @@ struct Lane {
     /// Bytes of the sending half that were accepted, and whether any was offered with success.
     sent: u64,
     offered: bool,
+    /// Up to where the connection has to come until the source is free, and which one.
+    ticket: Option<(u32, Ticket)>,
 }
 
 /// Progress of a message program. Kept for the next one: its lists only grow.
@@ -43,6 +45,22 @@ pub(super) struct MessageState {
     part: u64,
     /// Whether the input, and what has come into the output, stay as they are until the end of the call.
     stays: (bool, bool),
+    /// The newest ticket of each connection that was sent on: rank, channel, ticket.
+    sent: Vec<(u32, usize, Ticket)>,
+}
+
+impl MessageState {
+    /// An op of a channel is over.
+    fn pass(&mut self, channel: usize) {
+        let lane = &mut self.lanes[channel];
+        if let Some((to, ticket)) = lane.ticket {
+            match self.sent.iter_mut().find(|(rank, c, _)| (*rank, *c) == (to, channel)) {
+                Some((.., newest)) => *newest = ticket,
+                None => self.sent.push((to, channel, ticket)),
+            }
+        }
+        *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
+    }
 }
 
 /// The first state of a program.
@@ -62,6 +80,7 @@ pub(super) fn begin(
     let channels = plan.program.channels.len();
     state.lanes.clear();
     state.lanes.resize(channels, Lane::default());
+    state.sent.clear();
     let slot = (state.length as usize * element).next_multiple_of(64);
     // One temporary slot per channel for results that are only passed on, and the program's own scratch.
     let scratch = channels * (1 + 2 * plan.program.scratch_slots as usize) * slot;
@@ -173,7 +192,7 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
     };
     let over = bound.run(engine, op, lane)?;
     if over {
-        *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
+        state.pass(channel);
     }
     Ok(Some(over))
 }
@@ -191,6 +210,24 @@ pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageS
         }
     }
     Ok(())
+}
+
+/// Whether all that was sent has been written. What calls behind this one have sent is theirs to drive: their peers may read
+/// it only when this one is over everywhere.
+fn is_out(run: Run<'_>, engine: &mut Engine, state: &MessageState) -> Result<bool> {
+    if engine.links.flush()? {
+        return Ok(true);
+    }
+    if !engine.links.is_followed(run.seq) {
+        return Ok(false);
+    }
+    for (to, channel, ticket) in &state.sent {
+        let end = engine.links.sender(run.core, *to, CHANNEL_LANE + channel)?;
+        if !end.map_or(Ok(true), |end| end.poll_done(*ticket))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Runs all channels as far as they go without waiting.
@@ -217,7 +254,7 @@ pub(super) fn step(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) 
             }
         }
     }
-    if done == state.lanes.len() && engine.links.flush()? {
+    if done == state.lanes.len() && is_out(run, engine, state)? {
         return Ok(Step::Done);
     }
     if progress {
@@ -330,7 +367,8 @@ impl Bound<'_> {
             // SAFETY: the bytes are the caller's or our scratch, and stay as they are until the call is over (`lent`) or
             // are copied at once where they are not sent.
             let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
-            let Some((n, _)) = accepted else { return Ok(false) };
+            let Some((n, ticket)) = accepted else { return Ok(false) };
+            lane.ticket = Some((to, ticket));
             if !lent {
                 end.keep();
             }

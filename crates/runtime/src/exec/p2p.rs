@@ -43,6 +43,8 @@ pub(crate) struct Exchange {
     copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
     sequence: u64,
+    /// Its place among the operations of its kind.
+    number: u64,
 }
 
 // SAFETY: the pointers are the callers', who promised that whichever thread runs the stream may use the memory.
@@ -62,7 +64,7 @@ pub(super) const POLLS_PER_STEP: u32 = 4;
 impl Exchange {
     /// An exchange of nothing.
     pub(super) fn empty(lane: usize, sequence: u64) -> Exchange {
-        Exchange { sends: vec![], recvs: vec![], copies: vec![], lane, sequence }
+        Exchange { sends: vec![], recvs: vec![], copies: vec![], lane, sequence, number: 0 }
     }
 
     /// The sends and receives of a group, in lists that are there from an earlier one where possible. Self transfers are
@@ -151,6 +153,12 @@ impl Exchange {
         Ok(())
     }
 
+    /// With its place among the operations of its kind.
+    fn numbered(mut self: Box<Self>, number: u64) -> Box<Exchange> {
+        self.number = number;
+        self
+    }
+
     /// Keeps the lists for the next exchange.
     pub(super) fn give_back(mut self: Box<Self>, links: &mut Links) {
         self.sends.clear();
@@ -171,7 +179,7 @@ impl Exchange {
     ) -> Result<Box<Exchange>> {
         let element = call.dtype.size();
         let mut exchange = links.lists(EXCHANGE_LANE);
-        exchange.sequence = seq;
+        (exchange.sequence, exchange.number) = (seq, seq);
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
         for op in plan.program.channels.iter().flatten() {
@@ -268,7 +276,8 @@ impl Exchange {
         progress |= self.step_recvs(core, links, &mut budget)?;
         progress |= self.step_copies();
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
-        if done && links.flush()? {
+        // What those behind it have sent is theirs to drive: peers may read it only when this one is over.
+        if done && (links.flush()? || links.is_followed(self.number)) {
             return Ok(Step::Done);
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
@@ -447,11 +456,13 @@ pub(crate) struct P2pTask {
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
+        let exchange = exchange.numbered(turn);
         P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started: false, trails: false }
     }
 
     /// The task of an exchange that was begun without one.
     pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
+        let exchange = exchange.numbered(turn);
         P2pTask { course: Course::new(core, Lane::P2p, turn), batch: 0, exchange, started: true, trails: false }
     }
 
@@ -474,11 +485,12 @@ impl P2pTask {
         let exchange = &mut self.exchange;
         let written =
             |bytes: Range<usize>| others.iter().any(|t| t.writes().start < bytes.end && bytes.start < t.writes().end);
-        let apart = others.back()?.trails() == trail::id(core, Lane::P2p) && !self.started && self.batch == 0;
-        if !apart
-            || exchange.bytes() > ahead::SHORT
-            || exchange.sends.is_empty()
-            || !exchange.is_remote(core)
+        let behind = trail::id(core, Lane::P2p);
+        if self.started
+            || self.batch != 0
+            || others.back().map_or(behind, |t| t.trails()) != behind
+            || !ahead::serves(core, exchange)
+            || !ahead::has_room(exchange.bytes() / 2, others)
             || !core.is_turn(Lane::P2p, turn.checked_sub(others.len() as u64)?)
             || exchange.reads(written)
         {
@@ -488,9 +500,9 @@ impl P2pTask {
         // An error is met again when the turn has come.
         core.check().ok()?;
         self.started = true;
-        links.gather(true);
+        links.gather(exchange.number);
         let begun = caught(|| exchange.begin(core, &mut links)).and_then(|begun| begun);
-        links.gather(false);
+        links.gathered();
         drop(links);
         self.let_follow();
         Some(match begun {
@@ -608,6 +620,11 @@ impl Task for P2pTask {
 
     fn trails(&self) -> usize {
         if self.trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
+    }
+
+    fn follows(&self) -> usize {
+        let core = &self.course.core;
+        if self.batch == 0 && ahead::serves(core, &self.exchange) { trail::id(core, Lane::P2p) } else { 0 }
     }
 
     fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {

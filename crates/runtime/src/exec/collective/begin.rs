@@ -28,7 +28,10 @@ impl CollectiveTask {
         if core.whole || !simple || !matches!(self.phase, Phase::Start) || input + output > ahead::SHORT {
             return None;
         }
-        let behind = others.back().map(|t| t.trails())?;
+        if !ahead::has_room(output, others) {
+            return None;
+        }
+        let behind = others.back().map_or(ahead::any(core), |t| t.trails());
         let reads = call.send.addr()..call.send.addr() + input as usize;
         let written = |t: &dyn Task| t.writes().start < reads.end && reads.start < t.writes().end;
         if !core.is_turn(Lane::Collectives, self.turn.checked_sub(others.len() as u64)?)
@@ -41,7 +44,8 @@ impl CollectiveTask {
         core.check().ok()?;
         let plan = engine.plans.get(core, call).ok()?;
         let may_follow = behind == ahead::any(core) || behind == ahead::id(core, &plan);
-        if !may_follow || !matches!(plan.as_ref(), Plan::Messages(plan) if plan.early.sends > 0) {
+        // A call that only sends is over when it has: it waits for the next one in another way.
+        if !may_follow || !matches!(plan.as_ref(), Plan::Messages(plan) if plan.early.sends > 0 && plan.receives) {
             return None;
         }
         self.plan = Some(plan);
@@ -68,7 +72,7 @@ impl CollectiveTask {
 
     fn send_first(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         self.phase = self.message_road(core, engine)?;
-        engine.links.gather(true);
+        engine.links.gather(self.seq);
         let sent = match (&mut self.phase, self.plan.as_deref()) {
             (Phase::Exchange(exchange), _) => exchange.begin(core, &mut engine.links),
             (Phase::Messages(state), Some(Plan::Messages(plan))) => {
@@ -77,7 +81,7 @@ impl CollectiveTask {
             }
             _ => Ok(()),
         };
-        engine.links.gather(false);
+        engine.links.gathered();
         sent
     }
 }
