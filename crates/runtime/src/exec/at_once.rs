@@ -220,14 +220,14 @@ pub(crate) fn exchange<'a, S: 'a>(
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     stream: &Stream,
 ) -> Result<bool> {
+    if !core.whole && stream.is_busy() && ahead::queue(core, requests.clone(), stream)? {
+        return Ok(true);
+    }
     if core.crowded
         && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
         && trail::exchange(core, requests.clone(), busy)?
     {
         return Ok(true);
-    }
-    if !core.whole && stream.is_busy() {
-        return ahead::queue(core, requests, stream);
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };

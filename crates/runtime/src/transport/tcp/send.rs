@@ -18,7 +18,7 @@ const TOGETHER: usize = 136 << 10;
 /// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
 const HELD: usize = 32 << 10;
 /// Bytes that one call writes at most, so that what comes in is read while it is in the caches.
-const TURN: usize = 256 << 10;
+const TURN: usize = 512 << 10;
 
 /// What goes out.
 pub(super) struct Outgoing {
