@@ -20,6 +20,12 @@ pub fn all_for_write(at: *const u8, bytes: usize) {
     (0..bytes).step_by(64).for_each(|n| for_write(at.wrapping_add(n)));
 }
 
+/// The lines of the `bytes` bytes from `at` on, which is where a line begins, will be read.
+#[inline]
+pub fn all_for_read(at: *const u8, bytes: usize) {
+    (0..bytes).step_by(64).for_each(|n| for_read(at.wrapping_add(n)));
+}
+
 /// The line at `at` will be read.
 #[inline(always)]
 pub fn for_read(at: *const u8) {

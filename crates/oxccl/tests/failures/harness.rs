@@ -297,3 +297,22 @@ impl Pool {
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
+
+/// Where the kernel tells of the calling thread.
+pub fn this_thread() -> std::path::PathBuf {
+    let thread = std::fs::read_link("/proc/thread-self").expect("the thread's folder");
+    std::path::Path::new("/proc").join(thread)
+}
+
+/// Returns when the thread of [`this_thread`] sleeps, as one does that has waited for a while.
+pub fn wait_until_asleep(thread: &std::path::Path, most: Duration) {
+    let deadline = std::time::Instant::now() + most;
+    let state = || {
+        let stat = std::fs::read_to_string(thread.join("stat")).expect("the thread's state");
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    while state() != Some('S') {
+        assert!(std::time::Instant::now() < deadline, "the thread never slept: state {:?}", state());
+        std::thread::yield_now();
+    }
+}

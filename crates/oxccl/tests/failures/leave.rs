@@ -5,7 +5,7 @@ use std::time::Duration;
 use oxccl::{Communicator, ReduceOp, Result};
 
 use crate::calls::{self, Memory};
-use crate::harness::{Order, Pool, alone, now_ns, pause};
+use crate::harness::{Order, Pool, alone, now_ns, pause, this_thread, wait_until_asleep};
 
 const RANKS: usize = 3;
 const NOTICE: Duration = Duration::from_secs(1);
@@ -52,8 +52,11 @@ fn abort(order: &Order, comm: Communicator) {
     match order.rank {
         0 => {
             let (handle, order2) = (comm.abort_handle(), order.clone());
+            let caller = this_thread();
             let other = std::thread::spawn(move || {
                 pause(MOMENT);
+                // On a busy machine it may not have come to its call by then.
+                wait_until_asleep(&caller, GIVE_UP);
                 order2.report("leaves", "");
                 handle.abort().expect("abort");
                 order2.report("aborted", "");

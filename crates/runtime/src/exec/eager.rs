@@ -5,6 +5,7 @@
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
+use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
@@ -22,6 +23,9 @@ pub(super) fn published(call: &Call, ranks: usize) -> u64 {
     call.block_bytes() * call.collective.input_blocks(ranks) as u64
 }
 
+/// How many calls before they are needed the payloads of a peer that is ahead are asked for.
+const ASKED_BEFORE: u64 = 2;
+
 /// What an eager call comes to on this rank. It follows from the shape of the call alone, so a call that was made before
 /// need not find it out again.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +34,9 @@ pub(crate) struct Form {
     gives: usize,
     /// Bytes of one block.
     block: usize,
+    /// Whether the own block is left out of what is published: nobody else needs it. A scaled input is the exception,
+    /// since it is scaled into the slot, where this rank takes its block from, too.
+    leaves_own: bool,
     /// The member that is the root.
     root: usize,
     /// Where the payloads lie.
@@ -100,10 +107,16 @@ impl Form {
             _ => (true, Takes::All, true),
         };
         let may_trail = core.hub.geometry().crowded && matches!(takes, Takes::All) && gives;
-        let place = Place::of(published(call, core.ranks), may_trail || call.collective.rooted());
+        let block = call.block_bytes() as usize;
+        let by_rank = matches!(call.collective, Collective::AllToAll | Collective::ReduceScatter | Collective::Scatter);
+        let leaves_own = by_rank && call.scale.is_none();
+        let left_out = if leaves_own { block } else { 0 };
+        let most = published(call, core.ranks) - left_out as u64;
+        let place = Place::of(most, may_trail || call.collective.rooted());
         Form {
-            gives: if gives { bytes } else { 0 },
-            block: call.block_bytes() as usize,
+            gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
+            block,
+            leaves_own,
             root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
             place,
             takes,
@@ -153,7 +166,13 @@ impl Form {
                     kernels::scale(slot, call.send, elements, factor.read(call.dtype));
                 },
                 // SAFETY: as above.
-                None => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                None if !self.leaves_own => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                // SAFETY: as above; the input is a block longer than what is published of it.
+                None => unsafe {
+                    let before = core.rank * self.block;
+                    kernels::copy(&[slot], call.send, before);
+                    kernels::copy(&[slot.add(before)], call.send.add(before + self.block), self.gives - before);
+                },
             }
         });
         if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
@@ -180,23 +199,51 @@ impl Form {
                 if !seen.arrived(core, call, self.root, seq)? {
                     return Ok(false);
                 }
+                self.ask_ahead(core, self.root, seq);
             }
             Takes::All => {
                 for member in 0..core.members.len() {
-                    if member != core.me && !seen.arrived(core, call, member, seq)? {
+                    if member == core.me {
+                        continue;
+                    }
+                    if !seen.arrived(core, call, member, seq)? {
                         return Ok(false);
                     }
+                    self.ask_ahead(core, member, seq);
                 }
             }
         }
         // My own contribution: the scaled copy in my slot if there is one, else the input itself.
         let scaled = call.scale.is_some();
         let own = if scaled { self.payload(core, core.me, seq).cast_const() } else { call.send };
-        let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
+        let from = |member: usize| {
+            if member == core.me {
+                return own;
+            }
+            // Where this rank's block would follow the one that is left out, it begins a block earlier.
+            let missing = if self.leaves_own && core.members[member] < core.rank { self.block } else { 0 };
+            self.payload(core, member, seq).cast_const().wrapping_sub(missing)
+        };
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
         // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine(core, call, from, srcs) };
         Ok(true)
+    }
+
+    /// Where `member` may be ahead of this rank by some calls, and is: asks for what it published of one of those to come,
+    /// so that the lines of several calls are under way at once.
+    #[inline]
+    fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
+        if self.place != Place::SmallSlot {
+            return;
+        }
+        let soon = seq + ASKED_BEFORE;
+        // SYNC: entry-line. Only a hint hangs on it.
+        if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
+            // For the look that the next call takes here.
+            prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
+            prefetch::all_for_read(core.hub.small_payload(member, soon), self.block);
+        }
     }
 
     /// Makes the output of a rank that gets one of the members' inputs, of which `from` says where they lie.
@@ -224,12 +271,12 @@ impl Form {
                 }
                 Collective::ReduceScatter => {
                     srcs.clear();
-                    srcs.extend((0..n).map(|m| from(m).add(core.rank * block)));
+                    srcs.extend((0..n).map(|m| from(m).wrapping_add(core.rank * block)));
                     kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
                 }
                 Collective::Broadcast => copy(call.recv, from(self.root), block),
                 Collective::Scatter => {
-                    copy(call.recv, from(self.root).add(core.rank * block), block);
+                    copy(call.recv, from(self.root).wrapping_add(core.rank * block), block);
                 }
                 Collective::AllGather | Collective::Gather => {
                     for member in 0..n {
@@ -239,7 +286,7 @@ impl Form {
                 _ => {
                     for member in 0..n {
                         let at = call.recv.add(core.members[member] * block);
-                        copy(at, from(member).add(core.rank * block), block);
+                        copy(at, from(member).wrapping_add(core.rank * block), block);
                     }
                 }
             }
