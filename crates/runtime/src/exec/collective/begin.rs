@@ -24,7 +24,9 @@ impl CollectiveTask {
         let call = &self.call;
         let (input, output) =
             (call.input_bytes(core.rank as u32, core.ranks), call.output_bytes(core.rank as u32, core.ranks));
-        let simple = self.batch == 0 && self.v.is_none() && call.scale.is_none() && call.bias.is_null();
+        // Calls with a root wait for each other in another way.
+        let simple = self.batch == 0 && self.v.is_none() && !call.collective.rooted();
+        let simple = simple && call.scale.is_none() && call.bias.is_null();
         if core.whole || !simple || !matches!(self.phase, Phase::Start) || input + output > ahead::SHORT {
             return None;
         }
