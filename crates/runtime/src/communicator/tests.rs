@@ -1,6 +1,8 @@
 //! Several ranks in one process, each a thread: orders, endings and failures that are rare in programs.
 //! Every operation has a time limit, so that a wait that never ends fails the test.
 
+mod ahead;
+
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};

@@ -20,6 +20,7 @@ use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
+use crate::exec::ahead;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 
@@ -80,6 +81,18 @@ pub(crate) trait Task: Send {
     /// The exchange to which receives of later calls may be left, where there is one: they end with the task.
     fn takes_more(&mut self) -> Option<&mut Exchange> {
         None
+    }
+    /// Does, behind `others`, all of the same stream and the last of them one that [trails](Task::trails), what can be done
+    /// before they have ended; it may wait for [`Task::send_off`] to go out. `None`: nothing, its turn must come first, or
+    /// it has begun.
+    fn begin_behind(&mut self, _others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        None
+    }
+    /// Sends what [`Task::begin_behind`] left waiting, also for tasks of its kind before it.
+    fn send_off(&mut self) {}
+    /// How many bytes the task will write, where it [trails](Task::trails).
+    fn written(&self) -> usize {
+        0
     }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
@@ -220,7 +233,9 @@ impl Inner {
         let mut i = 0;
         let mut held = 0;
         while i < running.tasks.len() {
-            self.tell_of_next(running, held);
+            if i == 0 {
+                progress |= self.look_ahead(running, held);
+            }
             match running.tasks[i].step() {
                 Step::DoneHeld => {
                     progress = true;
@@ -257,13 +272,54 @@ impl Inner {
         if progress { Waited::Progress } else { Waited::Blocked }
     }
 
-    /// Tells a task that is alone whether its like follows in the queue, from which only who runs the stream takes.
-    fn tell_of_next(&self, running: &mut Running, held: u32) {
-        let id = if running.tasks.len() == 1 { running.tasks[0].follows() } else { 0 };
-        if id != 0 {
-            let next = held < HOLD && lock(&self.queue).front().is_some_and(|t| t.follows() == id);
-            running.tasks[0].may_hold(next);
+    /// Looks whether tasks in the queue, from which only who runs the stream takes, follow those that run over a network.
+    /// They begin behind these, several at a time, so that what they send goes out together; a task that is alone is told
+    /// of its like. Whether any began.
+    fn look_ahead(&self, running: &mut Running, held: u32) -> bool {
+        let id = running.tasks.back().map_or(0, |t| t.follows());
+        if id == 0 || !ahead::wants_more(&running.tasks) {
+            return false;
         }
+        let follows = || lock(&self.queue).front().is_some_and(|t| t.follows() == id);
+        if running.tasks.len() == 1 {
+            let next = follows();
+            running.tasks[0].may_hold(next && held < HOLD);
+            if !next {
+                return false;
+            }
+        }
+        let mut begun = running.tasks.len() == 1 && self.begin_first(running);
+        while running.tasks.len() < ahead::MOST && running.tasks.back().is_some_and(|t| t.trails() != 0) && follows() {
+            let Some(mut next) = lock(&self.queue).pop_front() else { break };
+            let Some(step) = next.begin_behind(&running.tasks) else {
+                lock(&self.queue).push_front(next);
+                break;
+            };
+            running.tasks.push_back(next);
+            begun = true;
+            if let Step::Failed(error) = step {
+                self.remember(error);
+                self.finish(running, running.tasks.len() - 1);
+                break;
+            }
+        }
+        if begun && let Some(last) = running.tasks.back_mut() {
+            last.send_off();
+        }
+        begun
+    }
+
+    /// Lets the only task that runs begin as those behind it do, if it has not begun.
+    fn begin_first(&self, running: &mut Running) -> bool {
+        let Some(mut first) = running.tasks.pop_front() else { return false };
+        let begun = first.begin_behind(&running.tasks);
+        running.tasks.push_back(first);
+        if let Some(Step::Failed(error)) = begun {
+            self.remember(error);
+            self.finish(running, 0);
+            return false;
+        }
+        begun.is_some()
     }
 
     /// Works off a little of what is queued, as long as it is quick. Whether the stream is idle now.
@@ -511,6 +567,11 @@ impl Stream {
         order::before_push(self);
         let mut running = self.0.running.try_lock()?;
         self.0.catch_up(&mut running).then_some(IdleStream { inner: &self.0, running })
+    }
+
+    /// Whether anything is left to do.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.0.pending()
     }
 
     /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`: of

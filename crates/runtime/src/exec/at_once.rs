@@ -18,7 +18,7 @@ use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::Over;
-use super::{again_direct, at_once_direct, eager_v, p2p_quick, plan, trail};
+use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -42,7 +42,7 @@ struct Free<'a> {
 /// was none, or it cannot be begun now.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    if core.ranks == 1 || !shape.may_be_small() {
+    if !core.whole || core.ranks == 1 || !shape.may_be_small() {
         return false;
     }
     if core.crowded
@@ -242,6 +242,9 @@ pub(crate) fn exchange<'a, S: 'a>(
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     stream: &Stream,
 ) -> Result<bool> {
+    if !core.whole && stream.is_busy() && ahead::queue(core, requests.clone(), stream)? {
+        return Ok(true);
+    }
     if core.crowded
         && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
         && trail::exchange(core, requests.clone(), busy)?
@@ -271,7 +274,9 @@ pub(crate) fn exchange<'a, S: 'a>(
         exchange.give_back(&mut links);
         return Ok(false);
     };
-    let step = see_through(core, &mut links, &mut exchange, core.polls / POLLS_PER_STEP);
+    // Calls over a network that follow begin behind this one; a round trip is too long for a look.
+    let polls = if ahead::serves(core, &exchange) { 0 } else { core.polls / POLLS_PER_STEP };
+    let step = see_through(core, &mut links, &mut exchange, polls);
     leave(core, idle, links, turn, exchange, step);
     Ok(true)
 }

@@ -1,5 +1,6 @@
 //! The task of one collective call of one rank.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use super::fused::Fused;
 use super::imports::Imports;
 use super::known::Known;
 use super::links::Links;
-use super::messages::{self, MessageState};
+use super::messages::{self, MessageState, Run};
 use super::plan::{self, Plan, Plans};
-use super::{at_once_direct, beside, eager, eager_v, p2p, trail};
+use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -47,8 +48,10 @@ pub(crate) struct Engine {
     pub(super) srcs: Vec<*const u8>,
     pub(super) dsts: Vec<*mut u8>,
     pub(super) links: Links,
-    /// The state of a message program that is over, for the next one.
-    pub(super) spare_messages: Option<Box<MessageState>>,
+    /// The states of message programs that are over, for the next ones.
+    // Boxes, since tasks hold boxes.
+    #[allow(clippy::vec_box)]
+    pub(super) spare_messages: Vec<Box<MessageState>>,
     pub(super) plans: Plans,
     temp: Temp,
     pub(super) known: Known,
@@ -78,7 +81,7 @@ impl Engine {
             srcs: Vec::with_capacity(ranks + 1),
             dsts: Vec::with_capacity(ranks + 1),
             links: Links::default(),
-            spare_messages: None,
+            spare_messages: Vec::with_capacity(ahead::MOST),
             plans: Plans::default(),
             temp: Temp::default(),
             known: Known::default(),
@@ -177,6 +180,8 @@ impl Drop for Temp {
     }
 }
 
+mod begin;
+
 #[derive(Debug)]
 pub(super) enum Phase {
     Start,
@@ -222,6 +227,8 @@ pub(crate) struct CollectiveTask {
     hold: bool,
     /// The next call may begin behind it.
     trails: bool,
+    /// The same for calls over a network: which ones, see [`ahead`].
+    followed_by: usize,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -271,6 +278,7 @@ impl CollectiveTask {
             published: false,
             hold: false,
             trails: false,
+            followed_by: 0,
             over: false,
             doubt: None,
             core: None,
@@ -447,13 +455,19 @@ impl CollectiveTask {
                     let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
                         return Err(Error::internal("a message phase without a message plan"));
                     };
-                    match messages::step(core, engine, &self.call, plan, self.send, self.seq, state)? {
+                    let run = Run { core, call: &self.call, plan, send: self.send, seq: self.seq };
+                    match messages::step(run, engine, state)? {
                         Step::Done => {
-                            if let Phase::Messages(state) = std::mem::replace(&mut self.phase, Phase::Post(0)) {
-                                engine.spare_messages = Some(state);
+                            if let Phase::Messages(state) = std::mem::replace(&mut self.phase, Phase::Post(0))
+                                && engine.spare_messages.len() < engine.spare_messages.capacity()
+                            {
+                                engine.spare_messages.push(state);
                             }
                         }
-                        step => return Ok(step),
+                        step => {
+                            self.let_follow(core);
+                            return Ok(step);
+                        }
                     }
                 }
                 Phase::Exchange(exchange) => {
@@ -465,7 +479,10 @@ impl CollectiveTask {
                                 exchange.give_back(&mut engine.links);
                             }
                         }
-                        step => return Ok(step),
+                        step => {
+                            self.let_follow(core);
+                            return Ok(step);
+                        }
                     }
                 }
                 Phase::Post(_) => {
@@ -891,7 +908,24 @@ impl Task for CollectiveTask {
     }
 
     fn trails(&self) -> usize {
-        self.core.as_ref().filter(|_| self.trails).map_or(0, |c| trail::id(c, Lane::Collectives))
+        self.core.as_ref().filter(|_| self.trails).map_or(self.followed_by, |c| trail::id(c, Lane::Collectives))
+    }
+
+    fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        let core = self.core.take()?;
+        let step = self.begin_ahead(&core, others);
+        self.core = Some(core);
+        step
+    }
+
+    fn send_off(&mut self) {
+        // A failed connection fails the operations that need it.
+        let _ = self.core.as_ref().map(|core| core.lock_engine().links.let_go());
+    }
+
+    fn written(&self) -> usize {
+        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
+        self.core.as_ref().map_or(0, output)
     }
 
     fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {

@@ -91,6 +91,10 @@ pub(crate) struct Links {
     hold: bool,
     /// Something may wait.
     held: bool,
+    /// What is sent waits for [`Links::let_go`].
+    gather: bool,
+    /// The newest operation that has begun behind others.
+    newest: u64,
     /// The lists of exchanges that are over, for the next ones.
     // Boxes, since tasks hold boxes.
     #[allow(clippy::vec_box)]
@@ -128,9 +132,10 @@ impl Links {
         if is_local(core, to) {
             return self.send.get(core, to, lane, open_sender);
         }
-        let hold = self.hold;
+        let (hold, gather) = (self.hold, self.gather);
         Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| {
             end.hold(hold);
+            end.gather(gather);
             end as &mut Sender
         }))
     }
@@ -160,6 +165,28 @@ impl Links {
     /// Whether an operation that follows at once may take what is small along.
     pub(super) fn hold(&mut self, hold: bool) {
         self.hold = hold;
+    }
+
+    /// Operation `number` begins behind others: what is sent from now on waits until [`Links::let_go`], so that it goes out
+    /// together, or after [`gathered`](Self::gathered) no more.
+    pub(super) fn gather(&mut self, number: u64) {
+        self.newest = number;
+        (self.held, self.gather) = (true, true);
+    }
+
+    /// What is sent from now on does not wait.
+    pub(super) fn gathered(&mut self) {
+        self.gather = false;
+    }
+
+    /// Whether an operation has begun behind `number`.
+    pub(super) fn is_followed(&self, number: u64) -> bool {
+        self.newest > number
+    }
+
+    /// Whether it does.
+    pub(super) fn gathers(&self) -> bool {
+        self.gather
     }
 
     /// Whether an operation has ended that left something to the next one.

@@ -16,7 +16,7 @@ use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
-use crate::transport::Header;
+use crate::transport::{Header, Ticket};
 
 /// Progress of one channel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,8 @@ struct Lane {
     /// Bytes of the sending half that were accepted, and whether any was offered with success.
     sent: u64,
     offered: bool,
+    /// Up to where the connection has to come until the source is free, and which one.
+    ticket: Option<(u32, Ticket)>,
 }
 
 /// Progress of a message program. Kept for the next one: its lists only grow.
@@ -43,6 +45,22 @@ pub(super) struct MessageState {
     part: u64,
     /// Whether the input, and what has come into the output, stay as they are until the end of the call.
     stays: (bool, bool),
+    /// The newest ticket of each connection that was sent on: rank, channel, ticket.
+    sent: Vec<(u32, usize, Ticket)>,
+}
+
+impl MessageState {
+    /// An op of a channel is over.
+    fn pass(&mut self, channel: usize) {
+        let lane = &mut self.lanes[channel];
+        if let Some((to, ticket)) = lane.ticket {
+            match self.sent.iter_mut().find(|(rank, c, _)| (*rank, *c) == (to, channel)) {
+                Some((.., newest)) => *newest = ticket,
+                None => self.sent.push((to, channel, ticket)),
+            }
+        }
+        *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
+    }
 }
 
 /// The first state of a program.
@@ -53,7 +71,7 @@ pub(super) fn begin(
     plan: &MessagePlan,
     send: *const u8,
 ) -> Box<MessageState> {
-    let mut state = engine.spare_messages.take().unwrap_or_default();
+    let mut state = engine.spare_messages.pop().unwrap_or_default();
     let element = call.dtype.size();
     let align = alignment(element);
     let longest = longest_part(call.count, plan.least_parts, align).max(1);
@@ -62,6 +80,7 @@ pub(super) fn begin(
     let channels = plan.program.channels.len();
     state.lanes.clear();
     state.lanes.resize(channels, Lane::default());
+    state.sent.clear();
     let slot = (state.length as usize * element).next_multiple_of(64);
     // One temporary slot per channel for results that are only passed on, and the program's own scratch.
     let scratch = channels * (1 + 2 * plan.program.scratch_slots as usize) * slot;
@@ -77,6 +96,17 @@ pub(super) fn begin(
     let moves = !call.collective.reduces();
     state.stays = (apart || moves, moves);
     state
+}
+
+/// One call that a program carries out.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub core: &'a Core,
+    pub call: &'a Call,
+    pub plan: &'a MessagePlan,
+    /// The input.
+    pub send: *const u8,
+    pub seq: u64,
 }
 
 struct Bound<'a> {
@@ -140,53 +170,91 @@ impl Bound<'_> {
     }
 }
 
+/// Tries the next op of a channel: whether it is over, `None` at the end of the program.
+fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel: usize) -> Result<Option<bool>> {
+    let Run { core, call, plan, send, seq } = run;
+    let lane = &mut state.lanes[channel];
+    let ops = &plan.program.channels[channel];
+    let Some(op) = ops.get(lane.pc) else { return Ok(None) };
+    let bound = Bound {
+        core,
+        call,
+        plan,
+        send,
+        seq,
+        channel,
+        piece: lane.piece,
+        length: state.length,
+        scratch: state.scratch.as_mut_ptr(),
+        part: state.part,
+        stays: state.stays,
+        next: ops.get(lane.pc + 1),
+    };
+    let over = bound.run(engine, op, lane)?;
+    if over {
+        state.pass(channel);
+    }
+    Ok(Some(over))
+}
+
+/// Whether what a program [sends first](super::ahead::Early) has all been accepted. Never of one that moves in pieces.
+pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
+    state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.sends)
+}
+
+/// Tries what a program [sends first](super::ahead::Early), and nothing else.
+pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<()> {
+    while !has_begun(run.plan, state) && state.pieces == 1 {
+        if try_next(run, engine, state, 0)? != Some(true) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that was sent has been written. What calls behind this one have sent is theirs to drive: their peers may read
+/// it only when this one is over everywhere.
+fn is_out(run: Run<'_>, engine: &mut Engine, state: &MessageState) -> Result<bool> {
+    if engine.links.flush()? {
+        return Ok(true);
+    }
+    if !engine.links.is_followed(run.seq) {
+        return Ok(false);
+    }
+    for (to, channel, ticket) in &state.sent {
+        let end = engine.links.sender(run.core, *to, CHANNEL_LANE + channel)?;
+        if !end.map_or(Ok(true), |end| end.poll_done(*ticket))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Runs all channels as far as they go without waiting.
-pub(super) fn step(
-    core: &Core,
-    engine: &mut Engine,
-    call: &Call,
-    plan: &MessagePlan,
-    send: *const u8,
-    seq: u64,
-    state: &mut MessageState,
-) -> Result<Step> {
+pub(super) fn step(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<Step> {
     let mut progress = false;
     let mut done = 0;
     for channel in 0..state.lanes.len() {
         let mut budget = 32;
         loop {
-            let lane = &mut state.lanes[channel];
-            if lane.piece == state.pieces {
+            if state.lanes[channel].piece == state.pieces {
                 done += 1;
                 break;
             }
-            let Some(op) = plan.program.channels[channel].get(lane.pc) else {
-                *lane = Lane { piece: lane.piece + 1, ..Lane::default() };
-                continue;
-            };
-            let bound = Bound {
-                core,
-                call,
-                plan,
-                send,
-                seq,
-                channel,
-                piece: lane.piece,
-                length: state.length,
-                scratch: state.scratch.as_mut_ptr(),
-                part: state.part,
-                stays: state.stays,
-                next: plan.program.channels[channel].get(lane.pc + 1),
-            };
-            if budget == 0 || !bound.run(engine, op, lane)? {
+            if budget == 0 {
                 break;
             }
-            *lane = Lane { piece: lane.piece, pc: lane.pc + 1, ..Lane::default() };
-            progress = true;
-            budget -= 1;
+            match try_next(run, engine, state, channel)? {
+                Some(true) => {
+                    progress = true;
+                    budget -= 1;
+                }
+                Some(false) => break,
+                None => state.lanes[channel] = Lane { piece: state.lanes[channel].piece + 1, ..Lane::default() },
+            }
         }
     }
-    if done == state.lanes.len() && engine.links.flush()? {
+    if done == state.lanes.len() && is_out(run, engine, state)? {
         return Ok(Step::Done);
     }
     if progress {
@@ -299,7 +367,8 @@ impl Bound<'_> {
             // SAFETY: the bytes are the caller's or our scratch, and stay as they are until the call is over (`lent`) or
             // are copied at once where they are not sent.
             let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
-            let Some((n, _)) = accepted else { return Ok(false) };
+            let Some((n, ticket)) = accepted else { return Ok(false) };
+            lane.ticket = Some((to, ticket));
             if !lent {
                 end.keep();
             }

@@ -5,11 +5,13 @@
 //! shape, `streak`: several of a group together, `fused`: many of a group in one line and slot, `trail`: begun before those in front of them have ended). `direct`: a
 //! direct program over mapped memory, or over memory that the kernel copies (`far`); payloads of medium size may lie
 //! `beside` the line, and calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
-//! last one of its shape was). `messages`: a message program over connections. `p2p` is the task of a group of sends and
+//! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
+//! ended. `p2p` is the task of a group of sends and
 //! receives (`p2p_quick`: small ones without a task), `one_sided` that of puts, signals and waits for signals; what both
 //! do alike is in `operation`. An executor knows no algorithm.
 
 mod again_direct;
+pub(crate) mod ahead;
 pub(crate) mod at_once;
 mod at_once_direct;
 mod beside;

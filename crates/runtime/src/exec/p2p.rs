@@ -2,6 +2,7 @@
 //!
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,13 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_quick::Over;
 use super::plan::{MessagePlan, alignment};
-use super::trail;
+use super::{ahead, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
-use crate::device::{Step, Task, abandoned};
+use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -49,6 +50,8 @@ pub(crate) struct Exchange {
     copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
     sequence: u64,
+    /// Its place among the operations of its kind.
+    number: u64,
 }
 
 // SAFETY: the pointers are the callers', who promised that whichever thread runs the stream may use the memory.
@@ -68,7 +71,7 @@ pub(super) const POLLS_PER_STEP: u32 = 4;
 impl Exchange {
     /// An exchange of nothing.
     pub(super) fn empty(lane: usize, sequence: u64) -> Exchange {
-        Exchange { sends: vec![], recvs: vec![], over: 0, calls: 0, copies: vec![], lane, sequence }
+        Exchange { sends: vec![], recvs: vec![], over: 0, calls: 0, copies: vec![], lane, sequence, number: 0 }
     }
 
     /// The sends and receives of a group, in lists that are there from an earlier one where possible. Self transfers are
@@ -157,6 +160,12 @@ impl Exchange {
         Ok(())
     }
 
+    /// With its place among the operations of its kind.
+    fn numbered(mut self: Box<Self>, number: u64) -> Box<Exchange> {
+        self.number = number;
+        self
+    }
+
     /// Keeps the lists for the next exchange.
     pub(super) fn give_back(mut self: Box<Self>, links: &mut Links) {
         self.sends.clear();
@@ -201,7 +210,7 @@ impl Exchange {
     ) -> Result<Box<Exchange>> {
         let element = call.dtype.size();
         let mut exchange = links.lists(EXCHANGE_LANE);
-        exchange.sequence = seq;
+        (exchange.sequence, exchange.number) = (seq, seq);
         let input = |c: &Chunk| place(call, c, v.map(|v| (&v.send_counts, &v.send_displs)));
         let output = |c: &Chunk| place(call, c, v.map(|v| (&v.recv_counts, &v.recv_displs)));
         for op in plan.program.channels.iter().flatten() {
@@ -265,6 +274,16 @@ impl Exchange {
         self.step_sends(core, links).map(|_| ())
     }
 
+    /// Whether all of it is with ranks that share no memory with this one.
+    pub(super) fn is_remote(&self, core: &Core) -> bool {
+        self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| !is_local(core, t.peer))
+    }
+
+    /// Whether all that it sends was accepted, so that what is sent next comes behind it.
+    pub(super) fn is_offered(&self) -> bool {
+        self.sends.iter().all(|t| t.offered && t.done == t.bytes)
+    }
+
     /// Whether only receives are left.
     fn is_sent(&self) -> bool {
         self.copies.is_empty() && self.sends.iter().all(|t| t.complete)
@@ -288,7 +307,8 @@ impl Exchange {
         progress |= self.step_recvs(core, links, &mut budget)?;
         progress |= self.step_copies();
         let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
-        if done && links.flush()? {
+        // What those behind it have sent is theirs to drive: peers may read it only when this one is over.
+        if done && (links.flush()? || links.is_followed(self.number)) {
             return Ok(Step::Done);
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
@@ -311,6 +331,8 @@ impl Exchange {
 
     fn step_sends(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
         let mut progress = false;
+        // What waits to go out together with more is not done.
+        let gathers = links.gathers();
         for i in 0..self.sends.len() {
             // In order per peer: an earlier message that is not wholly accepted goes first.
             let (before, rest) = self.sends.split_at_mut(i);
@@ -337,7 +359,7 @@ impl Exchange {
                 progress = true;
                 core.ring(t.peer as usize);
             }
-            if t.offered && t.done == t.bytes && end.poll_done(t.ticket)? {
+            if t.offered && t.done == t.bytes && !gathers && end.poll_done(t.ticket)? {
                 t.complete = true;
                 progress = true;
             }
@@ -396,7 +418,7 @@ impl Exchange {
     }
 
     /// Bytes of all transfers.
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.sends.iter().chain(&self.recvs).map(|t| t.bytes).fold(0, u64::saturating_add)
     }
 
@@ -492,18 +514,58 @@ pub(crate) struct P2pTask {
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
+        let exchange = exchange.numbered(turn);
         P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started: false, trails: false }
     }
 
     /// The task of an exchange that was begun without one.
     pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
+        let exchange = exchange.numbered(turn);
         P2pTask { course: Course::new(core, Lane::P2p, turn), batch: 0, exchange, started: true, trails: false }
     }
 
     /// So that the next exchange may begin behind it, if it only receives any more and ranks share cores.
     pub(super) fn trailing(mut self) -> P2pTask {
         self.trails = self.course.core.crowded && self.exchange.is_sent();
+        self.let_follow();
         self
+    }
+
+    /// As [`trailing`](Self::trailing) where the messages go over a network and all were accepted.
+    fn let_follow(&mut self) {
+        let core = &self.course.core;
+        self.trails |= !core.whole && self.batch == 0 && self.exchange.is_remote(core) && self.exchange.is_offered();
+    }
+
+    /// Sends, behind `others`, which have let it. `None`: nothing was done, its turn must come first.
+    fn begin_ahead(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        let Course { core, turn, .. } = &self.course;
+        let exchange = &mut self.exchange;
+        let written = |bytes: Range<usize>| others.iter().any(|t| t.writes(&bytes));
+        let behind = trail::id(core, Lane::P2p);
+        if self.started
+            || self.batch != 0
+            || others.back().map_or(behind, |t| t.trails()) != behind
+            || !ahead::serves(core, exchange)
+            || !ahead::has_room(exchange.bytes() / 2, others)
+            || !core.is_turn(Lane::P2p, turn.checked_sub(others.len() as u64)?)
+            || exchange.reads(written)
+        {
+            return None;
+        }
+        let mut links = core.try_lock_links()?;
+        // An error is met again when the turn has come.
+        core.check().ok()?;
+        self.started = true;
+        links.gather(exchange.number);
+        let begun = caught(|| exchange.begin(core, &mut links)).and_then(|begun| begun);
+        links.gathered();
+        drop(links);
+        self.let_follow();
+        Some(match begun {
+            Ok(()) => Step::Progress,
+            Err(error) => self.gave(Err(error)),
+        })
     }
 }
 
@@ -527,12 +589,16 @@ impl Operation for P2pTask {
         }
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
-        let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
+        let Some(borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         let polls = if self.course.since_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
         let step = self.exchange.see_through(core, &mut links, polls)?;
+        drop(borrowed);
         if matches!(step, Step::Done) {
             let done = std::mem::replace(&mut self.exchange, links.lists(P2P_LANE));
             done.give_back(&mut links);
+        } else if !self.trails {
+            drop(links);
+            self.let_follow();
         }
         Ok(step)
     }
@@ -618,7 +684,26 @@ impl Task for P2pTask {
     }
 
     fn takes_more(&mut self) -> Option<&mut Exchange> {
-        self.trails.then_some(&mut *self.exchange)
+        let local = !self.exchange.is_remote(&self.course.core);
+        (self.trails && local).then_some(&mut *self.exchange)
+    }
+
+    fn follows(&self) -> usize {
+        let core = &self.course.core;
+        if self.batch == 0 && ahead::serves(core, &self.exchange) { trail::id(core, Lane::P2p) } else { 0 }
+    }
+
+    fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+        self.begin_ahead(others)
+    }
+
+    fn send_off(&mut self) {
+        // A failed connection fails the exchanges that need it.
+        let _ = self.course.core.lock_links().let_go();
+    }
+
+    fn written(&self) -> usize {
+        self.exchange.recvs.iter().map(|t| t.bytes as usize).sum()
     }
 
     fn crowded(&self) -> bool {

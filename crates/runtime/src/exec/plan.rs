@@ -10,6 +10,7 @@ use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as sche
 use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Error, Result};
 
+use super::ahead::Early;
 use super::call::Call;
 use super::direct::Road;
 use crate::communicator::core::Core;
@@ -56,6 +57,8 @@ pub(crate) struct MessagePlan {
     pub exchange: bool,
     /// This rank receives something.
     pub receives: bool,
+    /// What it sends before it needs anything.
+    pub early: Early,
 }
 
 /// How calls of one kind and size are served.
@@ -363,7 +366,8 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
     let exchange = algorithm.exchanges(shape.collective);
     let receives = |op: &Op| !matches!(op, Op::Send { .. } | Op::Copy { .. } | Op::Reduce { .. });
     let receives = program.channels.iter().flatten().any(receives);
-    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange, receives })
+    let early = Early::of(&program, exchange);
+    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange, receives, early })
 }
 
 /// Elements of the longest part of a block of `count` elements.

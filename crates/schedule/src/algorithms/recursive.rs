@@ -183,9 +183,15 @@ fn all_gather(l: &Lane, fold: &Fold, ops: &mut Vec<Op>) {
             ops.extend((0..l.n).filter(|&b| b != l.me).map(|b| Op::Recv { from: host, dst: l.output(b) }));
         }
         Role::Host { v, guest } => {
+            let begin = ops.len();
             ops.push(copy(l.input(0), l.output(l.me)));
             ops.extend(guest.map(|from| Op::Recv { from, dst: l.output(from) }));
             double(fold, v, |r| fold.ranks(r), |b| l.output(b), ops);
+            // The peer waits for the own block, nobody for its copy.
+            if let [Op::Copy { .. }, Op::Send { src, .. }] = &mut ops[begin..begin + 2] {
+                *src = l.input(0);
+                ops.swap(begin, begin + 1);
+            }
             if let Some(to) = guest {
                 ops.extend((0..l.n).filter(|&b| b != to).map(|b| Op::Send { to, src: l.output(b) }));
             }

@@ -18,7 +18,7 @@ const TOGETHER: usize = 136 << 10;
 /// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
 const HELD: usize = 32 << 10;
 /// Bytes that one call writes at most, so that what comes in is read while it is in the caches.
-const TURN: usize = 256 << 10;
+const TURN: usize = 512 << 10;
 
 /// What goes out.
 pub(super) struct Outgoing {
@@ -36,6 +36,8 @@ pub(super) struct Outgoing {
     pub(super) hold: bool,
     /// They wait for the next one, which comes at once.
     more: bool,
+    /// Frames of any length wait for [`SendEnd::flush`].
+    gather: bool,
     /// What is to be said of the peer's data; goes between two frames.
     said: Said,
     /// Bytes that waited to be read when a turn of writing ended last.
@@ -104,6 +106,7 @@ impl Outgoing {
             small: Small { bytes: vec![0; TOGETHER].into(), at: 0, end: 0, frames: 0 },
             hold: false,
             more: false,
+            gather: false,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             unread: 0,
             failed: None,
@@ -315,6 +318,11 @@ impl TcpEnd {
         self.out.hold = hold;
     }
 
+    /// Whether what is accepted from now on waits for a [flush](SendEnd::flush), if there is room.
+    pub(crate) fn gather(&mut self, gather: bool) {
+        self.out.gather = gather;
+    }
+
     /// Says goodbye, if what was sent before is out.
     pub(super) fn part(&mut self) {
         // What was not written may be borrowed from a caller that is gone, and a goodbye inside a frame is data.
@@ -355,7 +363,7 @@ impl SendEnd for TcpEnd {
             self.out.queue[at] = Waiting { header, data, len, done: 0 };
         }
         self.out.accepted += 1;
-        if !(small && (self.out.hold || self.out.more)) {
+        if !self.out.gather && !(small && (self.out.hold || self.out.more)) {
             self.push()?;
         }
         Ok(Some((len, Ticket::new(self.out.accepted))))

@@ -1,0 +1,182 @@
+//! Calls that are queued over a network, where those behind a call that waits begin early.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use oxccl_types::ResultCode;
+
+use super::*;
+use crate::group;
+
+/// Bytes of a buffer, and how many each rank has.
+const BYTES: usize = 64 << 10;
+const BUFFERS: usize = 5;
+
+/// SplitMix64: the same numbers on all ranks.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % n as u64) as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    /// `Send` stands for a send to the next rank and a receive from the one before, in a group.
+    collective: Collective,
+    from: usize,
+    to: usize,
+    count: usize,
+    root: usize,
+}
+
+impl Made {
+    fn any(numbers: &mut Numbers, ranks: usize) -> Made {
+        use Collective::*;
+        let collective = [AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Send][numbers.below(7)];
+        let from = numbers.below(BUFFERS);
+        // In place only where the whole buffer is meant.
+        let others = if collective == AllReduce { BUFFERS } else { BUFFERS - 1 };
+        let to = (from + BUFFERS - numbers.below(others)) % BUFFERS;
+        let to = if to == from && collective != AllReduce { (from + 1) % BUFFERS } else { to };
+        let count = [1, 8, 100, 1000, 4000, 9000, 16_000][numbers.below(7)];
+        Made { collective, from, to, count, root: numbers.below(ranks) }
+    }
+
+    /// What it does to the buffers of all ranks.
+    fn model(&self, all: &mut [Vec<Vec<u8>>]) {
+        let (ranks, n) = (all.len(), self.count);
+        let inputs: Vec<Vec<u8>> = all.iter().map(|b| b[self.from].clone()).collect();
+        let sum = |at: usize| inputs.iter().fold(0, |s: u8, i| s.wrapping_add(i[at]));
+        for (rank, buffers) in all.iter_mut().enumerate() {
+            let out = &mut buffers[self.to];
+            match self.collective {
+                Collective::AllReduce => (0..n).for_each(|i| out[i] = sum(i)),
+                Collective::Reduce if rank == self.root => (0..n).for_each(|i| out[i] = sum(i)),
+                Collective::Reduce => {}
+                Collective::ReduceScatter => (0..n).for_each(|i| out[i] = sum(rank * n + i)),
+                Collective::Broadcast => out[..n].copy_from_slice(&inputs[self.root][..n]),
+                Collective::Send => out[..n].copy_from_slice(&inputs[(rank + ranks - 1) % ranks][..n]),
+                Collective::AllGather => {
+                    (0..ranks).for_each(|r| out[r * n..][..n].copy_from_slice(&inputs[r][..n]));
+                }
+                _ => (0..ranks).for_each(|r| out[r * n..][..n].copy_from_slice(&inputs[r][rank * n..][..n])),
+            }
+        }
+    }
+
+    fn submit(&self, comm: &Arc<Communicator>, buffers: &mut [Vec<u8>], on: &Stream) {
+        let send: *const u8 = buffers[self.from].as_ptr();
+        let recv = buffers[self.to].as_mut_ptr();
+        let made = |collective, root| Request { send, recv, ..request(collective, &[], &mut [], self.count, root, on) };
+        if self.collective != Collective::Send {
+            return comm.submit(made(self.collective, self.root)).unwrap();
+        }
+        group::start();
+        comm.submit(made(Collective::Send, (comm.rank + 1) % comm.ranks())).unwrap();
+        comm.submit(made(Collective::Recv, (comm.rank + comm.ranks() - 1) % comm.ranks())).unwrap();
+        group::end().unwrap();
+    }
+}
+
+#[test]
+fn queued_calls_give_what_they_would_one_by_one() {
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    for ranks in [2, 3, 4] {
+        let mut numbers = Numbers(seed ^ ranks as u64);
+        let calls: Vec<Made> = (0..200).map(|_| Made::any(&mut numbers, ranks)).collect();
+        let buffer = |rank: usize, b: usize| (0..BYTES).map(|i| (i * 7 + rank * 31 + b * 101) as u8).collect();
+        let begin: Vec<Vec<Vec<u8>>> = (0..ranks).map(|rank| (0..BUFFERS).map(|b| buffer(rank, b)).collect()).collect();
+        let mut end = begin.clone();
+        calls.iter().for_each(|call| call.model(&mut end));
+        world(
+            ranks,
+            |c| c.shm = false,
+            |comm| {
+                let stream = Stream::new().unwrap();
+                let mut buffers = begin[comm.rank].clone();
+                calls.iter().for_each(|call| call.submit(&comm, &mut buffers, &stream));
+                stream.synchronize().unwrap();
+                for (b, (is, should)) in buffers.iter().zip(&end[comm.rank]).enumerate() {
+                    let at = is.iter().zip(should).position(|(a, b)| a != b);
+                    assert_eq!(at, None, "{ranks} ranks, seed {seed}: rank {}, buffer {b} of {calls:?}", comm.rank);
+                }
+                comm.destroy().unwrap();
+            },
+        );
+    }
+}
+
+/// Each kernel takes less than what both ranks have queued.
+#[test]
+fn calls_that_fill_the_sockets_of_both_sides_end() {
+    for bytes in [8 << 10, 16 << 10, 32 << 10] {
+        world(
+            2,
+            |c| c.shm = false,
+            |comm| {
+                let stream = Stream::new().unwrap();
+                let (send, mut recv) = (vec![comm.rank as u8 + 1; bytes], vec![0; bytes]);
+                for _ in 0..300 {
+                    comm.submit(request(Collective::AllReduce, &send, &mut recv, bytes, 0, &stream)).unwrap();
+                }
+                stream.synchronize().unwrap();
+                assert!(recv.iter().all(|b| *b == 3));
+                comm.destroy().unwrap();
+            },
+        );
+    }
+}
+
+#[test]
+fn calls_that_began_early_end_with_the_communicator() {
+    let begun = Barrier::new(2);
+    world(
+        2,
+        |c| c.shm = false,
+        |comm| {
+            let stream = Stream::new().unwrap();
+            let (send, mut recv) = ([1; 64], [0; 64]);
+            let mut all_reduce =
+                |n| comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream)).unwrap();
+            all_reduce(64);
+            stream.synchronize().unwrap();
+            if comm.rank == 0 {
+                (0..30).for_each(|_| all_reduce(64));
+                assert!(!stream.query().unwrap());
+                begun.wait();
+                let error = stream.synchronize().unwrap_err();
+                assert_eq!(error.code, ResultCode::RemoteError, "{error:?}");
+            } else {
+                begun.wait();
+                comm.abort().unwrap();
+                return;
+            }
+            comm.abort().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_call_that_differs_is_found_among_those_that_began_early() {
+    world(
+        2,
+        |c| c.shm = false,
+        |comm| {
+            let stream = Stream::new().unwrap();
+            let (send, mut recv) = ([1; 64], [0; 64]);
+            for i in 0..30 {
+                let n = if i == 20 && comm.rank == 1 { 63 } else { 64 };
+                // Enqueued before or after the communicator has failed.
+                let _ = comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream));
+            }
+            let error = stream.synchronize().unwrap_err();
+            assert_eq!(error.code, ResultCode::InvalidUsage, "{error:?}");
+            comm.abort().unwrap();
+        },
+    );
+}

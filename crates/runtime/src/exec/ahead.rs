@@ -1,0 +1,146 @@
+//! Small calls over a network that begin before those in front of them have ended.
+//!
+//! A call by which ranks wait for each other costs a round trip, and a system call for each message. Of calls that follow one
+//! another on a stream, those behind a call that waits send at once what they send first, all of it together; each then
+//! receives when its turn has come. Nothing changes for the peers: each connection carries the messages of one call after
+//! those of the other.
+//!
+//! A call begins early only if it is small, if its input is not what a call before it will write, and if whatever those
+//! before it have still to send goes to other ranks than what it sends first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use oxccl_schedule::ir::{Buffer, Op, Program};
+use oxccl_types::Result;
+
+use super::p2p::{Exchange, P2pTask};
+use super::plan::{MessagePlan, Plan};
+use crate::communicator::core::Core;
+use crate::device::{Stream, Task};
+use crate::request::Request;
+
+/// Calls that may be under way on a stream.
+pub(crate) const MOST: usize = 16;
+/// Bytes of a call's input and output up to which it begins early: longer ones are bound by their bytes.
+pub(super) const SHORT: u64 = 64 << 10;
+/// Bytes that calls under way write together at most, and so about what is on its way to a rank: no more than its kernel has
+/// room for at the beginning of a connection. What it has no room for is sent again, or late.
+const UNDER_WAY: usize = 64 << 10;
+
+/// Whether more calls may begin behind these: several at a time, so that they go out together and come together.
+pub(crate) fn wants_more(tasks: &VecDeque<Box<dyn Task>>) -> bool {
+    tasks.len() == 1 || tasks.len() <= MOST / 2 && has_room(UNDER_WAY as u64 / 2, tasks)
+}
+
+/// Whether a call that writes `bytes` may begin behind `others`.
+pub(super) fn has_room(bytes: u64, others: &VecDeque<Box<dyn Task>>) -> bool {
+    bytes as usize + others.iter().map(|t| t.written()).sum::<usize>() <= UNDER_WAY
+}
+
+/// What a rank sends before it needs anything of its peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Early {
+    /// How many ops at the beginning of the program do no more than to send the input.
+    pub sends: usize,
+    /// Whether nothing is sent after them.
+    pub all: bool,
+    /// Whether nothing is sent after them to the same ranks.
+    apart: bool,
+}
+
+impl Early {
+    /// That of a program; `exchange`: its messages progress at once.
+    pub(super) fn of(program: &Program, exchange: bool) -> Early {
+        let to = |op: &Op| match op {
+            Op::Send { to, .. } | Op::RecvReduceSend { to, .. } | Op::RecvCopySend { to, .. } => Some(*to),
+            _ => None,
+        };
+        if exchange {
+            let sends = program.channels.iter().flatten().filter_map(to).count();
+            return Early { sends, all: true, apart: true };
+        }
+        let [ops] = program.channels.as_slice() else { return Early::default() };
+        let first = |op: &&Op| matches!(op, Op::Send { src, .. } if src.buffer == Buffer::Input);
+        let sends = ops.iter().take_while(first).count();
+        let (early, late) = ops.split_at(sends);
+        let all = !late.iter().any(|op| to(op).is_some());
+        let apart = !late.iter().filter_map(to).any(|rank| early.iter().filter_map(to).any(|first| first == rank));
+        Early { sends, all, apart }
+    }
+}
+
+/// Who may begin behind a call that was served by `plan` and has sent what it sends first: calls of the same number, or
+/// of any if it is that of [`any`]; 0: none.
+pub(super) fn id(core: &Core, plan: &Arc<Plan>) -> usize {
+    match plan.as_ref() {
+        Plan::Messages(MessagePlan { early: Early { all: true, .. }, .. }) => any(core),
+        Plan::Messages(MessagePlan { early: Early { apart: true, .. }, .. }) => Arc::as_ptr(plan).addr(),
+        _ => 0,
+    }
+}
+
+/// Behind a call that sends nothing any more any call of the communicator may begin.
+pub(super) fn any(core: &Core) -> usize {
+    // Inside the value, so no other call's, plan's or communicator's; not what `trail` uses.
+    std::ptr::from_ref(&core.ranks).addr()
+}
+
+/// Whether `exchange` lets others begin behind it, or may begin early itself.
+pub(super) fn serves(core: &Core, exchange: &Exchange) -> bool {
+    !core.whole && exchange.bytes() <= SHORT && exchange.is_remote(core)
+}
+
+/// Queues sends and receives on a stream that has work, so that they may begin behind it; `false` when they were not: that
+/// would bring them nothing.
+///
+/// # Errors
+/// Those of [`Exchange::from_requests`].
+pub(super) fn queue<'a, S: 'a>(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = &'a Request<S>>,
+    stream: &Stream,
+) -> Result<bool> {
+    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    let exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
+    if !serves(core, &exchange) {
+        exchange.give_back(&mut links);
+        return Ok(false);
+    }
+    drop(links);
+    stream.push(Box::new(P2pTask::new(core.clone(), exchange, 0)));
+    Ok(true)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use oxccl_schedule::algorithms::find;
+    use oxccl_schedule::ir::Shape;
+    use oxccl_types::Collective;
+
+    use super::*;
+
+    fn early(name: &str, collective: Collective, ranks: u32, rank: u32) -> Early {
+        let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false };
+        let algorithm = find(name).unwrap();
+        Early::of(&algorithm.program(&shape, rank), algorithm.exchanges(collective))
+    }
+
+    #[test]
+    fn two_ranks_send_all_at_first() {
+        let all = Early { sends: 1, all: true, apart: true };
+        assert_eq!(early("doubling", Collective::AllReduce, 2, 0), all);
+        assert_eq!(early("pairwise", Collective::AllToAll, 2, 1), all);
+        assert_eq!(early("pairwise", Collective::ReduceScatter, 2, 1), all);
+    }
+
+    #[test]
+    fn later_sends_go_to_other_ranks_or_nothing_begins_early() {
+        assert_eq!(early("doubling", Collective::AllReduce, 4, 1), Early { sends: 1, all: false, apart: true });
+        assert_eq!(early("pairwise", Collective::AllToAll, 4, 1), Early { sends: 3, all: true, apart: true });
+        // A ring passes on to the rank that it sends its own part to.
+        assert!(!early("ring", Collective::AllReduce, 4, 1).apart);
+        // The host of a guest receives before it sends.
+        assert_eq!(early("doubling", Collective::AllReduce, 3, 0).sends, 0);
+    }
+}
