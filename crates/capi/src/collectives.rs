@@ -7,9 +7,10 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, Shape, VCounts, group};
+use oxccl_runtime::{Communicator, Operator, Request, Shape, VCounts, group};
 use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
+use std::sync::Arc;
 
 /// One call as C made it. `count` is per block.
 pub(crate) struct Call {
@@ -181,32 +182,31 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
     if group::depth() > 0 {
         return record(shape, send, recv, comm, stream);
     }
-    let Some(communicator) = handle::enter(comm) else { return false };
-    let again = |stream: &Stream| communicator.again_now(shape, send, recv, stream);
-    if stream.is_null() {
-        return again(&Stream::default_of(communicator.device()));
-    }
-    Stream::with_raw(stream, again).unwrap_or(false)
+    with_handles(comm, stream, |communicator, stream| communicator.again_now(shape, send, recv, stream))
 }
 
 /// [`again`] in an open group: the call is recorded there.
 fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
     let names = [comm as usize, stream as usize];
-    let brief = group::is_brief(shape);
-    if brief && handle::is_live(comm) && group::record_like(names, shape, send, recv) {
+    if handle::is_live(comm) && group::record_like(names, shape, send, recv) {
         return true;
     }
-    let Some(communicator) = handle::enter(comm) else { return false };
-    let record = |stream: &Stream| communicator.record(shape, send, recv, stream);
-    let recorded = match stream.is_null() {
-        true => record(&Stream::default_of(communicator.device())),
-        false => Stream::with_raw(stream, record).unwrap_or(false),
-    };
+    let recorded = with_handles(comm, stream, |communicator, stream| communicator.record(shape, send, recv, stream));
     // The streams 1 and 2 are other ones on another device.
-    if recorded && brief && !matches!(names[1], 1 | 2) {
-        group::name(names);
+    if recorded && !matches!(names[1], 1 | 2) {
+        group::name(names, shape);
     }
     recorded
+}
+
+/// What `f` says of the communicator and the stream; `false` where one of them is not usable.
+#[inline(always)]
+fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communicator>, &Stream) -> bool) -> bool {
+    let Some(communicator) = handle::enter(comm) else { return false };
+    if stream.is_null() {
+        return f(&communicator, &Stream::default_of(communicator.device()));
+    }
+    Stream::with_raw(stream, |stream| f(&communicator, stream)).unwrap_or(false)
 }
 
 #[cold]

@@ -254,20 +254,20 @@ pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, r
 /// communicator and stream; `false` where there is none, or the call needs a second look.
 #[inline]
 pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
-    let Some(brief) = shape.among_all() else { return false };
-    GROUP.with_borrow_mut(|g| g.requests.push_like(names, shape, brief, send, recv))
+    GROUP.with_borrow_mut(|g| match shape.among_all() {
+        Some(brief) => g.requests.push_like(names, shape, brief, send, recv),
+        None => g.requests.push_request_like(names, shape, send, recv),
+    })
 }
 
-/// Whether a call of this shape is one of those that [`record_like`] takes.
+/// Names communicator and stream of the call that was recorded last, of `shape`, for [`record_like`]: by the same names the
+/// caller means the same ones until the group ends. Not `[0, 0]`.
 #[inline]
-pub fn is_brief(shape: &Shape) -> bool {
-    shape.among_all().is_some()
-}
-
-/// Names communicator and stream of the call that was recorded last, which [is brief](is_brief), for [`record_like`]: by the
-/// same names the caller means the same ones until the group ends. Not `[0, 0]`.
-pub fn name(names: Names) {
-    GROUP.with_borrow_mut(|g| g.requests.name(names));
+pub fn name(names: Names, shape: &Shape) {
+    GROUP.with_borrow_mut(|g| match shape.among_all() {
+        Some(_) => g.requests.name(names),
+        None => g.requests.name_request(names),
+    });
 }
 
 /// Makes a call on a usable communicator again, if it can be done at once and no group is open.

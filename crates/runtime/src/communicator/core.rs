@@ -322,6 +322,7 @@ impl Core {
     }
 
     /// The operation of `ticket` is over; the turn passes on if it had it. To be called once per ticket.
+    #[inline(always)]
     pub(crate) fn pass_turn(&self, lane: Lane, ticket: u64) {
         let turns = &self.turns[lane as usize];
         // An operation that fails before its turn leaves the order alone: those behind it fail as well.

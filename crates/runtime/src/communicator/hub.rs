@@ -334,7 +334,7 @@ impl Hub {
     }
 
     /// Wakes `member` if it is parked. Call after stores that it may wait for.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&self, member: usize) {
         if self.light { self.doorbell(member).ring_light() } else { self.doorbell(member).ring() }
     }

@@ -32,6 +32,7 @@ pub(super) struct Jobs {
 
 impl Jobs {
     /// Whether a job runs.
+    #[inline(always)]
     pub(super) fn running(&self) -> bool {
         // SYNC: job-end
         self.running.load(Ordering::Acquire) != 0

@@ -35,6 +35,7 @@ pub(super) struct State {
 }
 
 impl State {
+    #[inline(always)]
     pub(super) fn is_suspended(&self) -> bool {
         self.suspended.load(Ordering::Acquire)
     }

@@ -342,7 +342,8 @@ impl Communicator {
     }
 
     /// [`again`](Self::again) where a group is open.
-    #[inline]
+    // As for `again`.
+    #[inline(never)]
     pub fn record(self: &Arc<Self>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
         self.is_usable() && group::record(self, shape, send, recv, stream)
     }

@@ -77,6 +77,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
+    #[inline(always)]
     pub(super) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
     }

@@ -94,6 +94,10 @@ pub(crate) trait Task: Send {
     fn written(&self) -> usize {
         0
     }
+    /// Whether it stands for a task that has failed before its time: nothing is left to be done.
+    fn has_failed(&self) -> bool {
+        false
+    }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
         None
@@ -149,6 +153,19 @@ const LAST_USED: usize = 1 << LAST_BITS;
 const LAST_BITS: u32 = 3;
 /// Turns of waiting after which a thread looks at other streams of the process.
 const ASSIST_AFTER: u32 = 48;
+
+/// In the place of a task that has failed while others were before it, until these are over.
+struct FailedTask;
+
+impl Task for FailedTask {
+    fn step(&mut self) -> Step {
+        Step::Done
+    }
+
+    fn has_failed(&self) -> bool {
+        true
+    }
+}
 
 #[derive(Default)]
 struct Running {
@@ -235,13 +252,19 @@ impl Inner {
         while i < running.tasks.len() {
             if i == 0 {
                 progress |= self.look_ahead(running, held);
+            } else if running.tasks[i].has_failed() {
+                i += 1;
+                continue;
             }
             match running.tasks[i].step() {
                 Step::DoneHeld => {
                     progress = true;
                     held += 1;
                     self.finish(running, i);
-                    self.pull(running);
+                    // The call that was to take along what it holds has begun already, or is what comes next.
+                    if running.tasks.is_empty() {
+                        self.pull(running);
+                    }
                 }
                 Step::Progress => {
                     progress = true;
@@ -264,7 +287,13 @@ impl Inner {
                 Step::Failed(error) => {
                     progress = true;
                     self.remember(error);
-                    self.finish(running, i);
+                    if i > 0 && running.tasks[i].batch() == 0 {
+                        // Who waits for what is before it must not take that for finished.
+                        running.tasks[i] = Box::new(FailedTask);
+                        i += 1;
+                    } else {
+                        self.finish(running, i);
+                    }
                 }
             }
         }
@@ -295,13 +324,13 @@ impl Inner {
                 lock(&self.queue).push_front(next);
                 break;
             };
-            running.tasks.push_back(next);
             begun = true;
             if let Step::Failed(error) = step {
                 self.remember(error);
-                self.finish(running, running.tasks.len() - 1);
+                running.tasks.push_back(Box::new(FailedTask));
                 break;
             }
+            running.tasks.push_back(next);
         }
         if begun && let Some(last) = running.tasks.back_mut() {
             last.send_off();
@@ -313,12 +342,12 @@ impl Inner {
     fn begin_first(&self, running: &mut Running) -> bool {
         let Some(mut first) = running.tasks.pop_front() else { return false };
         let begun = first.begin_behind(&running.tasks);
-        running.tasks.push_back(first);
         if let Some(Step::Failed(error)) = begun {
             self.remember(error);
-            self.finish(running, 0);
-            return false;
+            running.tasks.push_back(Box::new(FailedTask));
+            return true;
         }
+        running.tasks.push_back(first);
         begun.is_some()
     }
 
@@ -363,9 +392,13 @@ impl Inner {
         if running.tasks.back().is_none_or(|t| t.trails() != id) || !self.is_all(running) {
             return self.catch_up(running);
         }
-        running.tasks.len() < WINDOW as usize
-            || self.advance_locked(running) == Waited::Progress
-            || self.give_way(running)
+        while running.tasks.len() >= WINDOW as usize {
+            // A task may move and not end: what peers write again for the calls under way holds for so many only.
+            if self.advance_locked(running) != Waited::Progress && !self.give_way(running) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Whether nothing is queued behind what runs.
@@ -762,6 +795,14 @@ impl Stream {
     fn find(handle: *mut c_void) -> Result<Stream> {
         let list = lock(handles());
         list.iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))
+    }
+
+    /// `InvalidArgument` for a stream whose handle was destroyed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.0.closed.load(Ordering::Acquire) {
+            true => Err(unknown(Arc::as_ptr(&self.0).cast_mut().cast())),
+            false => Ok(()),
+        }
     }
 
     fn is_behind(&self, handle: *mut c_void) -> bool {

@@ -229,17 +229,15 @@ impl Form {
         // My own contribution: the scaled copy in my slot if there is one, else the input itself.
         let scaled = call.scale.is_some();
         let own = if scaled { self.payload(core, core.me, seq).cast_const() } else { call.send };
-        let from = |member: usize| {
-            if member == core.me {
-                return own;
-            }
-            // Where this rank's block would follow the one that is left out, it begins a block earlier.
-            let missing = if self.leaves_own && core.members[member] < core.rank { self.block } else { 0 };
-            self.payload(core, member, seq).cast_const().wrapping_sub(missing)
+        let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
+        // Where this rank's block would follow the one that is left out, it begins a block earlier.
+        let before = |member: usize| {
+            let left_out = self.leaves_own && core.members[member] < core.rank;
+            if left_out { core.rank - 1 } else { core.rank }
         };
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
         // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
-        unsafe { self.combine(core, call, from, srcs) };
+        unsafe { self.combine_parts(core, call, from, before, srcs) };
         Ok(true)
     }
 
@@ -259,7 +257,7 @@ impl Form {
         }
     }
 
-    /// Makes the output of a rank that gets one of the members' inputs, of which `from` says where they lie.
+    /// Makes the output of a rank that gets one of the members' inputs, of which `from` says where they lie, each as a whole.
     ///
     /// # Safety
     /// The inputs that the collective needs are complete and stay until it returns; the output is the caller's.
@@ -269,6 +267,23 @@ impl Form {
         core: &Core,
         call: &Call,
         from: impl Fn(usize) -> *const u8,
+        srcs: &mut Vec<*const u8>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.combine_parts(core, call, from, |_| core.rank, srcs) }
+    }
+
+    /// As [`combine`](Self::combine), of inputs that may lack a block: `before` says how many blocks lie before this rank's.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    unsafe fn combine_parts(
+        &self,
+        core: &Core,
+        call: &Call,
+        from: impl Fn(usize) -> *const u8,
+        before: impl Fn(usize) -> usize,
         srcs: &mut Vec<*const u8>,
     ) {
         let block = self.block;
@@ -284,12 +299,12 @@ impl Form {
                 }
                 Collective::ReduceScatter => {
                     srcs.clear();
-                    srcs.extend((0..n).map(|m| from(m).wrapping_add(core.rank * block)));
+                    srcs.extend((0..n).map(|m| from(m).add(before(m) * block)));
                     kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
                 }
                 Collective::Broadcast => copy(call.recv, from(self.root), block),
                 Collective::Scatter => {
-                    copy(call.recv, from(self.root).wrapping_add(core.rank * block), block);
+                    copy(call.recv, from(self.root).add(before(self.root) * block), block);
                 }
                 Collective::AllGather | Collective::Gather => {
                     for member in 0..n {
@@ -299,7 +314,7 @@ impl Form {
                 _ => {
                     for member in 0..n {
                         let at = call.recv.add(core.members[member] * block);
-                        copy(at, from(member).wrapping_add(core.rank * block), block);
+                        copy(at, from(member).add(before(member) * block), block);
                     }
                 }
             }

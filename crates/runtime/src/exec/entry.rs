@@ -125,7 +125,7 @@ impl Seen {
     /// Whether `member` has started call `seq`. The line then holds its signature and body.
     ///
     /// `InvalidUsage` when it is another call than mine: both calls are named, and every member hears of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arrived(&mut self, core: &Core, call: &Call, member: usize, seq: u64) -> Result<bool> {
         if !has_come(core, member, seq, self.polls) {
             return Ok(false);
@@ -215,6 +215,7 @@ pub(super) const WITHOUT_HISTORY: u64 = !(0xff << HISTORY_SHIFT);
 
 impl History {
     /// `signature` with the digest of the calls before it; remembers it for those behind it.
+    #[inline(always)]
     pub(super) fn add(&mut self, signature: [u64; 2]) -> [u64; 2] {
         let digest = self.0 >> 56;
         for word in signature {
@@ -268,7 +269,7 @@ pub(crate) fn different(core: &Core, mine: [u64; 2], rank: usize, theirs: [u64; 
 
 /// Writes my line of `seq`: `fill` writes the `bytes` bytes of its body, then the sequence is stored and sleepers are
 /// woken.
-#[inline]
+#[inline(always)]
 pub(super) fn publish(core: &Core, call: &Call, seq: u64, bytes: usize, fill: impl FnOnce(*mut u8)) {
     let line = core.hub.entry(core.me, seq);
     // SAFETY: `may_publish` said that no peer reads this line any more; only this rank writes it.

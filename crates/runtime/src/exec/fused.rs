@@ -283,7 +283,8 @@ impl Course {
         if taken == 0 {
             return Ok(Step::Blocked);
         }
-        self.limit = if taken < self.sent { 2 * taken } else { MOST.min(2 * self.limit) };
+        // The list in the slot has room for so many.
+        self.limit = MOST.min(2 * if taken < self.sent { taken } else { self.limit });
         self.over += taken;
         (self.sent, self.numbered) = (0, false);
         Ok(if self.over == calls.len() { Step::Done } else { Step::Progress })

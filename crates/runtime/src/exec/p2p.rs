@@ -71,7 +71,7 @@ pub(super) const POLLS_PER_STEP: u32 = 4;
 impl Exchange {
     /// An exchange of nothing.
     pub(super) fn empty(lane: usize, sequence: u64) -> Exchange {
-        Exchange { sends: vec![], recvs: vec![], over: 0, calls: 0, copies: vec![], lane, sequence, number: 0 }
+        Exchange { sends: vec![], recvs: vec![], over: 0, calls: 0, copies: vec![], lane, sequence, number: u64::MAX }
     }
 
     /// The sends and receives of a group, in lists that are there from an earlier one where possible. Self transfers are
@@ -171,7 +171,8 @@ impl Exchange {
         self.sends.clear();
         self.recvs.clear();
         self.copies.clear();
-        (self.over, self.calls) = (0, 0);
+        // Of no operation until the next one says so.
+        (self.over, self.calls, self.number) = (0, 0, u64::MAX);
         links.keep(self);
     }
 
@@ -609,8 +610,13 @@ impl Operation for P2pTask {
 
     fn check_blocked(&self, since: &mut u64) -> Result<()> {
         let core = &self.course.core;
-        let waiting = Waiting { exchange: &self.exchange, turn: core.is_turn(Lane::P2p, self.course.turn) };
-        core.check_blocked(since, &waiting)
+        let turn = core.is_turn(Lane::P2p, self.course.turn);
+        if !turn {
+            // Who waits for its turn ends with the operation before it, which looks after its own time.
+            *since = 0;
+            return core.check();
+        }
+        core.check_blocked(since, &Waiting { exchange: &self.exchange, turn })
     }
 
     fn lends(&self) -> bool {

@@ -19,6 +19,7 @@ pub(super) struct Over {
 
 /// Whether all of `requests` are messages between ranks that share memory, so small that they are copied: those of memory
 /// that peers cannot map may be longer, where the peer's is taken to be such memory as well.
+#[inline(always)]
 pub(super) fn serves<'a, S: 'a>(
     core: &Core,
     links: &mut Links,
@@ -34,6 +35,7 @@ pub(super) fn serves<'a, S: 'a>(
 }
 
 /// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes.
+#[inline(always)]
 pub(super) fn run<'a, S: 'a>(
     core: &Core,
     links: &mut Links,
@@ -56,6 +58,7 @@ pub(super) fn run<'a, S: 'a>(
 }
 
 /// Carries out the sends that are not yet over, as far as there is room; `true` when that was all.
+#[inline(always)]
 pub(super) fn send<'a, S: 'a>(
     core: &Core,
     links: &mut Links,

@@ -85,7 +85,7 @@ impl Recorded {
     pub(super) const NOTHING: Recorded = Recorded { runs: Vec::new(), last: 0, again: false, spare: Vec::new() };
 
     /// Adds a call behind the others.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, comm: &Arc<Communicator>, request: Request<&Stream>) {
         let (stream, request) = request.split();
         match self.runs.last_mut() {
@@ -129,9 +129,29 @@ impl Recorded {
         run.comm.is_usable() && run.calls.add(shape, kind, count, run.comm.ranks(), send, recv)
     }
 
+    /// As [`push_like`](Self::push_like) of a call that is not brief, if that earlier call was the last one.
+    #[inline]
+    pub(super) fn push_request_like(&mut self, names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+        let Some(run) = self.runs.last_mut().filter(|run| run.names == names) else { return false };
+        if !run.calls.brief.is_empty() || !run.comm.is_usable() {
+            return false;
+        }
+        let request = shape.request(run.comm.ranks(), send, recv);
+        request.map(|request| run.calls.requests.push(request)).is_some()
+    }
+
     /// The caller's names for communicator and stream of the brief call that came last.
+    #[inline]
     pub(super) fn name(&mut self, names: Names) {
         if let Some(run) = self.runs.get_mut(self.last) {
+            run.names = names;
+        }
+    }
+
+    /// The caller's names for communicator and stream of the call that came last and is not brief.
+    #[inline]
+    pub(super) fn name_request(&mut self, names: Names) {
+        if let Some(run) = self.runs.last_mut() {
             run.names = names;
         }
     }

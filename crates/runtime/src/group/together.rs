@@ -24,6 +24,7 @@ use crate::request::Shape;
 pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     let runs = requests.runs();
     for run in &*runs {
+        run.stream.check_open().inspect_err(|e| log::warn(&e.text))?;
         if run.comm.core()?.config.launch_order || device::is_capturing(&run.stream) {
             return Ok(false);
         }

@@ -180,3 +180,72 @@ fn a_call_that_differs_is_found_among_those_that_began_early() {
         },
     );
 }
+
+/// A call that only sends lets the next one begin; when it is over at last, what comes behind that one is not its turn yet.
+#[test]
+fn what_follows_calls_that_began_early_waits_for_them() {
+    const LONG: usize = 48 << 10;
+    const ROUNDS: usize = 60;
+    world(
+        4,
+        |c| c.shm = false,
+        |comm| {
+            let stream = Stream::new().unwrap();
+            let (long, mut sum) = (vec![1; LONG], vec![0; LONG]);
+            let inputs: Vec<[u8; 64]> = (0..ROUNDS).map(|i| [(i + comm.rank) as u8; 64]).collect();
+            let mut outputs = vec![[0; 64]; ROUNDS];
+            let mut copies = vec![[0; 64]; ROUNDS];
+            for i in 0..ROUNDS {
+                for _ in 0..2 {
+                    comm.submit(request(Collective::Reduce, &long, &mut sum, LONG, 0, &stream)).unwrap();
+                }
+                comm.submit(request(Collective::AllReduce, &inputs[i], &mut outputs[i], 64, 0, &stream)).unwrap();
+                // SAFETY: both stay until the stream is waited for.
+                unsafe { stream.copy(copies[i].as_mut_ptr(), outputs[i].as_ptr(), 64).unwrap() };
+            }
+            stream.synchronize().unwrap();
+            for (i, copy) in copies.iter().enumerate() {
+                assert_eq!(*copy, [(4 * i + 6) as u8; 64], "round {i} of rank {}", comm.rank);
+            }
+            comm.destroy().unwrap();
+        },
+    );
+}
+
+/// Its first call fails as it begins, with the next one in the queue.
+#[test]
+fn messages_to_a_rank_that_left_fail_before_their_time() {
+    let left = Barrier::new(2);
+    let left = &left;
+    world(
+        2,
+        |c| c.shm = false,
+        |comm| {
+            let stream = Stream::new().unwrap();
+            let (send, mut recv) = ([1; 64], [0; 64]);
+            if comm.rank == 1 {
+                comm.abort().unwrap();
+                left.wait();
+                return;
+            }
+            // The stream does not come to the messages before the peer has left.
+            let gone = Arc::new(Barrier::new(2));
+            let seen = gone.clone();
+            stream.launch_host(Box::new(move || drop(seen.wait()))).unwrap();
+            for _ in 0..3 {
+                group::start();
+                let sent = comm.submit(request(Collective::Send, &send, &mut [], 64, 1, &stream));
+                let received = comm.submit(request(Collective::Recv, &[], &mut recv, 64, 1, &stream));
+                let ended = group::end();
+                assert!(sent.and(received).and(ended).is_ok_and(|()| true) || comm.async_error().is_err());
+            }
+            left.wait();
+            std::thread::scope(|scope| {
+                scope.spawn(|| gone.wait());
+                let error = stream.synchronize().unwrap_err();
+                assert_eq!(error.code, ResultCode::RemoteError, "{error:?}");
+            });
+            comm.abort().unwrap();
+        },
+    );
+}
