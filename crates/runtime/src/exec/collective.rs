@@ -181,6 +181,7 @@ impl Drop for Temp {
 }
 
 mod begin;
+mod task;
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -853,106 +854,5 @@ impl Blocked for Waiting<'_> {
 
     fn indirect(&self) -> bool {
         matches!(self.task.phase, Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_))
-    }
-}
-
-impl Task for CollectiveTask {
-    fn step(&mut self) -> Step {
-        // Taken out for the time of the step, so that the task can be changed beside it.
-        let Some(core) = self.core.take() else { return Step::Done };
-        let step = caught(|| self.step_with(&core)).unwrap_or_else(|error| {
-            if !self.over {
-                self.fail(&core, &error);
-            }
-            Step::Failed(error)
-        });
-        self.core = Some(core);
-        step
-    }
-
-    fn bell(&self) -> Option<oxccl_sys::Doorbell> {
-        self.core.as_ref().and_then(|c| c.park_bell())
-    }
-
-    fn park(&self, timeout: Duration) {
-        if let Some(core) = &self.core {
-            core.park(timeout);
-        }
-    }
-
-    fn batch(&self) -> u64 {
-        self.batch
-    }
-
-    fn is_quick(&self) -> bool {
-        let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
-        let short = |c: &Arc<Core>| plan::is_eager(c, &self.call) || at_once_direct::is_short(c, &self.call);
-        let exchanges = matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick());
-        let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges || (meets && c.eager));
-        self.batch == 0 && self.core.as_ref().is_some_and(quick)
-    }
-
-    fn follows(&self) -> usize {
-        let bytes =
-            |c: &Core| self.call.input_bytes(c.rank as u32, c.ranks) + self.call.output_bytes(c.rank as u32, c.ranks);
-        let short = |c: &&Arc<Core>| !c.whole && self.batch == 0 && self.v.is_none() && bytes(c) <= SHORT;
-        self.core.as_ref().filter(short).map_or(0, |c| Arc::as_ptr(c) as usize)
-    }
-
-    fn may_hold(&mut self, next: bool) {
-        self.hold = next;
-    }
-
-    fn crowded(&self) -> bool {
-        self.core.as_ref().is_some_and(|c| c.crowded)
-    }
-
-    fn trails(&self) -> usize {
-        self.core.as_ref().filter(|_| self.trails).map_or(self.followed_by, |c| trail::id(c, Lane::Collectives))
-    }
-
-    fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
-        let core = self.core.take()?;
-        let step = self.begin_ahead(&core, others);
-        self.core = Some(core);
-        step
-    }
-
-    fn send_off(&mut self) {
-        // A failed connection fails the operations that need it.
-        let _ = self.core.as_ref().map(|core| core.lock_engine().links.let_go());
-    }
-
-    fn written(&self) -> usize {
-        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
-        self.core.as_ref().map_or(0, output)
-    }
-
-    fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
-        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
-        let at = self.call.recv.addr();
-        let writes = match &self.v {
-            Some(v) => v.writes(at, self.call.dtype.size()),
-            None => at..at + self.core.as_ref().map_or(0, output),
-        };
-        writes.start < bytes.end && bytes.start < writes.end
-    }
-
-    fn unsettled(&self) -> Option<Arc<dyn Settle>> {
-        self.core.clone().map(|c| c as Arc<dyn Settle>)
-    }
-
-    fn recycle(mut self: Box<Self>) {
-        self.plan = None;
-        if let Some(v) = self.v.take() {
-            v.recycle();
-        }
-        self.phase = Phase::Start;
-        if let Some(core) = self.core.take()
-            && let Some(mut pool) = core.pool.try_lock()
-            && pool.len() < pool.capacity()
-        {
-            pool.push(self);
-        }
     }
 }
