@@ -321,7 +321,8 @@ impl Course {
                 break;
             }
             (from, to) = (from.min(output(brief).start), to.max(output(brief).end));
-            // SAFETY: the slot has room for `BYTES` and the list behind them, and no peer reads it any more; the input is
+            debug_assert!(count < MOST, "the list has room for {MOST} counts");
+            // SAFETY: the slot has room for `BYTES` and the list of `MOST` counts behind them, and no peer reads it any more; the input is
             // the caller's.
             unsafe {
                 list.add(count).write(brief.count);
