@@ -49,7 +49,7 @@ pub struct CostModel {
     /// To tell the peers that share memory of a call and its buffers, and to look up theirs, us.
     pub meet_us: f64,
     /// To hand the core to another thread, us. Where ranks outnumber cores, one that waits gets it back when all that share
-    /// it have had it: see [`CostModel::round_us`].
+    /// it have had it.
     pub switch_us: f64,
     /// Cores that the ranks of a machine share.
     pub cores: f64,

@@ -2,10 +2,11 @@
 //! lines and in place, with buffers of either kind of memory on each rank, by ranks that run ahead of each other.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{Communicator, Operator, Request};
-use oxccl_types::{Collective, DataType, ReduceOp};
+use oxccl_types::{Collective, DataType, ReduceOp, ResultCode};
 
 use crate::case::Buffer;
 
@@ -119,4 +120,40 @@ pub fn run(comm: &Arc<Communicator>, ranks: usize, rank: usize, bursts: usize, s
         made += n;
     }
     made
+}
+
+/// Makes broadcasts of private memory back to back, the last of which rank 1 calls with another count: both are told.
+pub fn differ(comm: &Arc<Communicator>, rank: usize, calls: usize) {
+    let stream = Stream::new().unwrap();
+    let count = 2048;
+    let input = filled(1, count, false, |_| 7);
+    let output = filled(1, count, false, |_| -1);
+    let mut first = Ok(());
+    for i in 0..calls {
+        let differs = i + 1 == calls && rank == 1;
+        let request = Request {
+            collective: Collective::Broadcast,
+            send: input.ptr().cast_const(),
+            recv: output.ptr(),
+            count: if differs { count - 1 } else { count },
+            dtype: DataType::Int32,
+            op: Operator::Builtin(ReduceOp::Sum),
+            root: 0,
+            bias: std::ptr::null(),
+            v: None,
+            stream: stream.clone(),
+        };
+        // The root may be told in a call, or when it waits.
+        first = first.and(comm.submit(request));
+    }
+    first = first.and(stream.synchronize());
+    // A root that is over with its calls looks for those of the others beside them.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while first.is_ok() && Instant::now() < deadline {
+        first = stream.query().and_then(|_| comm.async_error());
+        std::thread::yield_now();
+    }
+    let error = first.expect_err("a call that differs");
+    assert_eq!(error.code, ResultCode::InvalidUsage, "{error:?}");
+    assert!(error.text.contains("2047") && error.text.contains("2048"), "{error:?}");
 }

@@ -45,6 +45,8 @@ pub enum Calls {
     Large(usize),
     /// So many bursts of calls back to back.
     Bursts(usize),
+    /// So many calls whose root runs ahead; of the last one the ranks differ.
+    Differing(usize),
 }
 
 impl Job {
@@ -58,6 +60,10 @@ impl Job {
 
     pub fn bursts(processes: &[usize], bursts: usize) -> Job {
         Job { processes: processes.to_vec(), memory: Memory::Mixed, calls: Calls::Bursts(bursts) }
+    }
+
+    pub fn differing(calls: usize) -> Job {
+        Job { processes: vec![1, 1], memory: Memory::Malloc, calls: Calls::Differing(calls) }
     }
 
     pub fn large(ranks: usize, calls: usize) -> Job {
@@ -191,6 +197,7 @@ fn worker() {
     let calls = match kind {
         "Every" => Calls::Every(n),
         "Bursts" => Calls::Bursts(n),
+        "Differing" => Calls::Differing(n),
         _ => Calls::Large(n),
     };
     let script = Arc::new(Script { seed: number(0), ranks, memory, rounding, calls });
@@ -263,6 +270,12 @@ impl Script {
                 comm.destroy().unwrap();
                 drop(abort);
                 return done;
+            }
+            Calls::Differing(calls) => {
+                bursts::differ(&comm, rank, calls);
+                comm.abort().unwrap();
+                drop(abort);
+                return calls;
             }
         };
         let mut rng = fastrand::Rng::with_seed(self.seed);

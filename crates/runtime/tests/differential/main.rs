@@ -106,6 +106,13 @@ fn processes_that_share_memory() {
 }
 
 #[test]
+fn a_call_that_differs_is_found_behind_a_root_that_runs_ahead() {
+    for calls in [1, 2, 40] {
+        run(&SHARED[0], &Job::differing(calls), seed());
+    }
+}
+
+#[test]
 fn calls_back_to_back() {
     let seed = seed();
     for processes in [&[1, 1][..], &[1, 1, 1], &[2, 1]] {
