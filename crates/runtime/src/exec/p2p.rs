@@ -610,13 +610,12 @@ impl Operation for P2pTask {
 
     fn check_blocked(&self, since: &mut u64) -> Result<()> {
         let core = &self.course.core;
-        let turn = core.is_turn(Lane::P2p, self.course.turn);
-        if !turn {
+        if !core.is_turn(Lane::P2p, self.course.turn) {
             // Who waits for its turn ends with the operation before it, which looks after its own time.
             *since = 0;
             return core.check();
         }
-        core.check_blocked(since, &Waiting { exchange: &self.exchange, turn })
+        core.check_blocked(since, &Waiting(&self.exchange))
     }
 
     fn lends(&self) -> bool {
@@ -624,19 +623,16 @@ impl Operation for P2pTask {
     }
 }
 
-/// A blocked exchange, as the reasons for giving up see it.
-struct Waiting<'a> {
-    exchange: &'a Exchange,
-    turn: bool,
-}
+/// A blocked exchange whose turn it is, as the reasons for giving up see it.
+struct Waiting<'a>(&'a Exchange);
 
 impl Blocked for Waiting<'_> {
     fn describe(&self) -> String {
-        self.exchange.waiting_for()
+        self.0.waiting_for()
     }
 
     fn needs(&self, rank: usize) -> bool {
-        self.turn && self.exchange.awaits(rank)
+        self.0.awaits(rank)
     }
 
     fn call(&self) -> Option<(u64, [u64; 2])> {

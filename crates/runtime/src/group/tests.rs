@@ -206,3 +206,19 @@ fn small_calls_of_groups_keep_their_order_however_they_are_grouped() {
         assert!(result == expected, "{ranks} ranks, seed {seed}");
     }
 }
+
+#[test]
+fn a_stream_that_is_destroyed_in_the_group_is_refused_at_its_end() {
+    let id = UniqueId::create().unwrap();
+    let comm = Communicator::init_rank(1, id, 0, device::current(), CommConfig::default(), "test").unwrap();
+    let (send, mut recv) = ([1_u8; 8], [0_u8; 8]);
+    let stream = Stream::new().unwrap();
+    let handle = stream.clone().into_raw();
+    group::start();
+    comm.submit(sum(&send, &mut recv, stream)).unwrap();
+    Stream::destroy_raw(handle).unwrap();
+    let error = group::end().unwrap_err();
+    assert!(error.code == ResultCode::InvalidArgument && error.text.contains("destroyed"), "{error:?}");
+    assert_eq!(recv, [0; 8], "nothing of the group was started");
+    comm.destroy().unwrap();
+}

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oxccl_runtime::device::{self, Stream};
-use oxccl_runtime::{Communicator, Operator, Request};
-use oxccl_types::{Collective, DataType, ReduceOp, ResultCode};
+use oxccl_runtime::{Communicator, Request};
+use oxccl_types::{Collective, ResultCode};
 
 use crate::case::Buffer;
+use crate::scenarios::{To, request};
 
 const COLLECTIVES: [Collective; 8] = [
     Collective::Broadcast,
@@ -69,19 +70,8 @@ fn call(
     let mut memory = || own.u8(..3) == 0;
     let input = filled(inputs, count, memory(), |b| gave(rank, b));
     let output = filled(expected.len(), count, memory(), |_| -1);
-    let request = Request {
-        collective,
-        send: input.ptr().cast_const(),
-        recv: output.ptr(),
-        count,
-        dtype: DataType::Int32,
-        op: Operator::Builtin(ReduceOp::Sum),
-        root,
-        bias: std::ptr::null(),
-        v: None,
-        stream: stream.clone(),
-    };
-    Call { request, input, output, expected }
+    let call = request(collective, input.ptr().cast_const(), output.ptr(), count, stream);
+    Call { request: call.to(root), input, output, expected }
 }
 
 impl Call {
@@ -131,20 +121,10 @@ pub fn differ(comm: &Arc<Communicator>, rank: usize, calls: usize) {
     let mut first = Ok(());
     for i in 0..calls {
         let differs = i + 1 == calls && rank == 1;
-        let request = Request {
-            collective: Collective::Broadcast,
-            send: input.ptr().cast_const(),
-            recv: output.ptr(),
-            count: if differs { count - 1 } else { count },
-            dtype: DataType::Int32,
-            op: Operator::Builtin(ReduceOp::Sum),
-            root: 0,
-            bias: std::ptr::null(),
-            v: None,
-            stream: stream.clone(),
-        };
+        let count = if differs { count - 1 } else { count };
         // The root may be told in a call, or when it waits.
-        first = first.and(comm.submit(request));
+        let call = request(Collective::Broadcast, input.ptr().cast_const(), output.ptr(), count, &stream);
+        first = first.and(comm.submit(call));
     }
     first = first.and(stream.synchronize());
     // A root that is over with its calls looks for those of the others beside them.
