@@ -195,6 +195,12 @@ impl Recorded {
         &mut self.runs[self.last].calls
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// How many calls there are.
     pub(super) fn len(&self) -> usize {
         self.runs.iter().map(|run| run.calls.brief.len() + run.calls.requests.len()).sum()
@@ -235,6 +241,11 @@ impl Recorded {
 }
 
 impl Run {
+    /// How the caller names communicator and stream; zeros where it has not said so.
+    pub(super) fn names(&self) -> Names {
+        self.names
+    }
+
     #[inline]
     fn is_of(&self, comm: &Arc<Communicator>, stream: &Stream) -> bool {
         Arc::ptr_eq(&self.comm, comm) && self.stream.same(stream)
