@@ -73,8 +73,13 @@ impl Group {
     }
 
     fn record_all(&mut self, standing: Standing) {
-        let names = standing.leave(|comm, request| self.requests.push(comm, request));
-        self.requests.name_request(names);
+        let names = standing.names();
+        match standing.leave(|comm, request| self.requests.push(comm, request)) {
+            Ok(()) => self.requests.name_request(names),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
     }
 
     /// The calls of the group, which were `requests`, are over.
@@ -119,12 +124,6 @@ pub fn fail(error: &Error) {
 /// # Errors
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
-    if depth() == 1
-        && let Some(standing) = GROUP.with_borrow_mut(Group::take_whole)
-        && end_again(standing)?
-    {
-        return Ok(());
-    }
     let Some((mut requests, one_sided)) = close("ncclGroupEnd")? else { return Ok(()) };
     if !one_sided.is_empty() || !together::launch(&mut requests)? {
         launch_or_capture(requests.into_list())?;
@@ -135,17 +134,44 @@ pub fn end() -> Result<()> {
     Ok(())
 }
 
-/// Ends a group that made the messages of one before again; `false`: nothing was done, and it is still open.
+/// The messages of an open group that one before it made as well, and nothing else: it ends by [`Again::end`].
+pub struct Again(Box<Standing>);
+
+/// The messages of the outermost group, if they are all those of one before and all that it holds.
 #[inline]
-fn end_again(mut standing: Box<Standing>) -> Result<bool> {
-    // What runs meanwhile may open groups of its own.
-    DEPTH.set(0);
-    let done = standing.launch()?;
-    if !done {
-        DEPTH.set(1);
+pub fn again_whole() -> Option<Again> {
+    if depth() == 1 { GROUP.with_borrow_mut(Group::take_whole).map(Again) } else { None }
+}
+
+impl Again {
+    /// How the caller has named communicator and stream.
+    #[inline]
+    pub fn names(&self) -> Names {
+        self.0.names()
     }
-    GROUP.with_borrow_mut(|g| if done { g.standing.close(standing) } else { g.record_all(*standing) });
-    Ok(done)
+
+    /// Ends the group, whose communicator the caller holds: its messages are carried out or begun. `false`: nothing was done,
+    /// and the group is still open.
+    ///
+    /// # Errors
+    /// As [`end`].
+    pub fn end(mut self, comm: &Communicator) -> Result<bool> {
+        // What runs meanwhile may open groups of its own.
+        DEPTH.set(0);
+        let done = self.0.launch(comm)?;
+        if !done {
+            self.leave();
+            DEPTH.set(1);
+            return Ok(false);
+        }
+        GROUP.with_borrow_mut(|g| g.standing.close(self.0));
+        Ok(true)
+    }
+
+    /// The group goes on; it holds the messages as it would have without those before it.
+    pub fn leave(self) {
+        GROUP.with_borrow_mut(|g| g.record_all(*self.0));
+    }
 }
 
 /// Closes a group without starting its operations: what they would take, in microseconds by the cost model, from the
@@ -168,7 +194,7 @@ pub fn simulate_end() -> Result<Option<f64>> {
 pub fn is_nonblocking() -> bool {
     GROUP.with_borrow(|g| {
         let standing = g.standing.open().and_then(Standing::communicator);
-        let calls = g.requests.communicators().chain(standing).chain(g.one_sided.iter().map(|(comm, _)| comm));
+        let calls = g.requests.communicators().chain(&standing).chain(g.one_sided.iter().map(|(comm, _)| comm));
         calls.map(|comm| comm.is_blocking()).chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
     })
 }
@@ -322,8 +348,8 @@ pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) 
     })
 }
 
-/// Names communicator and stream of the call that was recorded last, of `shape`, for [`record_like`]: by the same names the
-/// caller means the same ones, as long as either's address is nobody else's, and by others it means others. Not `[0, 0]`.
+/// Names communicator and stream of the call that was recorded last, of `shape`, for [`record_like`]: see
+/// [`Names`].
 #[inline]
 pub fn name(names: Names, shape: &Shape) {
     GROUP.with_borrow_mut(|g| match shape.among_all() {

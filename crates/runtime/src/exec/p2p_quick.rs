@@ -67,9 +67,7 @@ impl Quick for &Message {
 
 /// Whether `r` is a message between ranks that share memory, so small that it is copied whatever its memory is.
 pub(crate) fn is_small<S>(core: &Core, r: &Request<S>) -> bool {
-    is_local(core, r.root as u32)
-        && r.root != core.rank
-        && r.count.saturating_mul(r.dtype.size()) < direct_from(core)
+    is_local(core, r.root as u32) && r.root != core.rank && r.count.saturating_mul(r.dtype.size()) < direct_from(core)
 }
 
 /// Whether all of `requests` are messages between ranks that share memory, so small that they are copied: those of memory

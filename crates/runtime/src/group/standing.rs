@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use oxccl_types::Result;
+use oxccl_types::{Error, Result};
 
 use super::recorded::{Names, Run};
 use super::{is_p2p, together};
@@ -48,7 +48,7 @@ impl Table {
 
     #[inline]
     fn place_of(names: Names, first: &Shape) -> usize {
-        let names = (names[0] ^ names[1].rotate_left(32)) as u64;
+        let names = (names.communicator ^ names.stream.rotate_left(32)) as u64;
         ((first.mix() ^ names.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 24) as usize % GROUPS
     }
 
@@ -95,12 +95,12 @@ impl Table {
 /// The place of the calls of `run`, and what tells them from others; `None` where they cannot stand.
 fn mark(run: &Run) -> Option<(usize, u64)> {
     let (names, requests) = (run.names(), &run.calls.requests);
-    if names == [0; 2] || !(1..=MOST).contains(&requests.len()) || !requests.iter().all(is_p2p) {
+    if names == Names::NONE || !(1..=MOST).contains(&requests.len()) || !requests.iter().all(is_p2p) {
         return None;
     }
     let place = Table::place_of(names, &Shape::of(&requests[0])?);
     let mix = |sum: u64, word: u64| (sum.rotate_left(7) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let sum = names.iter().fold(1, |sum, name| mix(sum, *name as u64));
+    let sum = mix(mix(1, names.communicator as u64), names.stream as u64);
     let sum = requests.iter().try_fold(sum, |sum, r| Some(mix(sum, Shape::of(r)?.mix())))?;
     Some((place, sum))
 }
@@ -117,8 +117,6 @@ pub(super) struct Standing {
     small: bool,
     /// How many of the calls the open group has made.
     came: usize,
-    /// The communicator, once the open group has made a call.
-    held: Option<Arc<Communicator>>,
 }
 
 impl Standing {
@@ -129,7 +127,7 @@ impl Standing {
         let calls = requests.iter().map(message).collect::<Option<_>>()?;
         let small = core.whole && requests.iter().all(|r| p2p_quick::is_small(core, r));
         let (names, comm, stream) = (run.names(), Arc::downgrade(&run.comm), run.stream.clone());
-        Some(Box::new(Standing { place, names, comm, stream, calls, small, came: 0, held: None }))
+        Some(Box::new(Standing { place, names, comm, stream, calls, small, came: 0 }))
     }
 
     /// Records a call of the open group, if it is the next one; for calls on usable communicators only.
@@ -138,12 +136,6 @@ impl Standing {
         let Some((next, message)) = self.calls.get_mut(self.came) else { return false };
         if self.names != names || next != shape || send.is_null() || recv.is_null() {
             return false;
-        }
-        if self.came == 0 {
-            self.held = self.comm.upgrade().filter(|comm| comm.is_usable());
-            if self.held.is_none() {
-                return false;
-            }
         }
         (message.request.send, message.request.recv) = (send, recv);
         self.came += 1;
@@ -160,35 +152,47 @@ impl Standing {
         self.came == self.calls.len()
     }
 
-    /// The communicator of the calls that came.
-    pub(super) fn communicator(&self) -> Option<&Arc<Communicator>> {
-        self.held.as_ref()
+    /// How the caller names communicator and stream.
+    #[inline]
+    pub(super) fn names(&self) -> Names {
+        self.names
     }
 
-    /// Carries out or begins all calls; `false`: nothing was done.
+    /// The communicator of the calls, unless it has ended and nobody holds it.
+    pub(super) fn communicator(&self) -> Option<Arc<Communicator>> {
+        self.comm.upgrade()
+    }
+
+    /// Carries out or begins all calls, which are on `comm`; `false`: nothing was done.
     ///
     /// # Errors
     /// As for any group of messages.
     #[inline]
-    pub(super) fn launch(&mut self) -> Result<bool> {
-        let Some(comm) = &self.held else { return Ok(false) };
-        let messages = self.calls.iter().map(|(_, message)| message);
-        let done = together::may_go(comm, &self.stream)?
+    pub(super) fn launch(&mut self, comm: &Communicator) -> Result<bool> {
+        if !comm.is_usable() {
+            comm.ensure_ready().inspect_err(|e| log::warn(&e.text))?;
+        }
+        let (core, messages) = (comm.core()?, self.calls.iter().map(|(_, message)| message));
+        let done = together::may_go(core, &self.stream)?
             && match self.small {
-                true => at_once::exchange_again(comm.core()?, messages, &self.stream).inspect_err(|e| log::warn(&e.text))?,
-                false => together::messages(comm, messages.map(|m| &m.request), &self.stream)?,
+                true => at_once::exchange_again(core, messages, &self.stream).inspect_err(|e| log::warn(&e.text))?,
+                false => together::messages(core, messages.map(|m| &m.request), &self.stream)?,
             };
         if done {
-            (self.came, self.held) = (0, None);
+            self.came = 0;
         }
         Ok(done)
     }
 
-    /// Gives the calls that came to `record`, one by one; how the caller names communicator and stream.
-    pub(super) fn leave(mut self, mut record: impl FnMut(&Arc<Communicator>, Request<&Stream>)) -> Names {
-        if let Some(comm) = self.held.take() {
-            self.calls.drain(..self.came).for_each(|(_, m)| record(&comm, m.request.on(&self.stream)));
-        }
-        self.names
+    /// Gives the calls that came to `record`, one by one.
+    ///
+    /// # Errors
+    /// When the communicator is gone.
+    pub(super) fn leave(mut self, mut record: impl FnMut(&Arc<Communicator>, Request<&Stream>)) -> Result<()> {
+        let comm = self.communicator().ok_or_else(|| {
+            Error::argument("the communicator was destroyed within the group; destroy it after ncclGroupEnd")
+        })?;
+        self.calls.drain(..self.came).for_each(|(_, m)| record(&comm, m.request.on(&self.stream)));
+        Ok(())
     }
 }

@@ -9,7 +9,6 @@ use oxccl_types::Result;
 
 use super::recorded::{Recorded, Run};
 use super::{BATCHES, Pushes, is_p2p, launch_collective};
-use crate::communicator::Communicator;
 use crate::communicator::core::Core;
 use crate::device::{self, Stream};
 use crate::exec::{at_once, fused, streak};
@@ -25,7 +24,7 @@ use crate::request::{Request, Shape};
 pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     let runs = requests.runs();
     for run in &*runs {
-        if !may_go(&run.comm, &run.stream)? {
+        if !may_go(run.comm.core()?, &run.stream)? {
             return Ok(false);
         }
     }
@@ -35,7 +34,7 @@ pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
         if messages == 0 {
             in_order(&first.comm.core()?.clone(), first);
         } else if messages < first.calls.requests.len()
-            || !self::messages(&first.comm, first.calls.requests.iter(), &first.stream)?
+            || !self::messages(first.comm.core()?, first.calls.requests.iter(), &first.stream)?
         {
             return Ok(false);
         }
@@ -53,24 +52,24 @@ pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether calls on `comm` may go off together on `stream`.
+/// Whether calls may go off together on `stream`.
 ///
 /// # Errors
-/// Of a communicator that has ended, and of a stream that was destroyed.
+/// Of a stream that was destroyed.
 #[inline]
-pub(super) fn may_go(comm: &Communicator, stream: &Stream) -> Result<bool> {
+pub(super) fn may_go(core: &Core, stream: &Stream) -> Result<bool> {
     stream.check_open().inspect_err(|e| log::warn(&e.text))?;
-    Ok(!comm.core()?.config.launch_order && !device::is_capturing(stream))
+    Ok(!core.config.launch_order && !device::is_capturing(stream))
 }
 
 /// Carries out or begins sends and receives; `false`: nothing was done.
 #[inline]
 pub(super) fn messages<'a>(
-    comm: &Communicator,
+    core: &Arc<Core>,
     requests: impl Iterator<Item = &'a Request<()>> + Clone,
     stream: &Stream,
 ) -> Result<bool> {
-    at_once::exchange(comm.core()?, requests, stream).inspect_err(|e| log::warn(&e.text))
+    at_once::exchange(core, requests, stream).inspect_err(|e| log::warn(&e.text))
 }
 
 /// Collectives of one communicator on one stream.
