@@ -217,10 +217,11 @@ fn record_anew(
 #[inline(always)]
 fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communicator>, &Stream) -> bool) -> bool {
     let Some(communicator) = handle::enter(comm) else { return false };
-    if stream.is_null() {
-        return f(&communicator, &Stream::default_of(communicator.device()));
-    }
-    Stream::with_raw(stream, |stream| f(&communicator, stream)).unwrap_or(false)
+    let special = || match stream.is_null() {
+        true => Ok(Stream::default_of(communicator.device())),
+        false => Stream::from_raw(stream),
+    };
+    Stream::with_raw_or(stream, special, |stream| f(&communicator, stream)).unwrap_or(false)
 }
 
 #[cold]
