@@ -66,6 +66,12 @@ impl Call {
         if self.again() { Ok(()) } else { self.submit_anew() }
     }
 
+    /// [`submit`](Call::submit), not compiled into the caller, which has a shorter way for most of its calls.
+    #[inline(never)]
+    pub(crate) fn submit_out_of_line(self) -> Outcome {
+        self.submit()
+    }
+
     #[inline(never)]
     fn submit_anew(self) -> Outcome {
         remember(self.checked_submit(|_, _| Ok(None)))
@@ -184,6 +190,22 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
         return record(shape, send, recv, comm, stream);
     }
     with_handles(comm, stream, |communicator, stream| communicator.again_now(shape, send, recv, stream))
+}
+
+/// Records a send or receive in the open group, if it is the next one of messages that a group before made as well.
+#[inline(always)]
+pub(crate) fn record_again(
+    collective: Collective,
+    buffer: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    peer: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> bool {
+    let Some(communicator) = handle::name(comm) else { return false };
+    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    group::record_again(names, &Shape::new(collective, datatype, 0, peer, count), buffer.cast())
 }
 
 /// [`again`] in an open group: the call is recorded there.

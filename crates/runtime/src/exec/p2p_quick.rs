@@ -21,8 +21,8 @@ pub(super) struct Over {
 pub(super) trait Quick: Copy {
     type Stream;
     fn request(&self) -> &Request<Self::Stream>;
-    /// As the other rank makes it. Sends and receives are not numbered.
-    fn header(&self, core: &Core) -> Header;
+    /// As the other rank makes it, perhaps in `room`. Sends and receives are not numbered.
+    fn header<'a>(&'a self, core: &Core, room: &'a mut Header) -> &'a Header;
 }
 
 impl<S> Quick for &Request<S> {
@@ -32,11 +32,12 @@ impl<S> Quick for &Request<S> {
         self
     }
     #[inline(always)]
-    fn header(&self, core: &Core) -> Header {
+    fn header<'a>(&'a self, core: &Core, room: &'a mut Header) -> &'a Header {
         let receiver = if self.collective == Collective::Send { self.root } else { core.rank };
         let total = (self.count * self.dtype.size()) as u64;
         let signature = signature(self.dtype, self.count as u64, receiver as u32);
-        Header { signature, sequence: 0, total, offset: 0, len: 0 }
+        *room = Header { signature, sequence: 0, total, offset: 0, len: 0 };
+        room
     }
 }
 
@@ -48,7 +49,8 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn new(core: &Core, request: Request<()>) -> Message {
-        let header = (&request).header(core);
+        let mut header = Header::default();
+        (&request).header(core, &mut header);
         Message { request, header }
     }
 }
@@ -60,8 +62,8 @@ impl Quick for &Message {
         &self.request
     }
     #[inline(always)]
-    fn header(&self, _core: &Core) -> Header {
-        self.header
+    fn header<'a>(&'a self, _core: &Core, _room: &'a mut Header) -> &'a Header {
+        &self.header
     }
 }
 
@@ -102,7 +104,7 @@ pub(super) fn run<Q: Quick>(
         let r = call.request();
         let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
         // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
-        if !unsafe { end.recv_whole(&call.header(core), r.recv, core.polls)? } {
+        if !unsafe { end.recv_whole(call.header(core, &mut Header::default()), r.recv, core.polls)? } {
             return Ok(false);
         }
         core.ring(r.root);
@@ -123,7 +125,7 @@ pub(super) fn send<Q: Quick>(
         let r = call.request();
         let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
         // SAFETY: the caller's buffer is readable until its stream has done the call.
-        if !unsafe { end.send_whole(&call.header(core), r.send)? } {
+        if !unsafe { end.send_whole(call.header(core, &mut Header::default()), r.send)? } {
             return Ok(false);
         }
         core.ring(r.root);
