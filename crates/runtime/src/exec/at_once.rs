@@ -253,9 +253,10 @@ pub(crate) fn exchange<'a, S: 'a>(
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    if p2p_quick::serves(core, &mut links, requests.clone()) {
+    let others = p2p_quick::serves(core, &mut links, requests.clone());
+    if others || p2p_quick::serves_own(core, &mut links, requests.clone()) {
         let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
-        let mut over = Over::default();
+        let mut over = Over { own: others, ..Over::default() };
         let run = caught(|| core.check().and_then(|()| p2p_quick::run(core, &mut links, requests.clone(), &mut over)));
         let run = run.and_then(|run| run);
         if matches!(run, Ok(true)) {

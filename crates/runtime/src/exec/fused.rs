@@ -11,6 +11,7 @@
 
 use std::iter;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -316,8 +317,11 @@ impl Course {
         for brief in others.iter().take(self.limit - 1) {
             let (bytes, input) = (brief.count as usize * unit.input, brief.send.addr());
             let before = || iter::once(own.clone()).chain(others[..count].iter().map(output));
-            let between = input < to && from < input + bytes;
-            if at + bytes > room || between && written.meets(input..input + bytes, before()) {
+            let read = input..input + bytes;
+            let between = meet(&read, &(from..to));
+            // Mostly, what is read of the group was written first or last: that needs no marks.
+            let known = || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &output(last)));
+            if at + bytes > room || between && (known() || written.meets(read.clone(), before())) {
                 break;
             }
             (from, to) = (from.min(output(brief).start), to.max(output(brief).end));
@@ -412,6 +416,11 @@ impl Course {
         }
         (call.send, call.recv, call.count) = first;
     }
+}
+
+/// Whether the ranges have bytes in common.
+fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// The list of counts in a slot.

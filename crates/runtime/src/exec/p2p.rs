@@ -111,7 +111,7 @@ impl Exchange {
         }
     }
 
-    /// The sends and receives of a group, none of them with this rank itself, of which those in `over` are over.
+    /// The sends and receives of a group, of which those in `over`, and all with this rank itself, are over.
     pub(super) fn rest_of<'a, S: 'a>(
         core: &Core,
         links: &mut Links,
@@ -119,7 +119,7 @@ impl Exchange {
         over: Over,
     ) -> Box<Exchange> {
         let mut exchange = links.lists(P2P_LANE);
-        requests.for_each(|r| exchange.add(core, r));
+        requests.filter(|r| r.root != core.rank).for_each(|r| exchange.add(core, r));
         exchange.sends.drain(..over.sends);
         exchange.recvs.drain(..over.recvs);
         exchange
