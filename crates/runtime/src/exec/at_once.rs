@@ -270,7 +270,7 @@ pub(crate) fn exchange<'a, S: 'a>(
         return Ok(true);
     }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    let turn = if exchange.is_quick() { core.issue_at_once(Lane::P2p) } else { None };
+    let turn = if exchange.is_quick(core) { core.issue_at_once(Lane::P2p) } else { None };
     let Some(turn) = turn else {
         exchange.give_back(&mut links);
         return Ok(false);

@@ -84,6 +84,18 @@ impl Unit {
             output: blocks(collective.output_blocks(core.ranks)),
         }
     }
+
+    /// The addresses that a call reads.
+    #[inline]
+    fn read(self, brief: &Brief) -> Range<usize> {
+        brief.send.addr()..brief.send.addr() + brief.count as usize * self.input
+    }
+
+    /// The addresses that it writes.
+    #[inline]
+    fn written(self, brief: &Brief) -> Range<usize> {
+        brief.recv.addr()..brief.recv.addr() + brief.count as usize * self.output
+    }
 }
 
 impl Fusion {
@@ -111,7 +123,18 @@ fn next<'a>(core: &Core, kinds: &[Kind], calls: &'a [Brief]) -> Option<(Option<F
     let first = calls.first()?;
     let fusion = Fusion::new(core, kinds[first.kind as usize]).filter(|fusion| first.count <= fusion.most);
     let most = fusion.as_ref().map_or(0, |fusion| fusion.most);
-    let alike = calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count();
+    // A call that the one behind it waits for is best made alone.
+    let needed = || match (&fusion, calls) {
+        (Some(fusion), [first, second, ..]) => {
+            let unit = Unit::of(core, &fusion.call);
+            meet(&unit.read(second), &unit.written(first))
+        }
+        _ => false,
+    };
+    let alike = match needed() {
+        true => 1,
+        false => calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count(),
+    };
     let (head, rest) = calls.split_at(alike.max(1));
     Some((fusion, head, rest))
 }
@@ -306,7 +329,6 @@ impl Course {
     fn pack(&mut self, core: &Core, call: &Call, slot: *mut u8, mut at: usize, others: &[Brief]) -> usize {
         let unit = Unit::of(core, call);
         let first = call.count as u32;
-        let output = |brief: &Brief| brief.recv.addr()..brief.recv.addr() + brief.count as usize * unit.output;
         // The bytes between the first and the last that are written.
         let own = call.recv.addr()..call.recv.addr() + first as usize * unit.output;
         let (mut from, mut to) = (own.start, own.end);
@@ -315,16 +337,17 @@ impl Course {
         let list = list(core, slot);
         let room = BYTES.min(core.hub.geometry().eager_bytes - LIST);
         for brief in others.iter().take(self.limit - 1) {
-            let (bytes, input) = (brief.count as usize * unit.input, brief.send.addr());
-            let before = || iter::once(own.clone()).chain(others[..count].iter().map(output));
-            let read = input..input + bytes;
+            let bytes = brief.count as usize * unit.input;
+            let before = || iter::once(own.clone()).chain(others[..count].iter().map(|b| unit.written(b)));
+            let read = unit.read(brief);
             let between = meet(&read, &(from..to));
             // Mostly, what is read of the group was written first or last: that needs no marks.
-            let known = || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &output(last)));
+            let known = || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &unit.written(last)));
             if at + bytes > room || between && (known() || written.meets(read.clone(), before())) {
                 break;
             }
-            (from, to) = (from.min(output(brief).start), to.max(output(brief).end));
+            let writes = unit.written(brief);
+            (from, to) = (from.min(writes.start), to.max(writes.end));
             debug_assert!(count < MOST, "the list has room for {MOST} counts");
             // SAFETY: the slot has room for `BYTES` and the list of `MOST` counts behind them, and no peer reads it any more; the input is
             // the caller's.
