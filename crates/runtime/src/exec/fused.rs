@@ -113,8 +113,8 @@ impl Fusion {
 
     /// The task of `calls`, which have not begun.
     fn task(self, core: &Arc<Core>, calls: &[Brief], batch: u64) -> CollectiveTask {
-        let fused = Fused { calls: calls.to_vec(), course: Course::default() };
-        CollectiveTask::new(core.clone(), self.call, None, batch).in_phase(Phase::Fused(Box::new(fused)))
+        let fused = Fused::of(core, calls, Course::default());
+        CollectiveTask::new(core.clone(), self.call, None, batch).in_phase(Phase::Fused(fused))
     }
 }
 
@@ -226,8 +226,8 @@ fn start(
         }
         Ok(_) => {
             let seq = course.seq;
-            let fused = Fused { calls: calls.to_vec(), course };
-            let task = CollectiveTask::begun(core.clone(), fusion.call, turn, seq, Phase::Fused(Box::new(fused)));
+            let fused = Fused::of(core, calls, course);
+            let task = CollectiveTask::begun(core.clone(), fusion.call, turn, seq, Phase::Fused(fused));
             Some(task.in_batch(batch))
         }
         Err(error) => {
@@ -246,7 +246,29 @@ pub(crate) struct Fused {
     course: Course,
 }
 
+// SAFETY: the pointers are the callers', who promised that whichever thread runs the stream may use the memory.
+unsafe impl Send for Fused {}
+
 impl Fused {
+    /// `calls`, which have come as far as `course`, in the list of an earlier task where there is one.
+    fn of(core: &Core, calls: &[Brief], course: Course) -> Box<Fused> {
+        let kept = core.lists.try_lock().and_then(|mut lists| lists.pop());
+        let mut fused = kept.unwrap_or_else(|| Box::new(Fused { calls: Vec::new(), course: Course::default() }));
+        fused.calls.extend_from_slice(calls);
+        fused.course = course;
+        fused
+    }
+
+    /// Keeps the list for the next task.
+    pub(super) fn recycle(mut self: Box<Self>, core: &Core) {
+        self.calls.clear();
+        if let Some(mut lists) = core.lists.try_lock()
+            && lists.len() < lists.capacity()
+        {
+            lists.push(self);
+        }
+    }
+
     /// Goes on; `call` becomes the first of those that are under way.
     pub(super) fn advance(&mut self, core: &Core, engine: &mut Engine, call: &mut Call) -> Result<Step> {
         self.course.advance(core, engine, call, &self.calls)
@@ -342,7 +364,8 @@ impl Course {
             let read = unit.read(brief);
             let between = meet(&read, &(from..to));
             // Mostly, what is read of the group was written first or last: that needs no marks.
-            let known = || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &unit.written(last)));
+            let known =
+                || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &unit.written(last)));
             if at + bytes > room || between && (known() || written.meets(read.clone(), before())) {
                 break;
             }

@@ -68,7 +68,8 @@ fn is_small<S>(core: &Core, links: &mut Links, r: &Request<S>) -> bool {
 fn own<'a, S: 'a, I: Iterator<Item = &'a Request<S>> + Clone>(
     core: &Core,
     requests: I,
-) -> (impl Iterator<Item = &'a Request<S>> + use<'a, '_, S, I>, impl Iterator<Item = &'a Request<S>> + use<'a, '_, S, I>) {
+) -> (impl Iterator<Item = &'a Request<S>> + use<'a, '_, S, I>, impl Iterator<Item = &'a Request<S>> + use<'a, '_, S, I>)
+{
     let of = |kind| move |r: &&Request<S>| r.root == core.rank && r.collective == kind;
     (requests.clone().filter(of(Collective::Send)), requests.filter(of(Collective::Recv)))
 }

@@ -93,9 +93,12 @@ impl Task for CollectiveTask {
         if let Some(v) = self.v.take() {
             v.recycle();
         }
-        self.phase = Phase::Start;
-        if let Some(core) = self.core.take()
-            && let Some(mut pool) = core.pool.try_lock()
+        let phase = std::mem::replace(&mut self.phase, Phase::Start);
+        let Some(core) = self.core.take() else { return };
+        if let Phase::Fused(fused) = phase {
+            fused.recycle(&core);
+        }
+        if let Some(mut pool) = core.pool.try_lock()
             && pool.len() < pool.capacity()
         {
             pool.push(self);
