@@ -9,7 +9,6 @@
 //! Calls of different counts may ride together; the counts then lie in the slot too, and are compared before a payload is
 //! used. Only collectives in which every rank reads the line of every other one are fused, since all must know what all sent.
 
-use std::iter;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -360,17 +359,17 @@ impl Course {
         let room = BYTES.min(core.hub.geometry().eager_bytes - LIST);
         for brief in others.iter().take(self.limit - 1) {
             let bytes = brief.count as usize * unit.input;
-            let before = || iter::once(own.clone()).chain(others[..count].iter().map(|b| unit.written(b)));
+            let writes = |call: usize| if call == 0 { own.clone() } else { unit.written(&others[call - 1]) };
             let read = unit.read(brief);
             let between = meet(&read, &(from..to));
             // Mostly, what is read of the group was written first or last: that needs no marks.
             let known =
                 || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &unit.written(last)));
-            if at + bytes > room || between && (known() || written.meets(read.clone(), before())) {
+            if at + bytes > room || between && (known() || written.meets(read.clone(), 1 + count, writes)) {
                 break;
             }
-            let writes = unit.written(brief);
-            (from, to) = (from.min(writes.start), to.max(writes.end));
+            let output = unit.written(brief);
+            (from, to) = (from.min(output.start), to.max(output.end));
             debug_assert!(count < MOST, "the list has room for {MOST} counts");
             // SAFETY: the slot has room for `BYTES` and the list of `MOST` counts behind them, and no peer reads it any more; the input is
             // the caller's.
