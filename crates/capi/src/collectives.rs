@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
+use oxccl_runtime::group::Names;
 use oxccl_runtime::{Communicator, Operator, Request, Shape, VCounts, group};
 use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
@@ -187,13 +188,26 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
 
 /// [`again`] in an open group: the call is recorded there.
 fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
-    let names = [comm as usize, stream as usize];
-    if handle::is_live(comm) && group::record_like(names, shape, send, recv) {
-        return true;
-    }
-    let recorded = with_handles(comm, stream, |communicator, stream| communicator.record(shape, send, recv, stream));
+    let Some(communicator) = handle::name(comm) else { return false };
+    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    group::record_like(names, shape, send, recv) || record_anew(names, shape, send, recv, comm, stream)
+}
+
+#[inline(never)]
+fn record_anew(
+    names: Names,
+    shape: &Shape,
+    send: *const u8,
+    recv: *mut u8,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> bool {
+    let recorded = with_handles(comm, stream, |communicator, stream| {
+        // Another thread may have ended the communicator, and the handle have gone to the next one.
+        names.communicator == Arc::as_ptr(communicator).addr() && communicator.record(shape, send, recv, stream)
+    });
     // The streams 1 and 2 are other ones on another device.
-    if recorded && !matches!(names[1], 1 | 2) {
+    if recorded && !matches!(names.stream, 1 | 2) {
         group::name(names, shape);
     }
     recorded

@@ -737,6 +737,7 @@ impl Stream {
     }
 
     /// `InvalidArgument` for a stream whose handle was destroyed.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.0.closed.load(Ordering::Acquire) {
             true => Err(unknown(Arc::as_ptr(&self.0).cast_mut().cast())),

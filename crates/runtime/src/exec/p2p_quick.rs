@@ -19,12 +19,72 @@ use crate::transport::local::Policy;
 pub(super) struct Over {
     pub(super) sends: usize,
     pub(super) recvs: usize,
-    /// Those with this rank itself are.
-    pub(super) own: bool,
+    /// There are some with this rank itself, which are not.
+    own: bool,
+}
+
+impl Over {
+    /// Nothing is, nor what this rank sends to itself.
+    pub(super) fn but_own() -> Over {
+        Over { own: true, ..Over::default() }
+    }
 }
 
 /// Messages that are received before more are sent: half of what a connection holds.
 const TURN: usize = 4;
+
+/// A send or receive, and the header that its message has.
+pub(super) trait Quick: Copy {
+    type Stream;
+    fn request(&self) -> &Request<Self::Stream>;
+    /// As the other rank makes it. Sends and receives are not numbered.
+    fn header(&self, core: &Core) -> Header;
+}
+
+impl<S> Quick for &Request<S> {
+    type Stream = S;
+    #[inline(always)]
+    fn request(&self) -> &Request<S> {
+        self
+    }
+    #[inline(always)]
+    fn header(&self, core: &Core) -> Header {
+        let receiver = if self.collective == Collective::Send { self.root } else { core.rank };
+        let total = (self.count * self.dtype.size()) as u64;
+        let signature = signature(self.dtype, self.count as u64, receiver as u32);
+        Header { signature, sequence: 0, total, offset: 0, len: 0 }
+    }
+}
+
+/// A call that is made again and again, with its header.
+pub(crate) struct Message {
+    pub(crate) request: Request<()>,
+    header: Header,
+}
+
+impl Message {
+    pub(crate) fn new(core: &Core, request: Request<()>) -> Message {
+        let header = (&request).header(core);
+        Message { request, header }
+    }
+}
+
+impl Quick for &Message {
+    type Stream = ();
+    #[inline(always)]
+    fn request(&self) -> &Request<()> {
+        &self.request
+    }
+    #[inline(always)]
+    fn header(&self, _core: &Core) -> Header {
+        self.header
+    }
+}
+
+/// Whether `r` is a message between ranks that share memory, so small that it is copied whatever its memory is.
+pub(crate) fn is_small<S>(core: &Core, r: &Request<S>) -> bool {
+    is_local(core, r.root as u32) && r.root != core.rank && r.count.saturating_mul(r.dtype.size()) < direct_from(core)
+}
 
 /// Whether all of `requests` are messages between ranks that share memory, so small that they are copied: those of memory
 /// that peers cannot map may be longer, where the peer's is taken to be such memory as well.
@@ -34,17 +94,26 @@ pub(super) fn serves<'a, S: 'a>(
     links: &mut Links,
     mut requests: impl Iterator<Item = &'a Request<S>>,
 ) -> bool {
-    requests.all(|r| r.root != core.rank && is_small(core, links, r))
+    requests.all(|r| is_small(core, r) || is_private(core, links, r))
 }
 
-/// As [`serves`], with messages of this rank to itself among them, which are matched in order.
+/// Whether `r` is a message of memory that peers cannot map, to a rank whose memory is taken to be such as well.
+fn is_private<S>(core: &Core, links: &mut Links, r: &Request<S>) -> bool {
+    let bytes = r.count.saturating_mul(r.dtype.size());
+    let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
+    let served = is_local(core, r.root as u32) && r.root != core.rank && bytes < Policy::CMA_FROM;
+    served && !core.same_process(r.root) && !links.exports(at, bytes)
+}
+
+/// As [`serves`], with small messages of this rank to itself among them, which are matched in order.
 #[inline(never)]
 pub(super) fn serves_own<'a, S: 'a>(
     core: &Core,
     links: &mut Links,
-    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    mut requests: impl Iterator<Item = &'a Request<S>> + Clone,
 ) -> bool {
-    let (mut sends, mut recvs) = own(core, requests.clone());
+    let own = |kind| requests.clone().filter(move |r| r.root == core.rank && r.collective == kind);
+    let (mut sends, mut recvs) = (own(Collective::Send), own(Collective::Recv));
     let matched = loop {
         match (sends.next(), recvs.next()) {
             (None, None) => break true,
@@ -52,47 +121,32 @@ pub(super) fn serves_own<'a, S: 'a>(
             _ => break false,
         }
     };
-    matched && requests.clone().all(|r| is_small(core, links, r))
+    let small = |r: &Request<S>| r.count.saturating_mul(r.dtype.size()) < direct_from(core);
+    let mut served = |r: &Request<S>| match r.root == core.rank {
+        true => small(r),
+        false => is_small(core, r) || is_private(core, links, r),
+    };
+    matched && requests.all(|r| served(r))
 }
 
+/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes.
 #[inline(always)]
-fn is_small<S>(core: &Core, links: &mut Links, r: &Request<S>) -> bool {
-    let below = direct_from(core);
-    let bytes = r.count.saturating_mul(r.dtype.size());
-    let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
-    is_local(core, r.root as u32)
-        && (bytes < below || bytes < Policy::CMA_FROM && !core.same_process(r.root) && !links.exports(at, bytes))
-}
-
-/// What this rank sends to itself, and receives from itself.
-fn own<'a, S: 'a, I: Iterator<Item = &'a Request<S>> + Clone>(
-    core: &Core,
-    requests: I,
-) -> (impl Iterator<Item = &'a Request<S>> + use<'a, '_, S, I>, impl Iterator<Item = &'a Request<S>> + use<'a, '_, S, I>)
-{
-    let of = |kind| move |r: &&Request<S>| r.root == core.rank && r.collective == kind;
-    (requests.clone().filter(of(Collective::Send)), requests.filter(of(Collective::Recv)))
-}
-
-/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes; it says
-/// whether there is anything with this rank itself.
-#[inline(always)]
-pub(super) fn run<'a, S: 'a>(
+pub(super) fn run<Q: Quick>(
     core: &Core,
     links: &mut Links,
-    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    calls: impl Iterator<Item = Q> + Clone,
     over: &mut Over,
 ) -> Result<bool> {
-    let sent = send(core, links, requests.clone(), over)?;
-    if !over.own {
-        copy_own(core, requests.clone());
-        over.own = true;
+    let sent = send(core, links, calls.clone(), over)?;
+    if over.own {
+        copy_own(core, calls.clone());
+        over.own = false;
     }
     if !sent {
-        return by_turns(core, links, requests, over);
+        return by_turns(core, links, calls, over);
     }
-    for r in requests.filter(|r| r.collective == Collective::Recv && r.root != core.rank) {
-        if !recv_one(core, links, r)? {
+    for call in calls.filter(|c| is_with_other(core, c, Collective::Recv)) {
+        if !recv_one(core, links, call)? {
             return Ok(false);
         }
         over.recvs += 1;
@@ -103,27 +157,27 @@ pub(super) fn run<'a, S: 'a>(
 /// As [`run`] for more messages than there is room for: some are received, which lets the peers send more, then what there
 /// is room for is sent.
 #[inline(never)]
-fn by_turns<'a, S: 'a>(
+fn by_turns<Q: Quick>(
     core: &Core,
     links: &mut Links,
-    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    calls: impl Iterator<Item = Q> + Clone,
     over: &mut Over,
 ) -> Result<bool> {
-    let of = |kind| requests.clone().filter(move |r| r.collective == kind && r.root != core.rank);
+    let of = |kind| calls.clone().filter(move |c| is_with_other(core, c, kind));
     let mut sends = of(Collective::Send).skip(over.sends).peekable();
     let mut recvs = of(Collective::Recv).peekable();
     loop {
         let before = (over.sends, over.recvs);
         for _ in 0..TURN {
-            let Some(r) = recvs.peek() else { break };
-            if !recv_one(core, links, r)? {
+            let Some(call) = recvs.peek() else { break };
+            if !recv_one(core, links, *call)? {
                 break;
             }
             recvs.next();
             over.recvs += 1;
         }
-        while let Some(r) = sends.peek() {
-            if !send_one(core, links, r)? {
+        while let Some(call) = sends.peek() {
+            if !send_one(core, links, *call)? {
                 break;
             }
             sends.next();
@@ -138,12 +192,19 @@ fn by_turns<'a, S: 'a>(
     }
 }
 
+#[inline(always)]
+fn is_with_other<Q: Quick>(core: &Core, call: &Q, kind: Collective) -> bool {
+    let r = call.request();
+    r.collective == kind && r.root != core.rank
+}
+
 /// Whether the message had come, within some looks.
 #[inline(always)]
-fn recv_one<S>(core: &Core, links: &mut Links, r: &Request<S>) -> Result<bool> {
+fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
+    let r = call.request();
     let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
     // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
-    let came = unsafe { end.recv_whole(&header(r, core.rank), r.recv, core.polls)? };
+    let came = unsafe { end.recv_whole(&call.header(core), r.recv, core.polls)? };
     if came {
         core.ring(r.root);
     }
@@ -152,10 +213,11 @@ fn recv_one<S>(core: &Core, links: &mut Links, r: &Request<S>) -> Result<bool> {
 
 /// Whether there was room for the message.
 #[inline(always)]
-fn send_one<S>(core: &Core, links: &mut Links, r: &Request<S>) -> Result<bool> {
+fn send_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
+    let r = call.request();
     let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
     // SAFETY: the caller's buffer is readable until its stream has done the call.
-    let went = unsafe { end.send_whole(&header(r, r.root), r.send)? };
+    let went = unsafe { end.send_whole(&call.header(core), r.send)? };
     if went {
         core.ring(r.root);
     }
@@ -164,34 +226,30 @@ fn send_one<S>(core: &Core, links: &mut Links, r: &Request<S>) -> Result<bool> {
 
 /// Copies what this rank sends to itself: [`serves_own`] holds.
 #[inline(never)]
-fn copy_own<'a, S: 'a>(core: &Core, requests: impl Iterator<Item = &'a Request<S>> + Clone) {
-    let (sends, recvs) = own(core, requests);
-    for (s, r) in sends.zip(recvs).filter(|(s, r)| s.send != r.recv.cast_const()) {
-        // SAFETY: the buffers are the caller's, of that size, until its stream has done the calls.
-        unsafe { kernels::copy(&[r.recv], s.send, s.count * s.dtype.size()) };
+fn copy_own<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) {
+    let own = |kind| calls.clone().filter(move |c| c.request().root == core.rank && c.request().collective == kind);
+    for (s, r) in own(Collective::Send).zip(own(Collective::Recv)) {
+        let (s, r) = (s.request(), r.request());
+        if s.send != r.recv.cast_const() {
+            // SAFETY: the buffers are the caller's, of that size, until its stream has done the calls.
+            unsafe { kernels::copy(&[r.recv], s.send, s.count * s.dtype.size()) };
+        }
     }
 }
 
 /// Carries out the sends that are not yet over, as far as there is room; `true` when that was all.
 #[inline(always)]
-pub(super) fn send<'a, S: 'a>(
+pub(super) fn send<Q: Quick>(
     core: &Core,
     links: &mut Links,
-    requests: impl Iterator<Item = &'a Request<S>>,
+    calls: impl Iterator<Item = Q>,
     over: &mut Over,
 ) -> Result<bool> {
-    let sends = requests.filter(|r| r.collective == Collective::Send && r.root != core.rank);
-    for r in sends.skip(over.sends) {
-        if !send_one(core, links, r)? {
+    for call in calls.filter(|c| is_with_other(core, c, Collective::Send)).skip(over.sends) {
+        if !send_one(core, links, call)? {
             return Ok(false);
         }
         over.sends += 1;
     }
     Ok(true)
-}
-
-/// As the other rank makes it. Sends and receives are not numbered.
-fn header<S>(r: &Request<S>, receiver: usize) -> Header {
-    let total = (r.count * r.dtype.size()) as u64;
-    Header { signature: signature(r.dtype, r.count as u64, receiver as u32), sequence: 0, total, offset: 0, len: 0 }
 }
