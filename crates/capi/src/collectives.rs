@@ -66,6 +66,12 @@ impl Call {
         if self.again() { Ok(()) } else { self.submit_anew() }
     }
 
+    /// [`submit`](Call::submit), not compiled into the caller, which has a shorter way for most of its calls.
+    #[inline(never)]
+    pub(crate) fn submit_out_of_line(self) -> Outcome {
+        self.submit()
+    }
+
     #[inline(never)]
     fn submit_anew(self) -> Outcome {
         remember(self.checked_submit(|_, _| Ok(None)))
@@ -186,6 +192,22 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
     with_handles(comm, stream, |communicator, stream| communicator.again_now(shape, send, recv, stream))
 }
 
+/// Records a send or receive in the open group, if it is the next one of messages that a group before made as well.
+#[inline(always)]
+pub(crate) fn record_again(
+    collective: Collective,
+    buffer: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    peer: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> bool {
+    let Some(communicator) = handle::name(comm) else { return false };
+    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    group::record_again(names, &Shape::new(collective, datatype, 0, peer, count), buffer.cast())
+}
+
 /// [`again`] in an open group: the call is recorded there.
 fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
     let Some(communicator) = handle::name(comm) else { return false };
@@ -217,10 +239,11 @@ fn record_anew(
 #[inline(always)]
 fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communicator>, &Stream) -> bool) -> bool {
     let Some(communicator) = handle::enter(comm) else { return false };
-    if stream.is_null() {
-        return f(&communicator, &Stream::default_of(communicator.device()));
-    }
-    Stream::with_raw(stream, |stream| f(&communicator, stream)).unwrap_or(false)
+    let special = || match stream.is_null() {
+        true => Ok(Stream::default_of(communicator.device())),
+        false => Stream::from_raw(stream),
+    };
+    Stream::with_raw_or(stream, special, |stream| f(&communicator, stream)).unwrap_or(false)
 }
 
 #[cold]

@@ -337,13 +337,19 @@ pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, r
     })
 }
 
+/// Records a send or receive in the open group, if there is one and it is the next one of messages that stand.
+// One copy, into which all that it calls is compiled.
+#[inline(never)]
+pub fn record_again(names: Names, shape: &Shape, buffer: *mut u8) -> bool {
+    depth() > 0 && GROUP.with_borrow_mut(|g| g.requests.is_empty() && g.standing.take(names, shape, buffer))
+}
+
 /// Records a call in the open group as an earlier one that had the same `names`, which a caller gave by [`name`] to its
 /// communicator and stream; `false` where there is none, or the call needs a second look.
 #[inline]
 pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
     GROUP.with_borrow_mut(|g| match shape.among_all() {
         Some(brief) => g.requests.push_like(names, shape, brief, send, recv),
-        None if g.requests.is_empty() => g.standing.take(names, shape, send, recv),
         None => g.requests.push_request_like(names, shape, send, recv),
     })
 }

@@ -178,7 +178,7 @@ impl Exchange {
         links.keep(self);
     }
 
-    /// Takes the receives of a later call on.
+    /// Takes the receives of a later call on, but for those from this rank itself.
     pub(super) fn receive_behind<'a, S: 'a>(&mut self, core: &Core, requests: impl Iterator<Item = &'a Request<S>>) {
         if self.over == self.recvs.len() || self.over >= BEHIND {
             self.recvs.drain(..self.over);
@@ -186,7 +186,8 @@ impl Exchange {
         }
         let before = self.recvs.len();
         self.calls = self.calls.wrapping_add(1);
-        requests.filter(|r| r.collective == Collective::Recv).for_each(|r| self.add(core, r));
+        let receives = |r: &&Request<S>| r.collective == Collective::Recv && r.root != core.rank;
+        requests.filter(receives).for_each(|r| self.add(core, r));
         self.recvs[before..].iter_mut().for_each(|t| t.call = self.calls);
     }
 

@@ -19,15 +19,6 @@ use crate::transport::local::Policy;
 pub(super) struct Over {
     pub(super) sends: usize,
     pub(super) recvs: usize,
-    /// There are some with this rank itself, which are not.
-    own: bool,
-}
-
-impl Over {
-    /// Nothing is, nor what this rank sends to itself.
-    pub(super) fn but_own() -> Over {
-        Over { own: true, ..Over::default() }
-    }
 }
 
 /// Messages that are received before more are sent: half of what a connection holds.
@@ -37,8 +28,8 @@ const TURN: usize = 4;
 pub(super) trait Quick: Copy {
     type Stream;
     fn request(&self) -> &Request<Self::Stream>;
-    /// As the other rank makes it. Sends and receives are not numbered.
-    fn header(&self, core: &Core) -> Header;
+    /// As the other rank makes it, perhaps in `room`. Sends and receives are not numbered.
+    fn header<'a>(&'a self, core: &Core, room: &'a mut Header) -> &'a Header;
 }
 
 impl<S> Quick for &Request<S> {
@@ -48,11 +39,12 @@ impl<S> Quick for &Request<S> {
         self
     }
     #[inline(always)]
-    fn header(&self, core: &Core) -> Header {
+    fn header<'a>(&'a self, core: &Core, room: &'a mut Header) -> &'a Header {
         let receiver = if self.collective == Collective::Send { self.root } else { core.rank };
         let total = (self.count * self.dtype.size()) as u64;
         let signature = signature(self.dtype, self.count as u64, receiver as u32);
-        Header { signature, sequence: 0, total, offset: 0, len: 0 }
+        *room = Header { signature, sequence: 0, total, offset: 0, len: 0 };
+        room
     }
 }
 
@@ -64,7 +56,8 @@ pub(crate) struct Message {
 
 impl Message {
     pub(crate) fn new(core: &Core, request: Request<()>) -> Message {
-        let header = (&request).header(core);
+        let mut header = Header::default();
+        (&request).header(core, &mut header);
         Message { request, header }
     }
 }
@@ -76,8 +69,8 @@ impl Quick for &Message {
         &self.request
     }
     #[inline(always)]
-    fn header(&self, _core: &Core) -> Header {
-        self.header
+    fn header<'a>(&'a self, _core: &Core, _room: &'a mut Header) -> &'a Header {
+        &self.header
     }
 }
 
@@ -122,30 +115,30 @@ pub(super) fn serves_own<'a, S: 'a>(
         }
     };
     let small = |r: &Request<S>| r.count.saturating_mul(r.dtype.size()) < direct_from(core);
-    let mut served = |r: &Request<S>| match r.root == core.rank {
+    let served = |r: &Request<S>| match r.root == core.rank {
         true => small(r),
         false => is_small(core, r) || is_private(core, links, r),
     };
-    matched && requests.all(|r| served(r))
+    matched && requests.all(served)
 }
 
-/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes.
+/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes. `OWN`:
+/// there are messages with this rank itself, which are over in any case.
 #[inline(always)]
-pub(super) fn run<Q: Quick>(
+pub(super) fn run<Q: Quick, const OWN: bool>(
     core: &Core,
     links: &mut Links,
     calls: impl Iterator<Item = Q> + Clone,
     over: &mut Over,
 ) -> Result<bool> {
-    let sent = send(core, links, calls.clone(), over)?;
-    if over.own {
+    let sent = send::<Q, OWN>(core, links, calls.clone(), over)?;
+    if OWN {
         copy_own(core, calls.clone());
-        over.own = false;
     }
     if !sent {
-        return by_turns(core, links, calls, over);
+        return by_turns::<Q, OWN>(core, links, calls, over);
     }
-    for call in calls.filter(|c| is_with_other(core, c, Collective::Recv)) {
+    for call in calls.filter(|c| is_with_other::<Q, OWN>(core, c, Collective::Recv)) {
         if !recv_one(core, links, call)? {
             return Ok(false);
         }
@@ -157,13 +150,13 @@ pub(super) fn run<Q: Quick>(
 /// As [`run`] for more messages than there is room for: some are received, which lets the peers send more, then what there
 /// is room for is sent.
 #[inline(never)]
-fn by_turns<Q: Quick>(
+fn by_turns<Q: Quick, const OWN: bool>(
     core: &Core,
     links: &mut Links,
     calls: impl Iterator<Item = Q> + Clone,
     over: &mut Over,
 ) -> Result<bool> {
-    let of = |kind| calls.clone().filter(move |c| is_with_other(core, c, kind));
+    let of = |kind| calls.clone().filter(move |c| is_with_other::<Q, OWN>(core, c, kind));
     let mut sends = of(Collective::Send).skip(over.sends).peekable();
     let mut recvs = of(Collective::Recv).peekable();
     loop {
@@ -193,9 +186,9 @@ fn by_turns<Q: Quick>(
 }
 
 #[inline(always)]
-fn is_with_other<Q: Quick>(core: &Core, call: &Q, kind: Collective) -> bool {
+fn is_with_other<Q: Quick, const OWN: bool>(core: &Core, call: &Q, kind: Collective) -> bool {
     let r = call.request();
-    r.collective == kind && r.root != core.rank
+    r.collective == kind && !(OWN && r.root == core.rank)
 }
 
 /// Whether the message had come, within some looks.
@@ -204,7 +197,7 @@ fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
     let r = call.request();
     let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
     // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
-    let came = unsafe { end.recv_whole(&call.header(core), r.recv, core.polls)? };
+    let came = unsafe { end.recv_whole(call.header(core, &mut Header::default()), r.recv, core.polls)? };
     if came {
         core.ring(r.root);
     }
@@ -217,7 +210,7 @@ fn send_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
     let r = call.request();
     let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
     // SAFETY: the caller's buffer is readable until its stream has done the call.
-    let went = unsafe { end.send_whole(&call.header(core), r.send)? };
+    let went = unsafe { end.send_whole(call.header(core, &mut Header::default()), r.send)? };
     if went {
         core.ring(r.root);
     }
@@ -226,7 +219,7 @@ fn send_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
 
 /// Copies what this rank sends to itself: [`serves_own`] holds.
 #[inline(never)]
-fn copy_own<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) {
+pub(super) fn copy_own<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) {
     let own = |kind| calls.clone().filter(move |c| c.request().root == core.rank && c.request().collective == kind);
     for (s, r) in own(Collective::Send).zip(own(Collective::Recv)) {
         let (s, r) = (s.request(), r.request());
@@ -239,13 +232,13 @@ fn copy_own<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) {
 
 /// Carries out the sends that are not yet over, as far as there is room; `true` when that was all.
 #[inline(always)]
-pub(super) fn send<Q: Quick>(
+pub(super) fn send<Q: Quick, const OWN: bool>(
     core: &Core,
     links: &mut Links,
     calls: impl Iterator<Item = Q>,
     over: &mut Over,
 ) -> Result<bool> {
-    for call in calls.filter(|c| is_with_other(core, c, Collective::Send)).skip(over.sends) {
+    for call in calls.filter(|c| is_with_other::<Q, OWN>(core, c, Collective::Send)).skip(over.sends) {
         if !send_one(core, links, call)? {
             return Ok(false);
         }

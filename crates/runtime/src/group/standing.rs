@@ -52,14 +52,14 @@ impl Table {
         ((first.mix() ^ names.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 24) as usize % GROUPS
     }
 
-    /// Records a call of the open group, if it is the next one of messages that stand; for calls on usable communicators only.
-    #[inline]
-    pub(super) fn take(&mut self, names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+    /// Records a call of the open group, if it is the next one of messages that stand.
+    #[inline(always)]
+    pub(super) fn take(&mut self, names: Names, shape: &Shape, buffer: *mut u8) -> bool {
         if self.open().is_none() {
             self.open = Table::place_of(names, shape);
         }
         let standing = &mut self.places[self.open].standing;
-        standing.as_mut().is_some_and(|s| s.take(names, shape, send, recv))
+        standing.as_mut().is_some_and(|s| s.take(names, shape, buffer))
     }
 
     /// The messages that the open group makes again.
@@ -130,14 +130,15 @@ impl Standing {
         Some(Box::new(Standing { place, names, comm, stream, calls, small, came: 0 }))
     }
 
-    /// Records a call of the open group, if it is the next one; for calls on usable communicators only.
+    /// Records a call of the open group, if it is the next one.
     #[inline(always)]
-    fn take(&mut self, names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+    fn take(&mut self, names: Names, shape: &Shape, buffer: *mut u8) -> bool {
         let Some((next, message)) = self.calls.get_mut(self.came) else { return false };
-        if self.names != names || next != shape || send.is_null() || recv.is_null() {
+        if self.names != names || next != shape || buffer.is_null() {
             return false;
         }
-        (message.request.send, message.request.recv) = (send, recv);
+        // Each is of one kind, and only one of the two counts.
+        (message.request.send, message.request.recv) = (buffer, buffer);
         self.came += 1;
         true
     }
