@@ -21,6 +21,7 @@ use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
 use crate::device::{Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
+use crate::exec::fused::Fused;
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
@@ -97,6 +98,9 @@ pub(crate) struct Core {
     // Boxes, since the queue of a stream takes boxes: the pool keeps them, and none is allocated per call.
     #[allow(clippy::vec_box)]
     pub pool: Latch<Vec<Box<CollectiveTask>>>,
+    /// Lists of calls that travelled together and were left to a task, for the next ones.
+    #[allow(clippy::vec_box)]
+    pub lists: Latch<Vec<Box<Fused>>>,
     /// Ends waits of operations outside of their steps.
     pub abort: Arc<AtomicBool>,
     pub(super) links: Latch<Links>,
@@ -181,6 +185,8 @@ impl Drop for BorrowedWindow {
 
 /// Tasks kept for reuse.
 const POOL: usize = 64;
+/// Lists of calls that are kept: of as many groups as may be under way behind each other.
+const LISTS: usize = 16;
 
 fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     // What the locks guard is valid between statements, also after a panic elsewhere.
@@ -233,6 +239,7 @@ impl Core {
             polls: crate::exec::entry::polls(crowded),
             engine: Latch::new(Engine::new(parts.ranks, parts.members.len())),
             pool: Latch::new(Vec::with_capacity(POOL)),
+            lists: Latch::new(Vec::with_capacity(LISTS)),
             links: Latch::default(),
             mapper: OnceLock::new(),
             strays: Mutex::default(),

@@ -6,6 +6,7 @@ use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 
 use super::stream::Waited;
 use super::{Step, Stream, Task};
+use crate::communicator::hub::WINDOW;
 
 /// Ends once all of `parts` tasks have been looked at.
 struct Part {
@@ -85,4 +86,32 @@ fn work_that_was_begun_at_once_does_not_end_what_another_thread_enqueued() {
     from.synchronize().unwrap();
     assert!(done.load(Ordering::Acquire), "synchronize returned before the work had run");
     assert_eq!(from.0.finished(), enqueued);
+}
+
+/// Trails, and moves some times before it ends.
+struct Moves(u32);
+
+impl Task for Moves {
+    fn step(&mut self) -> Step {
+        self.0 -= 1;
+        if self.0 == 0 { Step::Done } else { Step::Progress }
+    }
+    fn trails(&self) -> usize {
+        7
+    }
+}
+
+/// What peers may write again depends on how many calls are under way, not on whether they move: an AlltoAllv that goes on
+/// by messages moves in many steps.
+#[test]
+fn no_more_calls_than_a_window_are_under_way() {
+    let stream = Stream::new().unwrap();
+    for call in 0..4 * WINDOW as u32 {
+        let free = stream.try_behind(7).expect("what is before it moves, and ends at last");
+        assert!(free.behind() < WINDOW as usize, "call {call} behind {} others", free.behind());
+        free.go_on(Box::new(Moves(1000)));
+    }
+    // Those of others do not come between.
+    assert!(stream.try_behind(8).is_none());
+    stream.synchronize().unwrap();
 }

@@ -254,10 +254,13 @@ pub(crate) fn exchange<'a, S: 'a>(
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     if p2p_quick::serves(core, &mut links, requests.clone()) {
-        return Ok(quick(core, idle, links, requests));
+        return Ok(quick::<_, false>(core, idle, links, requests));
+    }
+    if p2p_quick::serves_own(core, &mut links, requests.clone()) {
+        return Ok(quick::<_, true>(core, idle, links, requests));
     }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    let turn = if exchange.is_quick() { core.issue_at_once(Lane::P2p) } else { None };
+    let turn = if exchange.is_quick(core) { core.issue_at_once(Lane::P2p) } else { None };
     let Some(turn) = turn else {
         exchange.give_back(&mut links);
         return Ok(false);
@@ -287,12 +290,12 @@ pub(crate) fn exchange_again<'a>(
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(links) = core.try_lock_links() else { return Ok(false) };
-    Ok(quick(core, idle, links, messages))
+    Ok(quick::<_, false>(core, idle, links, messages))
 }
 
 /// Carries out, or begins, messages that are copied as a whole; `false` when they were not begun.
 #[inline(always)]
-fn quick<Q: Quick>(
+fn quick<Q: Quick, const OWN: bool>(
     core: &Arc<Core>,
     idle: IdleStream<'_>,
     mut links: LatchGuard<'_, Links>,
@@ -300,7 +303,8 @@ fn quick<Q: Quick>(
 ) -> bool {
     let Some(turn) = core.issue_at_once(Lane::P2p) else { return false };
     let mut over = Over::default();
-    let run = caught(|| core.check().and_then(|()| p2p_quick::run(core, &mut links, calls.clone(), &mut over)));
+    let run =
+        caught(|| core.check().and_then(|()| p2p_quick::run::<Q, OWN>(core, &mut links, calls.clone(), &mut over)));
     let run = run.and_then(|run| run);
     if matches!(run, Ok(true)) {
         core.pass_turn(Lane::P2p, turn);

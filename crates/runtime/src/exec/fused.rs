@@ -9,8 +9,8 @@
 //! Calls of different counts may ride together; the counts then lie in the slot too, and are compared before a payload is
 //! used. Only collectives in which every rank reads the line of every other one are fused, since all must know what all sent.
 
-use std::iter;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -83,6 +83,18 @@ impl Unit {
             output: blocks(collective.output_blocks(core.ranks)),
         }
     }
+
+    /// The addresses that a call reads.
+    #[inline]
+    fn read(self, brief: &Brief) -> Range<usize> {
+        brief.send.addr()..brief.send.addr() + brief.count as usize * self.input
+    }
+
+    /// The addresses that it writes.
+    #[inline]
+    fn written(self, brief: &Brief) -> Range<usize> {
+        brief.recv.addr()..brief.recv.addr() + brief.count as usize * self.output
+    }
 }
 
 impl Fusion {
@@ -100,8 +112,8 @@ impl Fusion {
 
     /// The task of `calls`, which have not begun.
     fn task(self, core: &Arc<Core>, calls: &[Brief], batch: u64) -> CollectiveTask {
-        let fused = Fused { calls: calls.to_vec(), course: Course::default() };
-        CollectiveTask::new(core.clone(), self.call, None, batch).in_phase(Phase::Fused(Box::new(fused)))
+        let fused = Fused::of(core, calls, Course::default());
+        CollectiveTask::new(core.clone(), self.call, None, batch).in_phase(Phase::Fused(fused))
     }
 }
 
@@ -110,7 +122,18 @@ fn next<'a>(core: &Core, kinds: &[Kind], calls: &'a [Brief]) -> Option<(Option<F
     let first = calls.first()?;
     let fusion = Fusion::new(core, kinds[first.kind as usize]).filter(|fusion| first.count <= fusion.most);
     let most = fusion.as_ref().map_or(0, |fusion| fusion.most);
-    let alike = calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count();
+    // A call that the one behind it waits for is best made alone.
+    let needed = || match (&fusion, calls) {
+        (Some(fusion), [first, second, ..]) => {
+            let unit = Unit::of(core, &fusion.call);
+            meet(&unit.read(second), &unit.written(first))
+        }
+        _ => false,
+    };
+    let alike = match needed() {
+        true => 1,
+        false => calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count(),
+    };
     let (head, rest) = calls.split_at(alike.max(1));
     Some((fusion, head, rest))
 }
@@ -202,8 +225,8 @@ fn start(
         }
         Ok(_) => {
             let seq = course.seq;
-            let fused = Fused { calls: calls.to_vec(), course };
-            let task = CollectiveTask::begun(core.clone(), fusion.call, turn, seq, Phase::Fused(Box::new(fused)));
+            let fused = Fused::of(core, calls, course);
+            let task = CollectiveTask::begun(core.clone(), fusion.call, turn, seq, Phase::Fused(fused));
             Some(task.in_batch(batch))
         }
         Err(error) => {
@@ -222,7 +245,29 @@ pub(crate) struct Fused {
     course: Course,
 }
 
+// SAFETY: the pointers are the callers', who promised that whichever thread runs the stream may use the memory.
+unsafe impl Send for Fused {}
+
 impl Fused {
+    /// `calls`, which have come as far as `course`, in the list of an earlier task where there is one.
+    fn of(core: &Core, calls: &[Brief], course: Course) -> Box<Fused> {
+        let kept = core.lists.try_lock().and_then(|mut lists| lists.pop());
+        let mut fused = kept.unwrap_or_else(|| Box::new(Fused { calls: Vec::new(), course: Course::default() }));
+        fused.calls.extend_from_slice(calls);
+        fused.course = course;
+        fused
+    }
+
+    /// Keeps the list for the next task.
+    pub(super) fn recycle(mut self: Box<Self>, core: &Core) {
+        self.calls.clear();
+        if let Some(mut lists) = core.lists.try_lock()
+            && lists.len() < lists.capacity()
+        {
+            lists.push(self);
+        }
+    }
+
     /// Goes on; `call` becomes the first of those that are under way.
     pub(super) fn advance(&mut self, core: &Core, engine: &mut Engine, call: &mut Call) -> Result<Step> {
         self.course.advance(core, engine, call, &self.calls)
@@ -305,7 +350,6 @@ impl Course {
     fn pack(&mut self, core: &Core, call: &Call, slot: *mut u8, mut at: usize, others: &[Brief]) -> usize {
         let unit = Unit::of(core, call);
         let first = call.count as u32;
-        let output = |brief: &Brief| brief.recv.addr()..brief.recv.addr() + brief.count as usize * unit.output;
         // The bytes between the first and the last that are written.
         let own = call.recv.addr()..call.recv.addr() + first as usize * unit.output;
         let (mut from, mut to) = (own.start, own.end);
@@ -314,13 +358,18 @@ impl Course {
         let list = list(core, slot);
         let room = BYTES.min(core.hub.geometry().eager_bytes - LIST);
         for brief in others.iter().take(self.limit - 1) {
-            let (bytes, input) = (brief.count as usize * unit.input, brief.send.addr());
-            let before = || iter::once(own.clone()).chain(others[..count].iter().map(output));
-            let between = input < to && from < input + bytes;
-            if at + bytes > room || between && written.meets(input..input + bytes, before()) {
+            let bytes = brief.count as usize * unit.input;
+            let writes = |call: usize| if call == 0 { own.clone() } else { unit.written(&others[call - 1]) };
+            let read = unit.read(brief);
+            let between = meet(&read, &(from..to));
+            // Mostly, what is read of the group was written first or last: that needs no marks.
+            let known =
+                || meet(&read, &own) || others[..count].last().is_some_and(|last| meet(&read, &unit.written(last)));
+            if at + bytes > room || between && (known() || written.meets(read.clone(), 1 + count, writes)) {
                 break;
             }
-            (from, to) = (from.min(output(brief).start), to.max(output(brief).end));
+            let output = unit.written(brief);
+            (from, to) = (from.min(output.start), to.max(output.end));
             debug_assert!(count < MOST, "the list has room for {MOST} counts");
             // SAFETY: the slot has room for `BYTES` and the list of `MOST` counts behind them, and no peer reads it any more; the input is
             // the caller's.
@@ -412,6 +461,11 @@ impl Course {
         }
         (call.send, call.recv, call.count) = first;
     }
+}
+
+/// Whether the ranges have bytes in common.
+fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// The list of counts in a slot.

@@ -1,6 +1,10 @@
 //! Small sends and receives carried out by the call that makes them: each is copied as a whole, without the bookkeeping of
 //! an exchange. What does not come within a few looks is left to the exchange of the same calls.
+//!
+//! What a rank sends to itself, as all-to-alls made of sends and receives do, is copied while the peers' messages are on
+//! their way. Of more messages than a connection holds, what has come is received before more is sent.
 
+use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
 
 use super::links::{Links, P2P_LANE, direct_from, is_local};
@@ -10,12 +14,15 @@ use crate::request::Request;
 use crate::transport::Header;
 use crate::transport::local::Policy;
 
-/// How many of the sends, and of the receives, are over: the first ones of each kind.
+/// How many of the sends, and of the receives, with other ranks are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Over {
     pub(super) sends: usize,
     pub(super) recvs: usize,
 }
+
+/// Messages that are received before more are sent: half of what a connection holds.
+const TURN: usize = 4;
 
 /// A send or receive, and the header that its message has.
 pub(super) trait Quick: Copy {
@@ -80,55 +87,161 @@ pub(super) fn serves<'a, S: 'a>(
     links: &mut Links,
     mut requests: impl Iterator<Item = &'a Request<S>>,
 ) -> bool {
-    let mut private = |r: &Request<S>| {
-        let bytes = r.count.saturating_mul(r.dtype.size());
-        let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
-        let served = is_local(core, r.root as u32) && r.root != core.rank && bytes < Policy::CMA_FROM;
-        served && !core.same_process(r.root) && !links.exports(at, bytes)
-    };
-    requests.all(|r| is_small(core, r) || private(r))
+    requests.all(|r| is_small(core, r) || is_private(core, links, r))
 }
 
-/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes.
+/// Whether `r` is a message of memory that peers cannot map, to a rank whose memory is taken to be such as well.
+fn is_private<S>(core: &Core, links: &mut Links, r: &Request<S>) -> bool {
+    let bytes = r.count.saturating_mul(r.dtype.size());
+    let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
+    let served = is_local(core, r.root as u32) && r.root != core.rank && bytes < Policy::CMA_FROM;
+    served && !core.same_process(r.root) && !links.exports(at, bytes)
+}
+
+/// As [`serves`], with small messages of this rank to itself among them, which are matched in order.
+#[inline(never)]
+pub(super) fn serves_own<'a, S: 'a>(
+    core: &Core,
+    links: &mut Links,
+    mut requests: impl Iterator<Item = &'a Request<S>> + Clone,
+) -> bool {
+    let own = |kind| requests.clone().filter(move |r| r.root == core.rank && r.collective == kind);
+    let (mut sends, mut recvs) = (own(Collective::Send), own(Collective::Recv));
+    let matched = loop {
+        match (sends.next(), recvs.next()) {
+            (None, None) => break true,
+            (Some(s), Some(r)) if (s.count, s.dtype) == (r.count, r.dtype) => {}
+            _ => break false,
+        }
+    };
+    let small = |r: &Request<S>| r.count.saturating_mul(r.dtype.size()) < direct_from(core);
+    let served = |r: &Request<S>| match r.root == core.rank {
+        true => small(r),
+        false => is_small(core, r) || is_private(core, links, r),
+    };
+    matched && requests.all(served)
+}
+
+/// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes. `OWN`:
+/// there are messages with this rank itself, which are over in any case.
 #[inline(always)]
-pub(super) fn run<Q: Quick>(
+pub(super) fn run<Q: Quick, const OWN: bool>(
     core: &Core,
     links: &mut Links,
     calls: impl Iterator<Item = Q> + Clone,
     over: &mut Over,
 ) -> Result<bool> {
-    if !send(core, links, calls.clone(), over)? {
-        return Ok(false);
+    let sent = send::<Q, OWN>(core, links, calls.clone(), over)?;
+    if OWN {
+        copy_own(core, calls.clone());
     }
-    for call in calls.filter(|c| c.request().collective == Collective::Recv) {
-        let r = call.request();
-        let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
-        // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
-        if !unsafe { end.recv_whole(call.header(core, &mut Header::default()), r.recv, core.polls)? } {
+    if !sent {
+        return by_turns::<Q, OWN>(core, links, calls, over);
+    }
+    for call in calls.filter(|c| is_with_other::<Q, OWN>(core, c, Collective::Recv)) {
+        if !recv_one(core, links, call)? {
             return Ok(false);
         }
-        core.ring(r.root);
         over.recvs += 1;
     }
     Ok(true)
 }
 
+/// As [`run`] for more messages than there is room for: some are received, which lets the peers send more, then what there
+/// is room for is sent.
+#[inline(never)]
+fn by_turns<Q: Quick, const OWN: bool>(
+    core: &Core,
+    links: &mut Links,
+    calls: impl Iterator<Item = Q> + Clone,
+    over: &mut Over,
+) -> Result<bool> {
+    let of = |kind| calls.clone().filter(move |c| is_with_other::<Q, OWN>(core, c, kind));
+    let mut sends = of(Collective::Send).skip(over.sends).peekable();
+    let mut recvs = of(Collective::Recv).peekable();
+    loop {
+        let before = (over.sends, over.recvs);
+        for _ in 0..TURN {
+            let Some(call) = recvs.peek() else { break };
+            if !recv_one(core, links, *call)? {
+                break;
+            }
+            recvs.next();
+            over.recvs += 1;
+        }
+        while let Some(call) = sends.peek() {
+            if !send_one(core, links, *call)? {
+                break;
+            }
+            sends.next();
+            over.sends += 1;
+        }
+        if sends.peek().is_none() && recvs.peek().is_none() {
+            return Ok(true);
+        }
+        if (over.sends, over.recvs) == before {
+            return Ok(false);
+        }
+    }
+}
+
+#[inline(always)]
+fn is_with_other<Q: Quick, const OWN: bool>(core: &Core, call: &Q, kind: Collective) -> bool {
+    let r = call.request();
+    r.collective == kind && !(OWN && r.root == core.rank)
+}
+
+/// Whether the message had come, within some looks.
+#[inline(always)]
+fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
+    let r = call.request();
+    let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+    // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
+    let came = unsafe { end.recv_whole(call.header(core, &mut Header::default()), r.recv, core.polls)? };
+    if came {
+        core.ring(r.root);
+    }
+    Ok(came)
+}
+
+/// Whether there was room for the message.
+#[inline(always)]
+fn send_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
+    let r = call.request();
+    let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+    // SAFETY: the caller's buffer is readable until its stream has done the call.
+    let went = unsafe { end.send_whole(call.header(core, &mut Header::default()), r.send)? };
+    if went {
+        core.ring(r.root);
+    }
+    Ok(went)
+}
+
+/// Copies what this rank sends to itself: [`serves_own`] holds.
+#[inline(never)]
+pub(super) fn copy_own<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) {
+    let own = |kind| calls.clone().filter(move |c| c.request().root == core.rank && c.request().collective == kind);
+    for (s, r) in own(Collective::Send).zip(own(Collective::Recv)) {
+        let (s, r) = (s.request(), r.request());
+        if s.send != r.recv.cast_const() {
+            // SAFETY: the buffers are the caller's, of that size, until its stream has done the calls.
+            unsafe { kernels::copy(&[r.recv], s.send, s.count * s.dtype.size()) };
+        }
+    }
+}
+
 /// Carries out the sends that are not yet over, as far as there is room; `true` when that was all.
 #[inline(always)]
-pub(super) fn send<Q: Quick>(
+pub(super) fn send<Q: Quick, const OWN: bool>(
     core: &Core,
     links: &mut Links,
     calls: impl Iterator<Item = Q>,
     over: &mut Over,
 ) -> Result<bool> {
-    for call in calls.filter(|c| c.request().collective == Collective::Send).skip(over.sends) {
-        let r = call.request();
-        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
-        // SAFETY: the caller's buffer is readable until its stream has done the call.
-        if !unsafe { end.send_whole(call.header(core, &mut Header::default()), r.send)? } {
+    for call in calls.filter(|c| is_with_other::<Q, OWN>(core, c, Collective::Send)).skip(over.sends) {
+        if !send_one(core, links, call)? {
             return Ok(false);
         }
-        core.ring(r.root);
         over.sends += 1;
     }
     Ok(true)

@@ -52,29 +52,49 @@ pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, call: &Call) -> b
 pub(super) fn exchange<'a, S: 'a>(
     core: &Arc<Core>,
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
-    mut stream: IdleStream<'_>,
+    stream: IdleStream<'_>,
 ) -> Result<bool> {
     // Given back at once: what makes way for these calls needs them, too.
-    let serves = core.try_lock_links().map(|mut links| p2p_quick::serves(core, &mut links, requests.clone()));
-    match serves {
-        None => return Ok(false),
-        Some(false) => return begin(core, requests, stream),
-        Some(true) => {}
+    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    let others = p2p_quick::serves(core, &mut links, requests.clone());
+    let served = others || p2p_quick::serves_own(core, &mut links, requests.clone());
+    drop(links);
+    match (served, others) {
+        (false, _) => begin(core, requests, stream),
+        (true, true) => behind::<S, false>(core, requests, stream),
+        (true, false) => behind::<S, true>(core, requests, stream),
     }
-    let receives = requests.clone().filter(|r| r.collective == Collective::Recv).count();
+}
+
+/// [`exchange`] of small messages; `OWN`: some of them with this rank itself.
+fn behind<'a, S: 'a, const OWN: bool>(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    mut stream: IdleStream<'_>,
+) -> Result<bool> {
+    let is_own = |r: &&Request<S>| OWN && r.root == core.rank;
+    let receives = requests.clone().filter(|r| r.collective == Collective::Recv && !is_own(r)).count();
     let mut over = Over::default();
     loop {
         let Some(last) = stream.last_exchange() else { return Ok(false) };
         if last.receives() + receives <= BEHIND {
-            let reads = |r: &Request<S>| r.send.addr()..r.send.addr() + r.count * r.dtype.size();
-            let mut sends = requests.clone().filter(|r| r.collective == Collective::Send);
-            if !core.are_all(Lane::P2p, stream.behind() as u64) || sends.any(|r| stream.will_write(reads(r))) {
+            // What is sent to oneself is also written now.
+            let touches = |r: &Request<S>| {
+                let at = if r.collective == Collective::Send { r.send.addr() } else { r.recv.addr() };
+                at..at + r.count * r.dtype.size()
+            };
+            let mut now = requests.clone().filter(|r| r.collective == Collective::Send || is_own(r));
+            if !core.are_all(Lane::P2p, stream.behind() as u64) || now.any(|r| stream.will_write(touches(r))) {
                 return Ok(false);
             }
             let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-            let sent =
-                caught(|| core.check().and_then(|()| p2p_quick::send(core, &mut links, requests.clone(), &mut over)));
-            match sent.and_then(|sent| sent) {
+            let mut send = || p2p_quick::send::<_, OWN>(core, &mut links, requests.clone(), &mut over);
+            let sent = caught(|| core.check().and_then(|()| send())).and_then(|sent| sent);
+            let begun = over.sends > 0 || !matches!(sent, Ok(false));
+            if OWN && begun {
+                p2p_quick::copy_own(core, requests.clone());
+            }
+            match sent {
                 Ok(true) => {
                     // It is there still: the stream is held.
                     if let Some(last) = stream.last_exchange() {
@@ -82,7 +102,7 @@ pub(super) fn exchange<'a, S: 'a>(
                     }
                     return Ok(true);
                 }
-                Ok(false) if over.sends == 0 => {}
+                Ok(false) if !begun => {}
                 halted => {
                     let rest = Exchange::rest_of(core, &mut links, requests, over);
                     drop(links);
@@ -107,7 +127,7 @@ fn begin<'a, S: 'a>(
 ) -> Result<bool> {
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    let begins = exchange.is_quick() && !exchange.reads(|bytes| stream.will_write(bytes));
+    let begins = exchange.is_quick(core) && !exchange.reads(|bytes| stream.will_write(bytes));
     let Some(turn) = begins.then(|| core.issue_behind(Lane::P2p, stream.behind() as u64)).flatten() else {
         exchange.give_back(&mut links);
         return Ok(false);

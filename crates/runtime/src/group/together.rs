@@ -76,8 +76,9 @@ pub(super) fn messages<'a>(
 fn in_order(core: &Arc<Core>, run: &mut Run) {
     let Run { stream, calls, .. } = run;
     fused::run(core, stream, &calls.kinds, &calls.brief, |brief| {
-        if let Some(request) = calls.whole(brief, core.ranks)
-            && !Shape::of(&request).is_some_and(|s| at_once::again(core, &s, request.send, request.recv, stream))
+        let shape = calls.kinds[brief.kind as usize].with_count(brief.count);
+        if !at_once::again(core, &shape, brief.send, brief.recv, stream)
+            && let Some(request) = calls.whole(brief, core.ranks)
         {
             launch_collective(core, request.on(stream));
         }

@@ -5,6 +5,7 @@
 
 mod bursts;
 mod case;
+mod exchanges;
 mod fused;
 mod job;
 mod network;

@@ -33,8 +33,8 @@ impl Task for CollectiveTask {
     fn is_quick(&self) -> bool {
         let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
         let short = |c: &Arc<Core>| plan::is_eager(c, &self.call) || at_once_direct::is_short(c, &self.call);
-        let exchanges = matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick());
-        let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges || (meets && c.eager));
+        let exchanges = |c: &Arc<Core>| matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick(c));
+        let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges(c) || (meets && c.eager));
         self.batch == 0 && self.core.as_ref().is_some_and(quick)
     }
 
@@ -93,9 +93,12 @@ impl Task for CollectiveTask {
         if let Some(v) = self.v.take() {
             v.recycle();
         }
-        self.phase = Phase::Start;
-        if let Some(core) = self.core.take()
-            && let Some(mut pool) = core.pool.try_lock()
+        let phase = std::mem::replace(&mut self.phase, Phase::Start);
+        let Some(core) = self.core.take() else { return };
+        if let Phase::Fused(fused) = phase {
+            fused.recycle(&core);
+        }
+        if let Some(mut pool) = core.pool.try_lock()
             && pool.len() < pool.capacity()
         {
             pool.push(self);

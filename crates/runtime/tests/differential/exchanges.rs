@@ -1,0 +1,140 @@
+//! Groups of sends and receives as programs make them: all-to-alls with oneself among the peers, many messages per peer, in
+//! any order of peers, small ones and long ones; and what is refused before anything moves.
+
+use oxccl_runtime::config::tuning::processors;
+use oxccl_runtime::device::Stream;
+use oxccl_runtime::group;
+use oxccl_types::{Collective, ResultCode};
+
+use crate::scenarios::{Ints, To, request, team};
+
+/// Elements of a message: none, in a record, in a slot, read in place.
+const COUNTS: [usize; 7] = [0, 1, 2, 9, 200, 1000, 3000];
+const ROUNDS: usize = 60;
+
+/// A message from one rank to another, the `number`th of them in the group.
+struct Message {
+    from: usize,
+    to: usize,
+    number: usize,
+    count: usize,
+}
+
+impl Message {
+    fn value(&self, round: usize) -> i32 {
+        (round * 1_000_000 + self.from * 10_000 + self.to * 1000 + self.number) as i32
+    }
+}
+
+/// The messages of a round, alike on all ranks.
+fn messages(ranks: usize, rng: &mut fastrand::Rng) -> Vec<Message> {
+    // Most rounds have small ones only, which are copied by the call itself.
+    let counts = if rng.u8(..4) == 0 { &COUNTS[..] } else { &COUNTS[..6] };
+    let most = [1, 3, 30][rng.usize(..3)];
+    let mut all = Vec::new();
+    for from in 0..ranks {
+        for to in 0..ranks {
+            let several = rng.usize(..=most);
+            all.extend((0..several).map(|number| Message {
+                from,
+                to,
+                number,
+                count: counts[rng.usize(..counts.len())],
+            }));
+        }
+    }
+    all
+}
+
+/// Merges the lists into one, in which each keeps its order.
+fn merged(mut lists: Vec<Vec<usize>>, rng: &mut fastrand::Rng) -> Vec<usize> {
+    let mut all = Vec::new();
+    lists.iter_mut().for_each(|list| list.reverse());
+    while lists.iter().any(|list| !list.is_empty()) {
+        let at = rng.usize(..lists.len());
+        all.extend(lists[at].pop());
+    }
+    all
+}
+
+#[test]
+fn groups_of_messages_in_any_order() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    for ranks in [1, 2, 3, (processors() + 1).clamp(4, 9)] {
+        team(ranks, 1, |rank, comms| {
+            let s = Stream::new().unwrap();
+            let mut shared = fastrand::Rng::with_seed(seed);
+            let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
+            let mut pending = Vec::new();
+            for round in 0..ROUNDS {
+                let all = messages(ranks, &mut shared);
+                let sent = |to: usize| (0..all.len()).filter(|i| (all[*i].from, all[*i].to) == (rank, to)).collect();
+                let come =
+                    |from: usize| (0..all.len()).filter(|i| (all[*i].from, all[*i].to) == (from, rank)).collect();
+                // Sends and receives with each peer in their order, else mixed.
+                let order = merged((0..ranks).map(sent).chain((0..ranks).map(come)).collect(), &mut own);
+                let mut buffers: Vec<(usize, bool, Ints)> = Vec::new();
+                let mut seen = vec![0; all.len()];
+                group::start();
+                for i in order {
+                    let m = &all[i];
+                    seen[i] += 1;
+                    // Of a message to oneself that comes twice in the order the first is taken as sent.
+                    let sends = m.from == rank && (m.to != rank || seen[i] == 1);
+                    let (value, kind, peer) = match sends {
+                        true => (m.value(round), Collective::Send, m.to),
+                        false => (-1, Collective::Recv, m.from),
+                    };
+                    let ints = Ints::new(m.count, value);
+                    comms[0].submit(request(kind, ints.ptr(), ints.ptr(), m.count, &s).to(peer)).unwrap();
+                    buffers.push((i, sends, ints));
+                }
+                group::end().unwrap();
+                pending.push((round, all, buffers));
+                // Some rounds are enqueued behind others.
+                if own.bool() || round + 1 == ROUNDS {
+                    s.synchronize().unwrap();
+                    for (round, all, buffers) in pending.drain(..) {
+                        for (i, _, ints) in &buffers {
+                            ints.expect(all[*i].value(round));
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn messages_to_oneself_that_do_not_match_are_refused_and_nothing_is_sent() {
+    team(2, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let (source, sink) = (Ints::new(4, 1 + rank as i32), Ints::new(4, -1));
+        let submit = |kind, count, peer: usize| {
+            comms[0].submit(request(kind, source.ptr(), sink.ptr(), count, &s).to(peer)).unwrap();
+        };
+        for (sends, receives) in [(2, Some(3)), (2, None)] {
+            group::start();
+            submit(Collective::Send, 4, 1 - rank);
+            submit(Collective::Recv, 4, 1 - rank);
+            submit(Collective::Send, sends, rank);
+            if let Some(count) = receives {
+                submit(Collective::Recv, count, rank);
+            }
+            let error = group::end().unwrap_err();
+            assert_eq!(error.code, ResultCode::InvalidUsage, "{error}");
+            assert!(error.text.contains("itself"), "{error}");
+        }
+        s.synchronize().unwrap();
+        sink.expect(-1);
+        // The next ones meet each other.
+        group::start();
+        submit(Collective::Send, 3, 1 - rank);
+        submit(Collective::Recv, 3, 1 - rank);
+        group::end().unwrap();
+        s.synchronize().unwrap();
+        sink.expect_at(0..3, 2 - rank as i32);
+        sink.expect_at(3..4, -1);
+    });
+}
