@@ -1,0 +1,115 @@
+//! The handles by which C names streams: how they are made, found and destroyed.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use super::*;
+
+/// Streams that a thread finds without looking into the list of all, a power of two.
+const LAST_USED: usize = 1 << LAST_BITS;
+const LAST_BITS: u32 = 3;
+
+impl Stream {
+    /// Registers a handle for C. Never null.
+    pub fn into_raw(self) -> *mut c_void {
+        let raw = Arc::as_ptr(&self.0) as *mut c_void;
+        lock(handles()).push(self);
+        raw
+    }
+
+    /// The stream behind a C handle; null and 1 are the default stream of the current device, 2 is that device's default
+    /// stream of the calling thread.
+    /// `InvalidArgument` for a handle that is not one of ours.
+    pub fn from_raw(handle: *mut c_void) -> Result<Stream> {
+        match handle.addr() {
+            0 | 1 => return Ok(Stream::default_stream()),
+            2 => return Ok(order::per_thread()),
+            _ => {}
+        }
+        Stream::with_raw(handle, Clone::clone)
+    }
+
+    /// Calls `f` with the stream behind a C handle, as [`from_raw`](Self::from_raw) finds it. The streams that a thread
+    /// used last cost neither a lock nor a count.
+    #[inline]
+    pub fn with_raw<R>(handle: *mut c_void, f: impl FnOnce(&Stream) -> R) -> Result<R> {
+        Stream::with_raw_or(handle, || Stream::from_raw(handle), f)
+    }
+
+    /// As [`with_raw`](Self::with_raw), with the stream that `special` gives in place of those that null, 1 and 2 stand for.
+    #[inline(always)]
+    pub fn with_raw_or<R>(
+        handle: *mut c_void,
+        special: impl FnOnce() -> Result<Stream>,
+        f: impl FnOnce(&Stream) -> R,
+    ) -> Result<R> {
+        thread_local! {
+            static LAST: [Cell<Option<Stream>>; LAST_USED] = const { [const { Cell::new(None) }; LAST_USED] };
+        }
+        LAST.with(|places| {
+            let place = &places[handle.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LAST_BITS)];
+            // Taken out while it is used, since `f` may come here again.
+            let stream = match place.take() {
+                // Destroyed streams are known by their mark.
+                Some(s) if s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire) => s,
+                other if handle.addr() <= 2 => {
+                    place.set(other);
+                    special()?
+                }
+                _ => Stream::find(handle)?,
+            };
+            // Called in one place, so that it is compiled into the caller.
+            let result = f(&stream);
+            if stream.is_behind(handle) {
+                place.set(Some(stream));
+            }
+            Ok(result)
+        })
+    }
+
+    #[cold]
+    fn find(handle: *mut c_void) -> Result<Stream> {
+        let list = lock(handles());
+        list.iter().find(|s| s.is_behind(handle)).cloned().ok_or_else(|| unknown(handle))
+    }
+
+    /// `InvalidArgument` for a stream whose handle was destroyed.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.0.closed.load(Ordering::Acquire) {
+            true => Err(unknown(Arc::as_ptr(&self.0).cast_mut().cast())),
+            false => Ok(()),
+        }
+    }
+
+    fn is_behind(&self, handle: *mut c_void) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), handle)
+    }
+
+    /// Finishes the queued work, then forgets the C handle. `InvalidArgument` for the default stream.
+    pub fn destroy_raw(handle: *mut c_void) -> Result<()> {
+        if handle.addr() <= 2 {
+            return Err(Error::argument("the default stream cannot be destroyed"));
+        }
+        let stream = Stream::from_raw(handle)?;
+        stream.abandon_capture();
+        let result = stream.synchronize();
+        stream.0.closed.store(true, Ordering::Release);
+        lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &stream.0));
+        helper::unregister(&stream.0);
+        order::closed(&stream.0.order);
+        result
+    }
+}
+
+fn handles() -> &'static Mutex<Vec<Stream>> {
+    static HANDLES: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+    &HANDLES
+}
+
+#[cold]
+fn unknown(handle: *mut c_void) -> Error {
+    Error::argument(format!(
+        "stream {handle:p} is no stream of this library: it was destroyed, or belongs to another runtime"
+    ))
+}
