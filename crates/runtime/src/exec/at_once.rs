@@ -42,7 +42,7 @@ struct Free<'a> {
 /// was none, or it cannot be begun now.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    if !core.whole || core.ranks == 1 || !shape.may_be_small() {
+    if !core.whole || core.ranks == 1 || !shape.may_be_short() {
         return false;
     }
     if core.crowded
@@ -183,6 +183,11 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
         Ok(None) => {
             core.pass_turn(Lane::Collectives, turn);
             v.recycle();
+        }
+        Ok(Some(phase)) if ends && at_once_direct::is_short_v(core, v.bytes(call.dtype.size())) => {
+            let bytes = v.bytes(call.dtype.size());
+            let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
+            at_once_direct::see_through_for(core, idle, engine, task, bytes);
         }
         Ok(Some(phase)) => {
             drop(engine);
