@@ -18,7 +18,8 @@ use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::Over;
-use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, plan, trail};
+use super::p2p_short::Begun;
+use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, p2p_short, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -184,8 +185,8 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             core.pass_turn(Lane::Collectives, turn);
             v.recycle();
         }
-        Ok(Some(phase)) if ends && at_once_direct::is_short_v(core, v.bytes(call.dtype.size())) => {
-            let bytes = v.bytes(call.dtype.size());
+        Ok(Some(phase)) if ends && at_once_direct::is_short_v(core, v.bytes(call.dtype.size()) / 2) => {
+            let bytes = v.bytes(call.dtype.size()) / 2;
             let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
             at_once_direct::see_through_for(core, idle, engine, task, bytes);
         }
@@ -271,6 +272,19 @@ pub(crate) fn exchange<'a, S: 'a>(
         // What came was not a copy, or has not come yet.
         let step = run.and_then(|_| see_through(core, &mut links, &mut rest, 0));
         leave(core, idle, links, turn, rest, step);
+        return Ok(true);
+    }
+    if p2p_short::serves(core, requests.clone()) {
+        let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
+        let mut begun = Begun::default();
+        let run = caught(|| core.check().and_then(|()| p2p_short::run(core, &mut links, requests.clone(), &mut begun)));
+        let run = run.and_then(|run| run);
+        if matches!(run, Ok(true)) {
+            core.pass_turn(Lane::P2p, turn);
+            return Ok(true);
+        }
+        let rest = Exchange::after(core, &mut links, requests, &begun);
+        leave(core, idle, links, turn, rest, run.map(|_| Step::Blocked));
         return Ok(true);
     }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;

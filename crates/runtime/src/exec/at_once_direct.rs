@@ -51,7 +51,7 @@ fn patience_for(core: &Core, bytes: u64) -> u32 {
     if core.crowded { core.polls } else { (LEAST + bytes / PER_LOOK) as u32 }
 }
 
-/// Whether an AlltoAllv of which this rank sends and receives so many bytes is seen through when it is enqueued.
+/// Whether an AlltoAllv of which this rank sends or receives about so many bytes is seen through when it is enqueued.
 pub(super) fn is_short_v(core: &Core, bytes: u64) -> bool {
     core.whole && !core.crowded && bytes <= MOST
 }

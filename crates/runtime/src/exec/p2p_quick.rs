@@ -3,12 +3,11 @@
 
 use oxccl_types::{Collective, Result};
 
-use super::links::{Links, P2P_LANE, direct_from, is_local};
+use super::links::{Links, P2P_LANE, cma_from, direct_from, is_local};
 use super::p2p::signature;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
-use crate::transport::local::Policy;
 
 /// How many of the sends, and of the receives, are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +28,7 @@ pub(super) fn serves<'a, S: 'a>(
     let mut small = |r: &Request<S>| {
         let bytes = r.count.saturating_mul(r.dtype.size());
         let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
-        bytes < below || bytes < Policy::CMA_FROM && !core.same_process(r.root) && !links.exports(at, bytes)
+        bytes < below || bytes < cma_from(core) && !core.same_process(r.root) && !links.exports(at, bytes)
     };
     requests.all(|r| is_local(core, r.root as u32) && r.root != core.rank && small(r))
 }
@@ -77,8 +76,13 @@ pub(super) fn send<'a, S: 'a>(
     Ok(true)
 }
 
+/// Bytes of a message.
+pub(super) fn bytes<S>(r: &Request<S>) -> usize {
+    r.count * r.dtype.size()
+}
+
 /// As the other rank makes it. Sends and receives are not numbered.
-fn header<S>(r: &Request<S>, receiver: usize) -> Header {
-    let total = (r.count * r.dtype.size()) as u64;
+pub(super) fn header<S>(r: &Request<S>, receiver: usize) -> Header {
+    let total = bytes(r) as u64;
     Header { signature: signature(r.dtype, r.count as u64, receiver as u32), sequence: 0, total, offset: 0, len: 0 }
 }
