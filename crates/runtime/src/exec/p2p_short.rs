@@ -15,8 +15,8 @@ use crate::transport::Ticket;
 const SENDS: usize = 4;
 /// Most receives.
 const RECVS: usize = 4;
-/// Most bytes of all messages.
-const MOST: usize = 256 << 10;
+/// Most bytes that are sent and received on average.
+const MOST: usize = 512 << 10;
 
 /// How far it got.
 #[derive(Default)]
