@@ -77,6 +77,18 @@ fn memory_that_is_not_mapped_is_named_as_the_cause() {
 }
 
 #[test]
+fn who_gives_to_the_root_does_not_wait_for_it() {
+    run("ahead-reduce");
+    run("ahead-gather");
+}
+
+#[test]
+fn a_call_that_differs_is_found_behind_one_that_did_not_wait() {
+    run("differs-reduce");
+    run("differs-gather");
+}
+
+#[test]
 #[ignore = "no test by itself: the others run it in processes of their own"]
 fn worker() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
@@ -93,6 +105,8 @@ fn worker() {
     match scenario {
         "never" => side.all_succeed(&[1, 4 << 10, 16 << 10, 256 << 10, 1 << 20]),
         "later" => side.is_refused(call),
+        "ahead" => side.runs_ahead(call),
+        "differs" => side.differs(call),
         _ => side.is_unmapped(call),
     }
 }
@@ -212,6 +226,37 @@ impl Side {
             }
         }
         self.comm.destroy().unwrap();
+    }
+
+    /// Rank 1 ends its calls before rank 0 makes them: it says so by a message, for which rank 0 waits first.
+    fn runs_ahead(&mut self, call: &str) {
+        const CALLS: usize = 5;
+        const COUNT: usize = 4 << 10;
+        for _ in 0..10 {
+            if self.rank == 0 {
+                self.make("send", None, 1).unwrap();
+            }
+            for _ in 0..CALLS {
+                self.make(call, None, COUNT).unwrap();
+                self.check(call, COUNT);
+            }
+            if self.rank == 1 {
+                self.make("send", None, 1).unwrap();
+            }
+        }
+        self.comm.destroy().unwrap();
+    }
+
+    /// Rank 1 gives another number of elements than rank 0 takes.
+    fn differs(&mut self, call: &str) {
+        let count = (4 << 10) + self.rank;
+        let made = self.make(call, None, count);
+        let error = match made.and_then(|()| self.make(call, None, count)) {
+            Ok(()) => panic!("the ranks called different operations"),
+            Err(error) => error,
+        };
+        assert_eq!(error.code, ResultCode::InvalidUsage, "{error}");
+        self.ends_with(&error, &["different operations"]);
     }
 
     /// The first call succeeds; then rank 1 may no longer reach rank 0.
