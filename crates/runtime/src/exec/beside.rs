@@ -141,12 +141,12 @@ pub(super) fn put_in_slot(
     if !engine.seen.may_publish(core, seq, SLOTS) {
         return false;
     }
-    let slot = slot(core, core.me, seq, moved);
+    let to = slot(core, core.me, seq, moved);
     // SAFETY: the caller's input; the slot has room, and peers are done with it.
     unsafe {
         match moved < bytes {
-            true => kernels::copy_across(slot, input.add((1 - core.rank) * moved), moved, moved),
-            false => copy(core, call, slot, input, bytes),
+            true => kernels::copy_across(to, input.add((1 - core.rank) * moved), moved, moved),
+            false => copy(core, call, to, input, bytes),
         }
     }
     true

@@ -117,12 +117,12 @@ fn receive<S>(core: &Core, links: &mut Links, r: &Request<S>, received: &mut usi
         };
         // Of a message that differs the exchange makes the error.
         let same = (came.signature, came.total, came.sequence) == (expected.signature, expected.total, 0);
+        if !same {
+            return Ok(false);
+        }
         // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call; what has come of
         // the message lies in front.
-        let got = match same {
-            true => unsafe { end.poll_recv_into(r.recv.wrapping_add(*received), bytes(r) - *received)? },
-            false => None,
-        };
+        let got = unsafe { end.poll_recv_into(r.recv.wrapping_add(*received), bytes(r) - *received)? };
         let Some(got) = got else { return Ok(false) };
         core.ring(r.root);
         *received += got.len as usize;
