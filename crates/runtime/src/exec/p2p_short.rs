@@ -6,10 +6,10 @@ use oxccl_sys::sync::pause_between;
 use oxccl_types::{Collective, Result};
 
 use super::links::{Links, P2P_LANE, is_local};
-use super::p2p_quick::{bytes, header};
+use super::p2p_quick::{Quick, bytes};
 use crate::communicator::core::{Core, Lane};
 use crate::request::Request;
-use crate::transport::Ticket;
+use crate::transport::{Header, Ticket};
 
 /// Most sends of a group.
 const SENDS: usize = 4;
@@ -67,9 +67,10 @@ pub(super) fn run<'a, S: 'a>(
     let sends = requests.clone().filter(|r| r.collective == Collective::Send);
     for r in sends.clone() {
         let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        let mut room = Header::default();
         // SAFETY: the caller's buffer stays readable and unchanged until its stream has done the call, which is done only
         // after `poll_done`, here or in the exchange that takes over.
-        let Some((n, ticket)) = (unsafe { end.poll_send(&header(r, r.root), r.send, bytes(r))? }) else {
+        let Some((n, ticket)) = (unsafe { end.poll_send(r.header(core, &mut room), r.send, bytes(r))? }) else {
             return Ok(false);
         };
         core.ring(r.root);
@@ -104,7 +105,8 @@ pub(super) fn run<'a, S: 'a>(
 /// Receives one message, of which `received` bytes have come; `true` when all have.
 fn receive<S>(core: &Core, links: &mut Links, r: &Request<S>, received: &mut usize) -> Result<bool> {
     let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
-    let expected = header(r, core.rank);
+    let mut room = Header::default();
+    let expected = r.header(core, &mut room);
     let mut polls = 0;
     loop {
         let Some(came) = end.poll_header()? else {
