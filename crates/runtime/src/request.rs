@@ -93,6 +93,12 @@ impl VCounts {
         counts
     }
 
+    /// Bytes that are sent and received, of elements of `element` bytes.
+    pub(crate) fn bytes(&self, element: usize) -> u64 {
+        let counts = self.send_counts.iter().chain(&self.recv_counts);
+        counts.fold(0, |all, n| all.saturating_add(n.saturating_mul(element) as u64))
+    }
+
     /// Keeps the memory of lists that nobody needs any more for the next call of this thread.
     pub(crate) fn recycle(self: Box<Self>) {
         // A thread that is ending has no place for it.
@@ -165,6 +171,8 @@ pub(crate) struct Brief {
 
 /// Elements of calls that may be small.
 const SMALL: u64 = 1 << 16;
+/// Elements of calls that may be carried out by the call itself.
+const SHORT: u64 = 1 << 19;
 
 impl Kind {
     /// The shape of a call of this kind.
@@ -179,6 +187,12 @@ impl Shape {
     #[inline]
     pub(crate) fn may_be_small(&self) -> bool {
         self.words[1] >> 32 < Collective::AllToAllV as u64 && self.words[2] <= SMALL
+    }
+
+    /// Whether a call of this shape may be a collective that is carried out by the call itself.
+    #[inline]
+    pub(crate) fn may_be_short(&self) -> bool {
+        self.words[1] >> 32 < Collective::AllToAllV as u64 && self.words[2] <= SHORT
     }
 
     /// Kind and count, where a call of this shape may be small and every rank reads what every other gives.

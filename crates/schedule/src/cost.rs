@@ -235,15 +235,13 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     }
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
-    let (far, mut saved) = far_moves(a.name, shape);
+    let (far, saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
     let mut calls = far;
     if a.name == "shared_one_shot" {
-        // Parts that follow each other are one call; the other side waits for those of the root. Beyond the caches the
-        // root's own copy holds up the others.
+        // Parts that follow each other are one call; the other side waits for those of the root.
         calls = f64::from(shape.ranks) - 0.75;
-        saved -= if rates.beyond_caches { f64::from(shared_one_shot::PARTS) } else { 0.0 };
     }
     let kernel = contention
         * (calls * m.kernel_op_us * rates.op / m.direct.op_us

@@ -58,6 +58,8 @@ pub struct Geometry {
     pub ranks: usize,
     /// Bytes of one eager payload slot.
     pub eager_bytes: usize,
+    /// Bytes of one large payload slot; 0: there are none.
+    pub large_bytes: usize,
     /// The ranks outnumber the cores: several calls with payload slots may be under way, so there are more of them.
     pub crowded: bool,
     /// Bytes of one half of a rank's scratch.
@@ -85,6 +87,10 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
+        self.large_offset() + page((self.large_bytes + LINE) * SLOTS as usize)
+    }
+    /// Where the large slots lie among all slots.
+    fn large_offset(&self) -> usize {
         self.medium_offset() + if self.crowded { page(MEDIUM_STRIDE * MEDIUM_SLOTS as usize) } else { 0 }
     }
     /// Where the slots for payloads of medium size lie among all slots.
@@ -201,6 +207,13 @@ impl Hub {
     pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes;
         self.at(slots + (seq & (self.geometry.slots() - 1)) as usize * self.geometry.eager_bytes)
+    }
+
+    /// The large slot of `member` for collective `seq`: `geometry.large_bytes` bytes. Each begins two lines later in a page
+    /// than the one before, as small ones do.
+    pub fn large_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.large_offset();
+        self.at(slots + (seq % SLOTS) as usize * (self.geometry.large_bytes + LINE))
     }
 
     /// The slot of `member` for a small payload of collective `seq`: [`SMALL_BYTES`] bytes.
@@ -398,8 +411,15 @@ mod tests {
 
     fn hub(ranks: usize) -> Hub {
         let crowded = ranks > 2;
-        let geometry =
-            Geometry { ranks, eager_bytes: 8192, crowded, scratch_half: 65536, lanes: 2, lane_bytes: 10_000 };
+        let geometry = Geometry {
+            ranks,
+            eager_bytes: 8192,
+            large_bytes: if crowded { 0 } else { 65536 },
+            crowded,
+            scratch_half: 65536,
+            lanes: 2,
+            lane_bytes: 10_000,
+        };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
 

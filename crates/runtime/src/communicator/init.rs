@@ -208,6 +208,9 @@ const LEAST_SCRATCH: usize = 64 << 10;
 /// Bytes of a payload slot where ranks outnumber cores: what a rank can do before the core passes to another is what counts.
 const CROWDED_SLOT: usize = 32 << 10;
 
+/// Bytes of a large payload slot, for what one of two ranks gives that the other cannot map.
+const LARGE_SLOT: usize = 128 << 10;
+
 /// `shared`: the channels of a child that shares, which does with less.
 fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     let scratch = match shared {
@@ -220,6 +223,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         ranks,
         crowded,
         eager_bytes: slot.max(64).next_multiple_of(64),
+        large_bytes: if shared.is_none() && !crowded && ranks == 2 { LARGE_SLOT } else { 0 },
         scratch_half: scratch / 2,
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_bytes: lane_bytes(c.slot_bytes, crowded),

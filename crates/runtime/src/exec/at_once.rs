@@ -18,7 +18,8 @@ use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::{Message, Over, Quick};
-use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, plan, trail};
+use super::p2p_short::Begun;
+use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, p2p_short, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -42,7 +43,7 @@ struct Free<'a> {
 /// was none, or it cannot be begun now.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    if !core.whole || core.ranks == 1 || !shape.may_be_small() {
+    if !core.whole || core.ranks == 1 || !shape.may_be_short() {
         return false;
     }
     if core.crowded
@@ -184,6 +185,11 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             core.pass_turn(Lane::Collectives, turn);
             v.recycle();
         }
+        Ok(Some(phase)) if ends && at_once_direct::is_short_v(core, v.bytes(call.dtype.size()) / 2) => {
+            let bytes = v.bytes(call.dtype.size()) / 2;
+            let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
+            at_once_direct::see_through_for(core, idle, engine, task, bytes);
+        }
         Ok(Some(phase)) => {
             drop(engine);
             let trails = published && trail::goes_on(core);
@@ -258,6 +264,19 @@ pub(crate) fn exchange<'a, S: 'a>(
     }
     if p2p_quick::serves_own(core, &mut links, requests.clone()) {
         return Ok(quick::<_, true>(core, idle, links, requests));
+    }
+    if p2p_short::serves(core, requests.clone()) {
+        let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
+        let mut begun = Begun::default();
+        let run = caught(|| core.check().and_then(|()| p2p_short::run(core, &mut links, requests.clone(), &mut begun)));
+        let run = run.and_then(|run| run);
+        if matches!(run, Ok(true)) {
+            core.pass_turn(Lane::P2p, turn);
+            return Ok(true);
+        }
+        let rest = Exchange::after(core, &mut links, requests, &begun);
+        leave(core, idle, links, turn, rest, run.map(|_| Step::Blocked));
+        return Ok(true);
     }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
     let turn = if exchange.is_quick(core) { core.issue_at_once(Lane::P2p) } else { None };

@@ -8,6 +8,7 @@ use oxccl_types::{Collective, Error, ResultCode};
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine};
+use super::p2p::POLLS_PER_STEP;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::Shape;
@@ -38,33 +39,61 @@ pub(super) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &S
 
 /// Looks at a line or flag before a call becomes a task: about as long as the call takes where nobody is late.
 pub(super) fn patience(core: &Core, call: &Call) -> u32 {
+    patience_for(core, call.total_bytes(core.ranks))
+}
+
+/// The same for a call of that many bytes.
+fn patience_for(core: &Core, bytes: u64) -> u32 {
     /// A few microseconds.
     const LEAST: u64 = 512;
     /// Bytes that move in the time of a look.
     const PER_LOOK: u64 = 64;
-    if core.crowded { core.polls } else { (LEAST + call.total_bytes(core.ranks) / PER_LOOK) as u32 }
+    if core.crowded { core.polls } else { (LEAST + bytes / PER_LOOK) as u32 }
+}
+
+/// Whether an AlltoAllv of which this rank sends or receives about so many bytes is seen through when it is enqueued.
+pub(super) fn is_short_v(core: &Core, bytes: u64) -> bool {
+    core.whole && !core.crowded && bytes <= MOST
 }
 
 /// Goes on with `task`, which has no communicator yet, until it is over or blocked; then the stream has it.
 pub(super) fn see_through(
     core: &Arc<Core>,
+    idle: IdleStream<'_>,
+    engine: LatchGuard<'_, Engine>,
+    task: CollectiveTask,
+) {
+    let bytes = task.call().total_bytes(core.ranks);
+    see_through_for(core, idle, engine, task, bytes);
+}
+
+/// [`see_through`] of a task that moves about so many bytes.
+pub(super) fn see_through_for(
+    core: &Arc<Core>,
     mut idle: IdleStream<'_>,
     mut engine: LatchGuard<'_, Engine>,
     mut task: CollectiveTask,
+    bytes: u64,
 ) {
-    let patience = patience(core, task.call());
+    let patience = patience_for(core, bytes);
     engine.seen.look(patience);
+    let mut looks = patience / POLLS_PER_STEP;
     let step = caught(|| {
         loop {
             match task.advance(core, &mut engine) {
                 Ok(Step::Progress) => {}
+                // A step of an exchange looks only once at each of its messages.
+                Ok(Step::Blocked) if looks > 0 && task.exchanges() => {
+                    looks -= 1;
+                    oxccl_sys::sync::spin_loop();
+                }
                 other => return other,
             }
         }
     });
     drop(engine);
     match step.and_then(|step| step) {
-        Ok(Step::Done) => {}
+        Ok(Step::Done) => task.keep_counts(),
         Ok(Step::DoneUnsettled) => idle.doubt(core),
         Ok(_) => idle.go_on(task.of(core).boxed()),
         Err(error) => failed(core, idle, task, error),

@@ -1,9 +1,9 @@
 //! Payloads of medium size beside the line that announces a direct call: the input of a rank whose memory peers cannot
 //! map, copied to where they can. What the eager protocol does with small ones; but each rank decides for itself.
 //!
-//! What fits a payload slot and goes from the root to all others is put into the slot: each takes it from there whatever
-//! its own memory is, and the root does not wait for them. All else is put into an *area*; the ranks meet, and if every
-//! input came so the call ends there.
+//! What fits a payload slot and is all that moves between ranks (what a root gives to all others, or of two ranks one to the
+//! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them.
+//! All else is put into an *area*; the ranks meet, and if every input came so the call ends there.
 //!
 //! The area is the last quarter of a half of the scratch; direct calls use the halves in turn. A rank puts something there
 //! when its peers have ended the call for which it did so last.
@@ -30,15 +30,22 @@ fn area(core: &Core, member: usize, half: usize) -> *mut u8 {
     unsafe { core.hub.scratch(member, half).add(before & !63) }
 }
 
-/// The two parts of my input of `bytes` bytes that others read: all but my own block where each rank gets one.
+/// The two parts of my input of `bytes` bytes that others read: all but my own block where each rank gets one, nothing of
+/// what the root of a reduction or gather gives.
 fn read_by_others(core: &Core, call: &Call, bytes: usize) -> [Range<usize>; 2] {
     let block = call.block_bytes() as usize;
     match call.collective {
         Collective::Scatter | Collective::AllToAll | Collective::ReduceScatter => {
             [0..core.rank * block, (core.rank + 1) * block..bytes]
         }
+        Collective::Reduce | Collective::Gather if core.rank as u32 == call.root => [0..0, 0..0],
         _ => [0..bytes, bytes..bytes],
     }
+}
+
+/// Whether this rank gets anything.
+fn receives(core: &Core, call: &Call) -> bool {
+    !matches!(call.collective, Collective::Reduce | Collective::Gather) || core.rank as u32 == call.root
 }
 
 /// # Safety
@@ -65,11 +72,7 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
 
 /// Takes the result from beside the lines. All have arrived, and every rank with an input put it there.
 pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call) {
-    let receives = match call.collective {
-        Collective::Reduce | Collective::Gather => core.rank as u32 == call.root,
-        _ => true,
-    };
-    if !receives {
+    if !receives(core, call) {
         return;
     }
     let half = engine.half;
@@ -79,10 +82,16 @@ pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call) {
     unsafe { Form::new(core, call).combine(core, call, from, &mut engine.srcs) };
 }
 
-/// The member from which all others get what they get, where there is one.
+/// The member whose input is all that moves between ranks, where there is one: the root that gives to all others, or of two
+/// ranks the one that gives to the root.
+#[inline]
 fn giver(core: &Core, call: &Call) -> Option<usize> {
-    let rooted = matches!(call.collective, Collective::Broadcast | Collective::Scatter);
-    rooted.then(|| core.member_of.get(call.root as usize).copied()).flatten()
+    let root = || core.member_of.get(call.root as usize).copied();
+    match call.collective {
+        Collective::Broadcast | Collective::Scatter => root(),
+        Collective::Reduce | Collective::Gather if core.ranks == 2 => root().map(|member| 1 - member),
+        _ => None,
+    }
 }
 
 /// The giver of `call`, if this rank is another one.
@@ -91,7 +100,32 @@ pub(super) fn giver_for(core: &Core, call: &Call) -> Option<usize> {
     giver(core, call).filter(|member| *member != core.me)
 }
 
-/// Copies the input of the giver, if that is this rank, to the payload slot of call `seq`; whether there was room.
+/// Bytes of the giver's input that move, if they may go into a slot. A block of a scatter of two ranks lies at its start.
+///
+/// Measured with two processes on cores of their own: a broadcast out of place and longer blocks of a gather are faster
+/// where the other rank's core, or the kernel, copies at the same time.
+fn slot_payload(core: &Core, call: &Call) -> Option<usize> {
+    let (geometry, block) = (core.hub.geometry(), call.block_bytes() as usize);
+    let most = match call.collective {
+        Collective::Broadcast => geometry.eager_bytes,
+        Collective::Scatter if core.ranks > 2 => geometry.eager_bytes / core.ranks,
+        Collective::Scatter => geometry.eager_bytes.max(geometry.large_bytes / 8),
+        Collective::Gather => geometry.eager_bytes.max(geometry.large_bytes / 4),
+        _ => geometry.eager_bytes.max(geometry.large_bytes),
+    };
+    let blocks = if call.collective == Collective::Scatter && core.ranks > 2 { core.ranks } else { 1 };
+    (block <= most).then_some(blocks * block)
+}
+
+/// The slot of `giver` for the `bytes` bytes that move in call `seq`.
+fn slot(core: &Core, giver: usize, seq: u64, bytes: usize) -> *mut u8 {
+    match bytes <= core.hub.geometry().eager_bytes {
+        true => core.hub.payload(giver, seq),
+        false => core.hub.large_payload(giver, seq),
+    }
+}
+
+/// Copies the input of the giver, if that is this rank, to a payload slot of call `seq`; whether there was room.
 pub(super) fn put_in_slot(
     core: &Core,
     engine: &mut Engine,
@@ -100,21 +134,38 @@ pub(super) fn put_in_slot(
     input: *const u8,
     bytes: usize,
 ) -> bool {
-    let gives = core.eager && giver(core, call) == Some(core.me);
-    if !gives || bytes > core.hub.geometry().eager_bytes || !engine.seen.may_publish(core, seq, SLOTS) {
+    if !core.eager || giver(core, call) != Some(core.me) {
         return false;
     }
+    let Some(moved) = slot_payload(core, call) else { return false };
+    if !engine.seen.may_publish(core, seq, SLOTS) {
+        return false;
+    }
+    let to = slot(core, core.me, seq, moved);
     // SAFETY: the caller's input; the slot has room, and peers are done with it.
-    unsafe { copy(core, call, core.hub.payload(core.me, seq), input, bytes) };
+    unsafe {
+        match moved < bytes {
+            true => kernels::copy_across(to, input.add((1 - core.rank) * moved), moved, moved),
+            false => copy(core, call, to, input, bytes),
+        }
+    }
     true
 }
 
-/// Ends call `seq`, whose payload is in the slot of `giver`, which may be this rank.
+/// Ends call `seq`, whose payload is in a slot of `giver`, which may be this rank.
 pub(super) fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, giver: usize, seq: u64) {
-    let from = if giver == core.me { call.send } else { core.hub.payload(giver, seq).cast_const() };
-    // SAFETY: the payload is complete, since the line has arrived, and stays until this rank has started a later call; the
-    // output is the caller's.
-    unsafe { Form::new(core, call).combine(core, call, |_| from, &mut engine.srcs) };
+    let moved = slot_payload(core, call).unwrap_or(0);
+    let from = |member: usize| match member == core.me {
+        true => call.send,
+        false => slot(core, giver, seq, moved).cast_const(),
+    };
+    let one_block = call.collective == Collective::Scatter && core.ranks == 2;
+    let before = |member: usize| if member != core.me && one_block { 0 } else { core.rank };
+    if receives(core, call) {
+        // SAFETY: the payload is complete, since the line has arrived, and stays until this rank has started a later call;
+        // the output is the caller's.
+        unsafe { Form::new(core, call).combine_parts(core, call, from, before, &mut engine.srcs) };
+    }
     // Of two ranks, the other one is known to have made the call unless this one gives.
     if giver == core.me || core.ranks > 2 {
         engine.leave_unsettled(seq, call.signature);

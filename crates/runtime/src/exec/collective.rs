@@ -346,6 +346,19 @@ impl CollectiveTask {
         &self.call
     }
 
+    /// Whether it exchanges messages now.
+    pub(super) fn exchanges(&self) -> bool {
+        matches!(self.phase, Phase::Exchange(_))
+    }
+
+    /// Keeps the lists of its counts for the next call; it is over.
+    #[inline]
+    pub(super) fn keep_counts(mut self) {
+        if let Some(v) = self.v.take() {
+            v.recycle();
+        }
+    }
+
     /// Ends it with `error`.
     pub(super) fn fail_with(mut self, error: &Error) {
         if let Some(core) = self.core.take() {

@@ -579,7 +579,8 @@ fn run_move(
     let most = (budget / lanes / element).max(4096).next_multiple_of(64);
     let n = left.min(most);
     let post = if srcs.len() == core.ranks { call.post } else { Post::None };
-    let whole = bound.part_bytes(&first.chunk);
+    // Parts that ranks share out where the kernel copies follow each other.
+    let whole = if engine.any_far { call.count as usize * element as usize } else { bound.part_bytes(&first.chunk) };
     if engine.any_far {
         let Engine { spots, far_srcs, far_dsts, bounce, cached, srcs: from, dsts: to, .. } = engine;
         far_srcs.clear();

@@ -278,7 +278,7 @@ impl Form {
     /// # Safety
     /// As there.
     #[inline]
-    unsafe fn combine_parts(
+    pub(super) unsafe fn combine_parts(
         &self,
         core: &Core,
         call: &Call,

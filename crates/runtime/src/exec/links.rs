@@ -281,6 +281,11 @@ pub(super) fn direct_from(core: &Core) -> usize {
     if core.crowded { Policy::DIRECT_FROM_CROWDED } else { Policy::DIRECT_FROM }
 }
 
+/// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced.
+pub(super) fn cma_from(core: &Core) -> usize {
+    if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::CMA_FROM }
+}
+
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {
     let same = core.same_process(to as usize);
     let cma = core.cma.get(to as usize).copied().unwrap_or(false);
@@ -289,7 +294,11 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
         ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
         ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
-        _ => Policy { direct_from: Some(direct_from(core)), ..Policy::new(same, cma) },
+        _ => Policy {
+            direct_from: Some(direct_from(core)),
+            cma_from: cma.then(|| cma_from(core)),
+            ..Policy::new(same, cma)
+        },
     };
     let area = area(core, core.rank as u32, to, lane)?;
     Ok(Some(Box::new(LocalSender::new(area, policy, Some(core.mapper()), peer(core, to)))))

@@ -7,7 +7,7 @@
 //! `beside` the line, and calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
 //! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
-//! receives (`p2p_quick`: small ones without a task), `one_sided` that of puts, signals and waits for signals; what both
+//! receives (`p2p_quick`, `p2p_short`: small and medium ones without a task), `one_sided` that of puts, signals and waits for signals; what both
 //! do alike is in `operation`. An executor knows no algorithm.
 
 mod again_direct;
@@ -32,6 +32,7 @@ pub(crate) mod one_sided;
 mod operation;
 pub(crate) mod p2p;
 pub(crate) mod p2p_quick;
+mod p2p_short;
 pub(crate) mod plan;
 pub(crate) mod streak;
 mod trail;

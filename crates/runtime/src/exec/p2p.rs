@@ -15,6 +15,7 @@ use super::call::{Call, describe};
 use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_quick::{Over, Quick};
+use super::p2p_short::Begun;
 use super::plan::{MessagePlan, alignment};
 use super::{ahead, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
@@ -124,6 +125,27 @@ impl Exchange {
         calls.filter(|c| c.request().root != core.rank).for_each(|call| exchange.add(core, call.request()));
         exchange.sends.drain(..over.sends);
         exchange.recvs.drain(..over.recvs);
+        exchange
+    }
+
+    /// The same of which so much as `begun` says was done.
+    pub(super) fn after<'a, S: 'a>(
+        core: &Core,
+        links: &mut Links,
+        requests: impl Iterator<Item = &'a Request<S>>,
+        begun: &Begun,
+    ) -> Box<Exchange> {
+        let mut exchange = links.lists(P2P_LANE);
+        requests.for_each(|r| exchange.add(core, r));
+        let whole = begun.tickets[..begun.sends].iter().map(|ticket| (None, *ticket));
+        let part = begun.part.map(|(bytes, ticket)| (Some(bytes as u64), ticket));
+        for (t, (done, ticket)) in exchange.sends.iter_mut().zip(whole.chain(part)) {
+            (t.offered, t.done, t.ticket) = (true, done.unwrap_or(t.bytes), ticket);
+        }
+        exchange.recvs.drain(..begun.recvs);
+        if let Some(next) = exchange.recvs.first_mut() {
+            next.done = begun.received as u64;
+        }
         exchange
     }
 

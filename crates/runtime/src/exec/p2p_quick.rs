@@ -7,12 +7,11 @@
 use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
 
-use super::links::{Links, P2P_LANE, direct_from, is_local};
+use super::links::{Links, P2P_LANE, cma_from, direct_from, is_local};
 use super::p2p::signature;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
-use crate::transport::local::Policy;
 
 /// How many of the sends, and of the receives, with other ranks are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
@@ -94,7 +93,7 @@ pub(super) fn serves<'a, S: 'a>(
 fn is_private<S>(core: &Core, links: &mut Links, r: &Request<S>) -> bool {
     let bytes = r.count.saturating_mul(r.dtype.size());
     let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
-    let served = is_local(core, r.root as u32) && r.root != core.rank && bytes < Policy::CMA_FROM;
+    let served = is_local(core, r.root as u32) && r.root != core.rank && bytes < cma_from(core);
     served && !core.same_process(r.root) && !links.exports(at, bytes)
 }
 
@@ -245,4 +244,9 @@ pub(super) fn send<Q: Quick, const OWN: bool>(
         over.sends += 1;
     }
     Ok(true)
+}
+
+/// Bytes of a message.
+pub(super) fn bytes<S>(r: &Request<S>) -> usize {
+    r.count * r.dtype.size()
 }

@@ -61,7 +61,9 @@ impl Policy {
     /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver.
     pub const DIRECT_FROM_CROWDED: usize = 16 << 10;
     /// Messages from here on go `Cma` by default, in bytes.
-    pub const CMA_FROM: usize = 24 << 10;
+    pub const CMA_FROM: usize = 8 << 10;
+    /// The same where ranks share cores, see [`Policy::DIRECT_FROM_CROWDED`].
+    pub const CMA_FROM_CROWDED: usize = 24 << 10;
     /// Messages from here on do not go `Cma` by default, in bytes.
     pub const CMA_BELOW: usize = 8 << 20;
 

@@ -1,0 +1,135 @@
+//! Sends and receives of medium size carried out by the call that makes them, whichever way their bytes go: offered, awaited
+//! and received one after the other, without the lists of an exchange. What does not come within a few looks is left to the
+//! exchange of the same calls.
+
+use oxccl_sys::sync::pause_between;
+use oxccl_types::{Collective, Result};
+
+use super::links::{Links, P2P_LANE, is_local};
+use super::p2p_quick::{Quick, bytes};
+use crate::communicator::core::{Core, Lane};
+use crate::request::Request;
+use crate::transport::{Header, Ticket};
+
+/// Most sends of a group.
+const SENDS: usize = 4;
+/// Most receives.
+const RECVS: usize = 4;
+/// Most bytes that are sent and received on average.
+const MOST: usize = 512 << 10;
+
+/// How far it got.
+#[derive(Default)]
+pub(super) struct Begun {
+    /// The sends that were accepted wholly: the first ones.
+    pub(super) sends: usize,
+    /// The ticket of each.
+    pub(super) tickets: [Ticket; SENDS],
+    /// Of the next send, the bytes that were accepted and their ticket.
+    pub(super) part: Option<(usize, Ticket)>,
+    /// The receives that are complete: the first ones.
+    pub(super) recvs: usize,
+    /// Bytes of the next one that have come.
+    pub(super) received: usize,
+}
+
+/// Whether all of `requests` are messages between ranks that share memory and have cores of their own, not too many and
+/// not too long.
+#[inline]
+pub(super) fn serves<'a, S: 'a>(core: &Core, requests: impl Iterator<Item = &'a Request<S>>) -> bool {
+    let (mut sends, mut recvs, mut all) = (0, 0, 0_usize);
+    for r in requests {
+        if !is_local(core, r.root as u32) || r.root == core.rank {
+            return false;
+        }
+        all = all.saturating_add(bytes(r));
+        match r.collective {
+            Collective::Send => sends += 1,
+            _ => recvs += 1,
+        }
+    }
+    !core.crowded && sends <= SENDS && recvs <= RECVS && all <= 2 * MOST
+}
+
+/// Carries out what can be carried out at once; `true` when that was all. `begun` says how far it got.
+///
+/// # Errors
+/// Those of the connections.
+#[inline]
+pub(super) fn run<'a, S: 'a>(
+    core: &Core,
+    links: &mut Links,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    begun: &mut Begun,
+) -> Result<bool> {
+    // Receiving may read straight from the sender's memory.
+    let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
+    let sends = requests.clone().filter(|r| r.collective == Collective::Send);
+    for r in sends.clone() {
+        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        let mut room = Header::default();
+        // SAFETY: the caller's buffer stays readable and unchanged until its stream has done the call, which is done only
+        // after `poll_done`, here or in the exchange that takes over.
+        let Some((n, ticket)) = (unsafe { end.poll_send(r.header(core, &mut room), r.send, bytes(r))? }) else {
+            return Ok(false);
+        };
+        core.ring(r.root);
+        if n < bytes(r) {
+            begun.part = Some((n, ticket));
+            return Ok(false);
+        }
+        begun.tickets[begun.sends] = ticket;
+        begun.sends += 1;
+    }
+    for r in requests.filter(|r| r.collective == Collective::Recv) {
+        if !receive(core, links, r, &mut begun.received)? {
+            return Ok(false);
+        }
+        begun.received = 0;
+        begun.recvs += 1;
+    }
+    for (i, r) in sends.enumerate() {
+        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        let mut polls = 0;
+        while !end.poll_done(begun.tickets[i])? {
+            polls += 1;
+            if polls >= core.polls {
+                return Ok(false);
+            }
+            pause_between(polls);
+        }
+    }
+    Ok(true)
+}
+
+/// Receives one message, of which `received` bytes have come; `true` when all have.
+fn receive<S>(core: &Core, links: &mut Links, r: &Request<S>, received: &mut usize) -> Result<bool> {
+    let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+    let mut room = Header::default();
+    let expected = r.header(core, &mut room);
+    let mut polls = 0;
+    loop {
+        let Some(came) = end.poll_header()? else {
+            polls += 1;
+            if polls >= core.polls {
+                return Ok(false);
+            }
+            pause_between(polls);
+            continue;
+        };
+        // Of a message that differs the exchange makes the error.
+        let same = (came.signature, came.total, came.sequence) == (expected.signature, expected.total, 0);
+        if !same {
+            return Ok(false);
+        }
+        // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call; what has come of
+        // the message lies in front.
+        let got = unsafe { end.poll_recv_into(r.recv.wrapping_add(*received), bytes(r) - *received)? };
+        let Some(got) = got else { return Ok(false) };
+        core.ring(r.root);
+        *received += got.len as usize;
+        if *received == bytes(r) {
+            return Ok(true);
+        }
+    }
+}

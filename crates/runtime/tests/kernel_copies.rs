@@ -1,0 +1,302 @@
+//! Memory that was not allocated by the library, where the system does not let one process read another's, or where the
+//! memory is not there: calls go another way, or end in an error that names the cause, on both ranks and in bounded time.
+//!
+//! Each rank is a process of its own: this binary started again.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oxccl_runtime::device::Stream;
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
+use oxccl_types::{Collective, DataType, Error, ReduceOp, Result, ResultCode};
+
+/// How a process is told what to do: rank, scenario, id.
+const VARIABLE: &str = "OXCCL_TEST_KERNEL_COPIES";
+/// A scenario that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+const RANKS: usize = 2;
+
+/// Ends the processes whatever happens.
+struct Children(Vec<Child>);
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for c in &mut self.0 {
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+    }
+}
+
+/// Runs `scenario` on two processes; each sees to its own part.
+fn run(scenario: &str) {
+    let id = UniqueId::create().unwrap();
+    let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    let spawn = |rank: usize| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(VARIABLE, format!("{rank} {scenario} {hex}"))
+            .env("NCCL_SOCKET_IFNAME", "lo")
+            .env("OXCCL_OP_TIMEOUT", "30")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut children = Children((0..RANKS).map(spawn).collect());
+    let start = Instant::now();
+    for (rank, child) in children.0.iter_mut().enumerate() {
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < LIMIT, "{scenario}: rank {rank} hangs");
+            std::thread::park_timeout(Duration::from_millis(5));
+        };
+        assert!(status.success(), "{scenario}: rank {rank} failed: {status}");
+    }
+}
+
+#[test]
+fn where_reading_other_processes_is_refused_from_the_start_calls_go_another_way() {
+    run("never");
+}
+
+#[test]
+fn where_it_is_refused_later_the_error_says_so() {
+    for call in ["broadcast", "gather", "reduce", "alltoall", "exchange"] {
+        run(&format!("later-{call}"));
+    }
+}
+
+#[test]
+fn memory_that_is_not_mapped_is_named_as_the_cause() {
+    for call in ["gather", "exchange", "send"] {
+        run(&format!("unmapped-{call}"));
+    }
+}
+
+#[test]
+fn who_gives_to_the_root_does_not_wait_for_it() {
+    run("ahead-reduce");
+    run("ahead-gather");
+}
+
+#[test]
+fn a_call_that_differs_is_found_behind_one_that_did_not_wait() {
+    run("differs-reduce");
+    run("differs-gather");
+}
+
+#[test]
+#[ignore = "no test by itself: the others run it in processes of their own"]
+fn worker() {
+    let Ok(text) = std::env::var(VARIABLE) else { return };
+    let words: Vec<&str> = text.split(' ').collect();
+    let byte = |i: usize| u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).unwrap();
+    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
+    let rank: usize = words[0].parse().unwrap();
+    let (scenario, call) = words[1].split_once('-').unwrap_or((words[1], ""));
+    if scenario == "never" && rank == 1 {
+        refuse();
+    }
+    let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
+    let mut side = Side { comm, stream: Stream::new().unwrap(), rank, input: vec![], output: vec![] };
+    match scenario {
+        "never" => side.all_succeed(&[1, 4 << 10, 16 << 10, 256 << 10, 1 << 20]),
+        "later" => side.is_refused(call),
+        "ahead" => side.runs_ahead(call),
+        "differs" => side.differs(call),
+        _ => side.is_unmapped(call),
+    }
+}
+
+/// From now on no thread of this process can have the kernel copy from or to another one.
+fn refuse() {
+    let jump = |nr: libc::c_long, to: u8| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: to,
+        jf: 0,
+        k: nr as u32,
+    };
+    let plain = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut filter = [
+        // The number of the system call lies first.
+        plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        jump(libc::SYS_process_vm_readv, 2),
+        jump(libc::SYS_process_vm_writev, 1),
+        plain(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        plain(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program is one, and stays for the time of the call.
+    let set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        let all = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, all, &raw const program)
+    };
+    assert_eq!(set, 0, "the filter: {}", std::io::Error::last_os_error());
+}
+
+/// A page range that is given back, so that nothing is there.
+fn nowhere(bytes: usize) -> *mut u8 {
+    // SAFETY: a fresh mapping, given back before anybody uses it.
+    unsafe {
+        let (write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let at = libc::mmap(std::ptr::null_mut(), bytes, write, private, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::munmap(at, bytes), 0);
+        at.cast()
+    }
+}
+
+/// One rank.
+struct Side {
+    comm: Arc<Communicator>,
+    stream: Stream,
+    rank: usize,
+    input: Vec<u32>,
+    output: Vec<u32>,
+}
+
+impl Side {
+    fn request(&self, collective: Collective, send: *const u8, recv: *mut u8, count: usize, root: usize) -> Request {
+        let (op, stream) = (Operator::Builtin(ReduceOp::Sum), self.stream.clone());
+        let dtype = DataType::Uint32;
+        Request { collective, send, recv, count, dtype, op, root, bias: std::ptr::null(), v: None, stream }
+    }
+
+    fn submit(&self, collective: Collective, send: *const u8, recv: *mut u8, count: usize, root: usize) -> Result<()> {
+        self.comm.submit(self.request(collective, send, recv, count, root))
+    }
+
+    /// Makes `call` with `count` elements, of which the input is `send`, and waits for its end.
+    fn make(&mut self, call: &str, send: Option<*mut u8>, count: usize) -> Result<()> {
+        let other = 1 - self.rank;
+        self.input = (0..RANKS * count).map(|i| (i * 3 + self.rank) as u32).collect();
+        self.output = vec![u32::MAX; RANKS * count];
+        let send = send.unwrap_or(self.input.as_mut_ptr().cast()).cast_const();
+        let recv = self.output.as_mut_ptr().cast();
+        let enqueued = match call {
+            "broadcast" => self.submit(Collective::Broadcast, send, recv, count, 0),
+            "gather" => self.submit(Collective::Gather, send, recv, count, 0),
+            "reduce" => self.submit(Collective::Reduce, send, recv, count, 0),
+            "alltoall" => self.submit(Collective::AllToAll, send, recv, count, 0),
+            "send" if self.rank == 1 => self.submit(Collective::Send, send, recv, count, other),
+            "send" => self.submit(Collective::Recv, send, recv, count, other),
+            _ => {
+                group::start();
+                let sent = self.submit(Collective::Send, send, recv, count, other);
+                let received = self.submit(Collective::Recv, send, recv, count, other);
+                group::end().and(sent).and(received)
+            }
+        };
+        enqueued.and_then(|()| self.stream.synchronize())
+    }
+
+    /// What rank `of` gives as element `i`.
+    fn given(of: usize, i: usize) -> u32 {
+        (i * 3 + of) as u32
+    }
+
+    fn check(&self, call: &str, count: usize) {
+        let (me, other) = (self.rank, 1 - self.rank);
+        let expected = |i: usize| -> Option<u32> {
+            match call {
+                "broadcast" => (i < count).then(|| Self::given(0, i)),
+                "gather" => (me == 0).then(|| Self::given(i / count, i % count)),
+                "reduce" => (me == 0 && i < count).then(|| Self::given(0, i) + Self::given(1, i)),
+                "alltoall" => Some(Self::given(i / count, me * count + i % count)),
+                "send" => (me == 0 && i < count).then(|| Self::given(other, i)),
+                _ => (i < count).then(|| Self::given(other, i)),
+            }
+        };
+        let wrong = (0..RANKS * count).find(|i| self.output[*i] != expected(*i).unwrap_or(u32::MAX));
+        assert_eq!(wrong, None, "{call} of {count} on rank {me}: the first element that is wrong");
+    }
+
+    fn all_succeed(&mut self, counts: &[usize]) {
+        for count in counts {
+            for call in ["broadcast", "gather", "reduce", "alltoall", "exchange", "send"] {
+                // The second one is made as the first was.
+                for _ in 0..2 {
+                    self.make(call, None, *count).unwrap_or_else(|e| panic!("{call} of {count}: {e}"));
+                    self.check(call, *count);
+                }
+            }
+        }
+        self.comm.destroy().unwrap();
+    }
+
+    /// Rank 1 ends its calls before rank 0 makes them: it says so by a message, for which rank 0 waits first.
+    fn runs_ahead(&mut self, call: &str) {
+        const CALLS: usize = 5;
+        const COUNT: usize = 4 << 10;
+        for _ in 0..10 {
+            if self.rank == 0 {
+                self.make("send", None, 1).unwrap();
+            }
+            for _ in 0..CALLS {
+                self.make(call, None, COUNT).unwrap();
+                self.check(call, COUNT);
+            }
+            if self.rank == 1 {
+                self.make("send", None, 1).unwrap();
+            }
+            // Slots are free again when rank 0 has made the calls.
+            self.make("exchange", None, 1).unwrap();
+        }
+        self.comm.destroy().unwrap();
+    }
+
+    /// Rank 1 gives another number of elements than rank 0 takes.
+    fn differs(&mut self, call: &str) {
+        let count = (4 << 10) + self.rank;
+        // Rank 1 may be ahead of rank 0 by as many calls as it has slots.
+        let error =
+            (0..100).find_map(|_| self.make(call, None, count).err()).expect("the ranks call different operations");
+        assert_eq!(error.code, ResultCode::InvalidUsage, "{error}");
+        self.ends_with(&error, &["different operations"]);
+    }
+
+    /// The first call succeeds; then rank 1 may no longer reach rank 0.
+    fn is_refused(&mut self, call: &str) {
+        const COUNT: usize = 64 << 10;
+        for _ in 0..2 {
+            self.make(call, None, COUNT).unwrap();
+            self.check(call, COUNT);
+        }
+        if self.rank == 1 {
+            refuse();
+        }
+        let error = self.make(call, None, COUNT).expect_err("rank 1 is refused what it needs");
+        if self.rank == 1 {
+            assert_eq!(error.code, ResultCode::SystemError, "{error}");
+        }
+        self.ends_with(&error, &["not permitted", "forbids it now"]);
+    }
+
+    /// The input of rank 1 is not there.
+    fn is_unmapped(&mut self, call: &str) {
+        const COUNT: usize = 64 << 10;
+        let bytes = RANKS * COUNT * size_of::<u32>();
+        for _ in 0..2 {
+            self.make(call, None, COUNT).unwrap();
+            self.check(call, COUNT);
+        }
+        let send = (self.rank == 1).then(|| nowhere(bytes));
+        let error = self.make(call, send, COUNT).expect_err("nobody can read the input of rank 1");
+        self.ends_with(&error, &["not mapped"]);
+    }
+
+    /// `error` names the cause, and so does every later call, at once.
+    fn ends_with(&mut self, error: &Error, causes: &[&str]) {
+        for cause in causes {
+            assert!(error.text.contains(cause), "rank {}: {error}", self.rank);
+        }
+        let start = Instant::now();
+        assert!(self.make("broadcast", None, 1).is_err(), "the communicator has failed");
+        assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
+        self.comm.abort().unwrap();
+    }
+}
