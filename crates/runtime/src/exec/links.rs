@@ -338,15 +338,20 @@ const STREAM_SLOTS: usize = 8;
 /// As long as pieces grow with the slots.
 const STREAM_PIECE: usize = 256 << 10;
 
-/// Bytes of a piece of a message program, the same on all ranks.
+/// Bytes of a piece of a message program, the same on all ranks. Twice as long of two ranks, which wait for each other once
+/// a piece; more of them were slower by that.
 pub(super) fn piece_bytes(core: &Core) -> usize {
     let slot = core.config.slot_bytes;
-    if core.scattered { slot.max((STREAM_SLOTS * slot).min(STREAM_PIECE)) } else { slot }
+    let times = if core.ranks == 2 { 2 } else { 1 };
+    if core.scattered { slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE)) } else { slot }
 }
 
-/// Bytes that are combined, kept and passed on at once: they stay in the nearer caches.
+/// Bytes that are combined, kept and passed on at once: they stay in the nearer caches. Two ranks pass on half a piece while
+/// the other comes.
 pub(super) fn part_bytes(core: &Core) -> usize {
-    piece_bytes(core).min(2 * core.config.slot_bytes)
+    let part = 2 * core.config.slot_bytes;
+    let piece = piece_bytes(core);
+    if core.ranks == 2 { piece.min(part.max((piece / 2).next_multiple_of(64))) } else { piece.min(part) }
 }
 
 /// A shared reference to a mapper.

@@ -1,5 +1,7 @@
 //! The receiving half of an end.
 
+use std::mem::MaybeUninit;
+
 use oxccl_types::{Error, Result};
 
 use super::frame::{Frame, HEADER};
@@ -23,7 +25,7 @@ pub(super) struct Incoming {
     /// What is left of the current data frame.
     current: Option<Header>,
     /// The current arrival: `at..end` of the buffer is there, complete once `end == goal`.
-    bounce: Box<[Line]>,
+    bounce: Box<[MaybeUninit<Line>]>,
     at: usize,
     end: usize,
     goal: usize,
@@ -35,7 +37,6 @@ pub(super) struct Incoming {
 }
 
 /// Storage of the bounce buffer.
-#[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line {
     _bytes: [u8; 64],
@@ -49,7 +50,8 @@ impl Incoming {
             ahead_at: 0,
             ahead_end: 0,
             current: None,
-            bounce: vec![Line { _bytes: [0; 64] }; options.slot_bytes / 64].into(),
+            // Only written and read through pointers; its pages come with the first use.
+            bounce: Box::new_uninit_slice(options.slot_bytes / 64),
             at: 0,
             end: 0,
             goal: 0,
