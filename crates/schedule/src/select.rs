@@ -5,7 +5,7 @@
 //! of an override.
 
 use crate::algorithms::{ALGORITHMS, Algorithm, find};
-use crate::cost::{CostModel, Link, block_bytes, predict, predict_far};
+use crate::cost::{CostModel, Link, block_bytes, predict, predict_far, predict_mapped};
 use crate::ir::{Needs, Rank, Shape};
 use oxccl_types::Collective;
 use std::fmt;
@@ -161,6 +161,7 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
             if a.supports(&shape) && q.model.slots >= a.min_slots {
                 let predicted_us = match (q.reach, a.needs) {
                     (Reach::ReadableUser, Needs::MappedUser) => predict_far(&q.model, a, &shape, q.bytes),
+                    (Reach::MappedUser, Needs::MappedUser) => predict_mapped(&q.model, a, &shape, q.bytes),
                     _ => predict(&q.model, a, &shape, q.bytes, link(q.reach), q.slot_bytes),
                 };
                 let reason = reason.clone();

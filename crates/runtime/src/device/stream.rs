@@ -20,6 +20,7 @@ use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
+use crate::exec::call::Call;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
@@ -79,6 +80,10 @@ pub(crate) trait Task: Send {
     /// Whether the task will write some of these bytes, where it [trails](Task::trails).
     fn writes(&self, _bytes: &std::ops::Range<usize>) -> bool {
         false
+    }
+    /// Whether peers may not write the output of `next`, a call of the same communicator, before this is over.
+    fn bars(&self, _next: &Call) -> bool {
+        true
     }
     /// The exchange to which receives of later calls may be left, where there is one: they end with the task.
     fn takes_more(&mut self) -> Option<&mut Exchange> {
@@ -820,6 +825,11 @@ impl IdleStream<'_> {
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
         self.running.tasks.iter().any(|t| t.writes(&bytes))
+    }
+
+    /// Whether one of them [bars](Task::bars) a call of its communicator.
+    pub(crate) fn bars(&self, next: &Call) -> bool {
+        self.running.tasks.iter().any(|t| t.bars(next))
     }
 
     /// The exchange that the last of them is, if it [takes more](Task::takes_more).

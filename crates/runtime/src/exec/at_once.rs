@@ -59,7 +59,7 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, idle: IdleStream<'_>) -> bool {
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else {
-        return idle.behind() == 0 && again_direct::run(core, idle, engine, shape, send, recv);
+        return again_direct::run(core, idle, engine, shape, send, recv);
     };
     let follows = idle.behind() == 0 || made.form.may_trail && trail::may_follow(core, &idle, &made.call);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {

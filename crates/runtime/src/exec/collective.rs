@@ -16,6 +16,7 @@ use super::far::{Bounce, Spot};
 use super::fused::Fused;
 use super::imports::Imports;
 use super::known::Known;
+use super::lent::{self, Met};
 use super::links::Links;
 use super::messages::{self, MessageState, Run};
 use super::plan::{self, Plan, Plans};
@@ -311,6 +312,17 @@ impl CollectiveTask {
         self
     }
 
+    /// The same for a direct call, if it has been announced and only lends its input to its peers.
+    pub(super) fn trailing_if_lent(self, core: &Core) -> CollectiveTask {
+        let trails = match (&self.phase, self.plan.as_deref()) {
+            (Phase::Meet | Phase::Direct { .. }, Some(plan)) => {
+                lent::trails(core, plan, &self.call, &direct::words(core, core.me, self.seq))
+            }
+            _ => false,
+        };
+        if trails { self.trailing() } else { self }
+    }
+
     /// As one that starts in `phase`, or goes on there.
     pub(super) fn in_phase(mut self, phase: Phase) -> CollectiveTask {
         self.phase = phase;
@@ -432,10 +444,8 @@ impl CollectiveTask {
                             continue;
                         }
                     }
-                    for member in 0..core.members.len() {
-                        if member != core.me && !engine.seen.arrived(core, &self.call, member, self.seq)? {
-                            return Ok(Step::Blocked);
-                        }
+                    if lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)? == Met::Not {
+                        return Ok(Step::Blocked);
                     }
                     self.meet(core, engine)?;
                 }
@@ -829,8 +839,7 @@ impl Blocked for Waiting<'_> {
                 None => self.missing(task.seq).contains(&rank),
             },
             Phase::Fused(_) => task.seq > 0 && self.missing(task.seq).contains(&rank),
-            // Nobody can have done its part before all have met.
-            Phase::Meet => true,
+            Phase::Meet => lent::needs(self.core, task.plan.as_deref(), &self.missing(task.seq), rank),
             Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {
                 Some(plan) => direct::awaited(plan, cursor) == Some(rank),
                 None => true,
@@ -853,6 +862,10 @@ impl Blocked for Waiting<'_> {
     }
 
     fn indirect(&self) -> bool {
-        matches!(self.task.phase, Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_))
+        match self.task.phase {
+            Phase::Meet => lent::ends_early(self.task.plan.as_deref()),
+            Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_) => true,
+            _ => false,
+        }
     }
 }

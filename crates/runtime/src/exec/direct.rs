@@ -154,29 +154,43 @@ pub(super) fn words(core: &Core, member: usize, seq: u64) -> Words {
     unsafe { [body.read(), body.add(1).read(), body.add(2).read(), body.add(3).read()] }
 }
 
-/// All lines have arrived: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
+/// Whether the line of `member` says that peers can map all that others touch of its memory by `plan`.
+#[inline]
+pub(super) fn is_mapped(plan: &DirectPlan, member: usize, words: &Words) -> bool {
+    (!plan.reads_input[member] || words[0] & INPUT != 0) && (!plan.writes_output[member] || words[0] & OUTPUT != 0)
+}
+
+/// Whether a line says that peers can map the input.
+#[inline]
+pub(super) fn is_input_mapped(words: &Words) -> bool {
+    words[0] & INPUT != 0
+}
+
+/// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
 pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
     let Plan::Direct { mapped, far, .. } = plan else { return None };
-    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far.is_some());
+    let mut lenders = (0..core.members.len()).filter(|m| mapped.touches(*m));
+    // Only these need have come then.
+    if lenders.all(|m| is_mapped(mapped, m, &words(core, m, seq))) {
+        return Some(Road::Mapped);
+    }
+    let (mut all_beside, mut all_reach) = (true, far.is_some());
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
-        all_mapped &= !mapped.reads_input[m] || have & INPUT != 0;
-        all_mapped &= !mapped.writes_output[m] || have & OUTPUT != 0;
         all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
         all_reach &= have & REACHES != 0;
     }
-    Some(match (all_mapped, all_reach) {
-        (true, _) => Road::Mapped,
-        (false, _) if all_beside => Road::Beside,
-        (false, true) if root_in_place(core, call, seq, send) => {
+    Some(match all_reach {
+        _ if all_beside => Road::Beside,
+        true if root_in_place(core, call, seq, send) => {
             if plan.staged_in_place() {
                 Road::Staged
             } else {
                 Road::FarInPlace
             }
         }
-        (false, true) => Road::Far,
-        (false, false) => Road::Staged,
+        true => Road::Far,
+        false => Road::Staged,
     })
 }
 
@@ -223,7 +237,8 @@ pub(super) fn locate(
             continue;
         }
         engine.spots[m] = Buffers::NONE;
-        let Some(plan) = plan else { continue };
+        // The lines of others need not have come.
+        let Some(plan) = plan.filter(|plan| plan.touches(m)) else { continue };
         let w = words(core, m, seq);
         let rank = core.members[m];
         if !core.one_process {
