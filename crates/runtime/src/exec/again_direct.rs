@@ -113,10 +113,10 @@ impl Made {
     #[inline]
     fn said(&self, core: &Core, own: &Words, seq: u64, met: Met, member: usize) -> Words {
         match &*self.plan {
-            _ if member == core.me => *own,
+            _ if member == core.me => direct::places(own),
             // Others need not have come.
             Plan::Direct { mapped, .. } if met == Met::Lenders && !mapped.touches(member) => Words::default(),
-            _ => direct::words(core, member, seq),
+            _ => direct::places(&direct::words(core, member, seq)),
         }
     }
 
@@ -165,7 +165,7 @@ impl Made {
         if !engine.seen.may_publish(core, *seq, LINES_AHEAD) {
             return Ok(Some(Phase::Announce));
         }
-        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside);
+        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside, !ends);
         if !ends {
             return Ok(Some(Phase::Meet));
         }

@@ -399,7 +399,8 @@ impl CollectiveTask {
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
                             (plan, None) => {
                                 let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
-                                let words = direct::announce(core, engine, &self.call, self.seq, self.send, beside);
+                                let words =
+                                    direct::announce(core, engine, &self.call, self.seq, self.send, beside, false);
                                 if direct::in_slot(&words) {
                                     beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
                                     self.phase = Phase::Bias(0);
@@ -444,10 +445,10 @@ impl CollectiveTask {
                             continue;
                         }
                     }
-                    if lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)? == Met::Not {
+                    let met = lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)?;
+                    if met == Met::Not || !self.meet(core, engine)? {
                         return Ok(Step::Blocked);
                     }
-                    self.meet(core, engine)?;
                 }
                 Phase::Direct { road, cursor } => {
                     let plan = self.plan.as_deref().and_then(|plan| plan.direct(*road));
@@ -629,14 +630,15 @@ impl CollectiveTask {
         Step::Progress
     }
 
-    fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+    /// Takes the road that the lines say; `false` when it is not free yet.
+    fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
         if let Some(v) = &self.v {
             // What came with the lines is taken from there; the rest is exchanged.
             eager_v::take(core, &self.call, v, self.seq)?;
             let mut others = (0..core.members.len()).filter(|m| *m != core.me);
             if self.published && others.all(|m| eager_v::came(core, m, self.seq)) {
                 self.phase = Phase::Bias(0);
-                return Ok(());
+                return Ok(true);
             }
             if self.plan.is_none() {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
@@ -646,17 +648,20 @@ impl CollectiveTask {
         let road = plan.and_then(|plan| Some((plan, direct::road(core, &self.call, plan, self.seq, self.send)?)));
         let Some((plan, road)) = road else {
             self.phase = self.message_road(core, engine)?;
-            return Ok(());
+            return Ok(true);
         };
         if road == Road::Beside {
             beside::take(core, engine, &self.call);
             self.phase = Phase::Bias(0);
-            return Ok(());
+            return Ok(true);
+        }
+        if road == Road::Staged && !direct::all_are_at(core, self.seq) {
+            return Ok(false);
         }
         let plan = plan.direct(road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
         self.phase = Phase::Direct { road, cursor: direct::begin(core, &self.call, plan) };
-        Ok(())
+        Ok(true)
     }
 
     /// Applies the post operation to the output of message programs. `None` when done.

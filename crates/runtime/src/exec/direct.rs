@@ -90,6 +90,9 @@ const BESIDE: u64 = 8;
 /// My input, which is all that is moved, is in my payload slot.
 const IN_SLOT: u64 = 16;
 
+/// Calls in front of this one are not over on this rank.
+const BEHIND: u64 = 32;
+
 /// Whether a line says that.
 #[inline]
 pub(super) fn in_slot(words: &Words) -> bool {
@@ -97,8 +100,9 @@ pub(super) fn in_slot(words: &Words) -> bool {
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room.
-/// What the line says is returned.
+/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room. `behind`: calls in
+/// front of it are not over. What the line says is returned.
+#[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(
     core: &Core,
     engine: &mut Engine,
@@ -106,6 +110,7 @@ pub(super) fn announce(
     seq: u64,
     send: *const u8,
     beside: bool,
+    behind: bool,
 ) -> Words {
     engine.half ^= 1;
     let rank = core.rank as u32;
@@ -134,6 +139,7 @@ pub(super) fn announce(
         }
         words[3] = withdrawn();
     }
+    words[0] |= if behind { BEHIND } else { 0 };
     publish(core, call, seq, size_of::<Words>(), |body| {
         for (i, word) in words.iter().enumerate() {
             // SAFETY: the body has room for that and is 8-byte aligned.
@@ -164,6 +170,28 @@ pub(super) fn is_mapped(plan: &DirectPlan, member: usize, words: &Words) -> bool
 #[inline]
 pub(super) fn is_input_mapped(words: &Words) -> bool {
     words[0] & INPUT != 0
+}
+
+/// Whether every rank has come to call `seq`, all lines of which have arrived, and not only announced it. Otherwise what it
+/// reads of the scratch of others for the call in front would be written over.
+pub(super) fn all_are_at(core: &Core, seq: u64) -> bool {
+    let others = || (0..core.members.len()).filter(|m| *m != core.me);
+    if !others().any(|m| words(core, m, seq)[0] & BEHIND != 0) && !is_behind(core, seq) {
+        return true;
+    }
+    raise(core, 0, seq, 0);
+    others().all(|m| is_raised(core, m, 0, seq, 0, 1))
+}
+
+/// Whether my own line says that calls were in front of it.
+fn is_behind(core: &Core, seq: u64) -> bool {
+    words(core, core.me, seq)[0] & BEHIND != 0
+}
+
+/// What a line says of the buffers alone.
+#[inline]
+pub(super) fn places(words: &Words) -> Words {
+    [words[0] & !BEHIND, words[1], words[2], words[3]]
 }
 
 /// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.

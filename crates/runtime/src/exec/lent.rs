@@ -113,7 +113,8 @@ pub(super) fn ends_early(plan: Option<&Plan>) -> bool {
 /// write their blocks.
 pub(super) fn trails(core: &Core, plan: &Plan, call: &Call, own: &Words) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
-    let may = part.lends && direct::is_input_mapped(own) || opens(part, call) && direct::is_mapped(mapped, core.me, own);
+    let may =
+        part.lends && direct::is_input_mapped(own) || opens(part, call) && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
 }
 
