@@ -31,14 +31,15 @@ const COLLECTIVES: [Collective; 8] = [
 ];
 
 impl Step {
-    fn draw(rng: &mut fastrand::Rng, ranks: usize) -> Step {
+    /// A call of one of these kinds, and roots.
+    fn draw(rng: &mut fastrand::Rng, ranks: usize, kinds: &[(Collective, usize)]) -> Step {
         let (a, b) = (rng.usize(..BUFFERS), rng.usize(1..BUFFERS));
-        let collective = COLLECTIVES[rng.usize(..COLLECTIVES.len())];
+        let (collective, root) = kinds[rng.usize(..kinds.len())];
         let block = rng.usize(..ranks);
         let in_place = rng.u8(..4) == 0 && !matches!(collective, Collective::AllToAll | Collective::Scatter);
         // In place where a rank's own block lies: every rank finds its own.
         let to = if in_place { (a, block) } else { ((a + b) % BUFFERS, rng.usize(..ranks)) };
-        Step { collective, root: rng.usize(..ranks), from: (a, block), to }
+        Step { collective, root, from: (a, block), to }
     }
 
     /// Blocks that the input and the output of `rank` begin at.
@@ -79,7 +80,7 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
         let stream = Stream::new().unwrap();
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
-        for round in 0..60 {
+        for round in 0..90 {
             // Beyond what goes with the lines; an even number is memory of the library.
             let count = [2100, 5000, 20_000][round % 3];
             let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
@@ -87,10 +88,14 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
             let mut model: Vec<Vec<Vec<i32>>> =
                 (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![value(r, b); ranks]).collect()).collect();
             let mut made = Vec::new();
-            for _ in 0..rng.usize(1..8) {
-                let step = Step::draw(&mut rng, ranks);
-                // Now and then more of a kind than may be under way.
-                for _ in 0..[1, 1, 2, 3, 20][rng.usize(..5)] {
+            // Few kinds, since those that were made before begin soonest.
+            let kinds: Vec<(Collective, usize)> = (0..1 + round / 3 % 3)
+                .map(|_| (COLLECTIVES[rng.usize(..COLLECTIVES.len())], rng.usize(..ranks)))
+                .collect();
+            for _ in 0..rng.usize(8..40) {
+                let step = Step::draw(&mut rng, ranks, &kinds);
+                // Now and then more of the same than may be under way.
+                for _ in 0..if rng.u8(..20) == 0 { 20 } else { 1 } {
                     let (input, output) = step.starts(rank);
                     let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(block * count * 4);
                     let (send, recv) = (at(step.from.0, input), at(step.to.0, output));
@@ -98,7 +103,7 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
                     comms[0].submit(call.to(step.root)).unwrap_or_else(|e| panic!("{e}"));
                     step.apply(&mut model);
                     made.push(step);
-                    let late = if own.u8(..8) == 0 { own.u32(..20_000) } else { 0 };
+                    let late = if own.u8(..32) == 0 { own.u32(..20_000) } else { 0 };
                     (0..late).for_each(|_| std::hint::spin_loop());
                 }
             }
