@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
 use oxccl_runtime::device::Stream;
+use oxccl_runtime::group::Names;
 use oxccl_runtime::{Communicator, Operator, Request, Shape, VCounts, group};
 use oxccl_types::{Collective, DataType, Error, ReduceOp};
 use std::ptr::null;
@@ -63,6 +64,12 @@ impl Call {
     #[inline]
     pub(crate) fn submit(self) -> Outcome {
         if self.again() { Ok(()) } else { self.submit_anew() }
+    }
+
+    /// [`submit`](Call::submit), not compiled into the caller, which has a shorter way for most of its calls.
+    #[inline(never)]
+    pub(crate) fn submit_out_of_line(self) -> Outcome {
+        self.submit()
     }
 
     #[inline(never)]
@@ -185,15 +192,44 @@ fn again(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream
     with_handles(comm, stream, |communicator, stream| communicator.again_now(shape, send, recv, stream))
 }
 
+/// Records a send or receive in the open group, if it is the next one of messages that a group before made as well.
+#[inline(always)]
+pub(crate) fn record_again(
+    collective: Collective,
+    buffer: *mut c_void,
+    count: usize,
+    datatype: ncclDataType_t,
+    peer: c_int,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> bool {
+    let Some(communicator) = handle::name(comm) else { return false };
+    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    group::record_again(names, &Shape::new(collective, datatype, 0, peer, count), buffer.cast())
+}
+
 /// [`again`] in an open group: the call is recorded there.
 fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
-    let names = [comm as usize, stream as usize];
-    if handle::is_live(comm) && group::record_like(names, shape, send, recv) {
-        return true;
-    }
-    let recorded = with_handles(comm, stream, |communicator, stream| communicator.record(shape, send, recv, stream));
+    let Some(communicator) = handle::name(comm) else { return false };
+    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    group::record_like(names, shape, send, recv) || record_anew(names, shape, send, recv, comm, stream)
+}
+
+#[inline(never)]
+fn record_anew(
+    names: Names,
+    shape: &Shape,
+    send: *const u8,
+    recv: *mut u8,
+    comm: ncclComm_t,
+    stream: Stream_t,
+) -> bool {
+    let recorded = with_handles(comm, stream, |communicator, stream| {
+        // Another thread may have ended the communicator, and the handle have gone to the next one.
+        names.communicator == Arc::as_ptr(communicator).addr() && communicator.record(shape, send, recv, stream)
+    });
     // The streams 1 and 2 are other ones on another device.
-    if recorded && !matches!(names[1], 1 | 2) {
+    if recorded && !matches!(names.stream, 1 | 2) {
         group::name(names, shape);
     }
     recorded
@@ -203,10 +239,11 @@ fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, strea
 #[inline(always)]
 fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communicator>, &Stream) -> bool) -> bool {
     let Some(communicator) = handle::enter(comm) else { return false };
-    if stream.is_null() {
-        return f(&communicator, &Stream::default_of(communicator.device()));
-    }
-    Stream::with_raw(stream, |stream| f(&communicator, stream)).unwrap_or(false)
+    let special = || match stream.is_null() {
+        true => Ok(Stream::default_of(communicator.device())),
+        false => Stream::from_raw(stream),
+    };
+    Stream::with_raw_or(stream, special, |stream| f(&communicator, stream)).unwrap_or(false)
 }
 
 #[cold]

@@ -2,8 +2,10 @@
 
 use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
-use oxccl_runtime::group;
+use crate::handle;
+use oxccl_runtime::group::{self, Again};
 use std::mem::{offset_of, size_of};
+use std::sync::Arc;
 
 pub unsafe fn group_start() -> Outcome {
     group::start();
@@ -12,7 +14,26 @@ pub unsafe fn group_start() -> Outcome {
 
 pub unsafe fn group_end() -> Outcome {
     in_group("ncclGroupEnd")?;
+    if let Some(again) = group::again_whole()
+        && end_again(again)?
+    {
+        return Ok(());
+    }
     Ok(group::end()?)
+}
+
+/// Ends a group that makes the messages of one before again; `false` where it must be ended like any other.
+#[inline]
+fn end_again(again: Again) -> Outcome<bool> {
+    let names = again.names();
+    let communicator = handle::enter(std::ptr::with_exposed_provenance_mut(names.handle));
+    match communicator.filter(|c| Arc::as_ptr(c).addr() == names.communicator) {
+        Some(communicator) => Ok(again.end(&communicator)?),
+        None => {
+            again.leave();
+            Ok(false)
+        }
+    }
 }
 
 /// Without an argument the same as [`group_end`], and so for an inner group and in a group of nonblocking

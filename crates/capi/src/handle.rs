@@ -318,11 +318,14 @@ mod marks {
     }
 }
 
-/// Whether the handle is one that can be used now. The communicator may end at any time.
+/// The address of the communicator, by which it can be told from all others as long as somebody holds it, if the handle is
+/// one that can be used now. The communicator may end at any time.
 #[inline]
-pub(crate) fn is_live(comm: ncclComm_t) -> bool {
+pub(crate) fn name(comm: ncclComm_t) -> Option<usize> {
     let usable = !comm.is_null() && (comm as usize).is_multiple_of(align_of::<Comm>());
-    usable && deref(comm).head.load(Relaxed) == LIVE && deref(comm).tail.load(Relaxed) == LIVE
+    let live = usable && deref(comm).head.load(Relaxed) == LIVE && deref(comm).tail.load(Relaxed) == LIVE;
+    let address = live.then(|| deref(comm).communicator.load(Relaxed).addr());
+    address.filter(|address| *address != 0)
 }
 
 /// As [`check`], for a caller that has another way to go if the handle cannot be used.

@@ -1,12 +1,12 @@
 //! Chapter "point to point".
 
 use crate::abi::*;
-use crate::collectives::Call;
+use crate::collectives::{Call, record_again};
 use crate::entry::Outcome;
 use oxccl_types::Collective;
 use std::ptr::{null, null_mut};
 
-#[inline]
+#[inline(always)]
 pub unsafe fn send(
     sendbuff: *const c_void,
     count: usize,
@@ -15,10 +15,15 @@ pub unsafe fn send(
     comm: ncclComm_t,
     stream: Stream_t,
 ) -> Outcome {
-    Call::new("Send", Collective::Send, sendbuff, null_mut(), count, datatype, comm, stream).root(peer).submit()
+    if record_again(Collective::Send, sendbuff.cast_mut(), count, datatype, peer, comm, stream) {
+        return Ok(());
+    }
+    Call::new("Send", Collective::Send, sendbuff, null_mut(), count, datatype, comm, stream)
+        .root(peer)
+        .submit_out_of_line()
 }
 
-#[inline]
+#[inline(always)]
 pub unsafe fn recv(
     recvbuff: *mut c_void,
     count: usize,
@@ -27,5 +32,8 @@ pub unsafe fn recv(
     comm: ncclComm_t,
     stream: Stream_t,
 ) -> Outcome {
-    Call::new("Recv", Collective::Recv, null(), recvbuff, count, datatype, comm, stream).root(peer).submit()
+    if record_again(Collective::Recv, recvbuff, count, datatype, peer, comm, stream) {
+        return Ok(());
+    }
+    Call::new("Recv", Collective::Recv, null(), recvbuff, count, datatype, comm, stream).root(peer).submit_out_of_line()
 }

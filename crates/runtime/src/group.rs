@@ -6,6 +6,7 @@
 mod order;
 mod recorded;
 mod simulate;
+mod standing;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod together;
@@ -28,6 +29,7 @@ use crate::log;
 use crate::request::{Request, Shape};
 pub use recorded::Names;
 use recorded::Recorded;
+use standing::Standing;
 
 /// Operations in their order.
 type Requests = Vec<(Arc<Communicator>, Request)>;
@@ -41,6 +43,8 @@ static BATCHES: AtomicU64 = AtomicU64::new(1);
 struct Group {
     error: Option<Error>,
     requests: Recorded,
+    /// The messages of groups before, which this one may make again: then they are not in `requests`.
+    standing: standing::Table,
     one_sided: OneSidedCalls,
     jobs: Vec<Job>,
     /// Jobs that come before the operations of the group.
@@ -52,11 +56,45 @@ impl Group {
     fn is_plain(&self) -> bool {
         self.error.is_none() && self.one_sided.is_empty() && self.jobs.is_empty() && self.registrations.is_empty()
     }
+
+    /// The messages that stand, if the group is made of all of them and nothing else.
+    #[inline]
+    fn take_whole(&mut self) -> Option<Box<Standing>> {
+        let whole = self.standing.open()?.is_whole() && self.requests.is_empty() && self.is_plain();
+        if whole { self.standing.take_open() } else { None }
+    }
+
+    /// Records what came of the messages that stand like any other calls, since something else follows.
+    #[inline]
+    fn settle(&mut self) {
+        if let Some(standing) = self.standing.take_open() {
+            self.record_all(*standing);
+        }
+    }
+
+    fn record_all(&mut self, standing: Standing) {
+        let names = standing.names();
+        match standing.leave(|comm, request| self.requests.push(comm, request)) {
+            Ok(()) => self.requests.name_request(names),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    /// The calls of the group, which were `requests`, are over.
+    fn over(&mut self, mut requests: Recorded) {
+        if let [run] = requests.runs() {
+            self.standing.remember(run);
+        }
+        requests.clear();
+        self.requests = requests;
+    }
 }
 
 thread_local! {
     static GROUP: RefCell<Group> =
-        const { RefCell::new(Group { error: None, requests: Recorded::NOTHING, one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
+        const { RefCell::new(Group { error: None, requests: Recorded::NOTHING, standing: standing::Table::EMPTY, one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
     /// How many are open. Beside the group, since calls outside of groups need no more than this.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -92,8 +130,48 @@ pub fn end() -> Result<()> {
         return launch_or_capture_one_sided(one_sided);
     }
     // The lists serve the next group too.
-    GROUP.with_borrow_mut(|g| g.requests = requests);
+    GROUP.with_borrow_mut(|g| g.over(requests));
     Ok(())
+}
+
+/// The messages of an open group that one before it made as well, and nothing else: it ends by [`Again::end`].
+pub struct Again(Box<Standing>);
+
+/// The messages of the outermost group, if they are all those of one before and all that it holds.
+#[inline]
+pub fn again_whole() -> Option<Again> {
+    if depth() == 1 { GROUP.with_borrow_mut(Group::take_whole).map(Again) } else { None }
+}
+
+impl Again {
+    /// How the caller has named communicator and stream.
+    #[inline]
+    pub fn names(&self) -> Names {
+        self.0.names()
+    }
+
+    /// Ends the group, whose communicator the caller holds: its messages are carried out or begun. `false`: nothing was done,
+    /// and the group is still open.
+    ///
+    /// # Errors
+    /// As [`end`].
+    pub fn end(mut self, comm: &Communicator) -> Result<bool> {
+        // What runs meanwhile may open groups of its own.
+        DEPTH.set(0);
+        let done = self.0.launch(comm)?;
+        if !done {
+            self.leave();
+            DEPTH.set(1);
+            return Ok(false);
+        }
+        GROUP.with_borrow_mut(|g| g.standing.close(self.0));
+        Ok(true)
+    }
+
+    /// The group goes on; it holds the messages as it would have without those before it.
+    pub fn leave(self) {
+        GROUP.with_borrow_mut(|g| g.record_all(*self.0));
+    }
 }
 
 /// Closes a group without starting its operations: what they would take, in microseconds by the cost model, from the
@@ -115,7 +193,8 @@ pub fn simulate_end() -> Result<Option<f64>> {
 /// Whether the calls of the open group are of nonblocking communicators.
 pub fn is_nonblocking() -> bool {
     GROUP.with_borrow(|g| {
-        let calls = g.requests.communicators().chain(g.one_sided.iter().map(|(comm, _)| comm));
+        let standing = g.standing.open().and_then(Standing::communicator);
+        let calls = g.requests.communicators().chain(&standing).chain(g.one_sided.iter().map(|(comm, _)| comm));
         calls.map(|comm| comm.is_blocking()).chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
     })
 }
@@ -131,7 +210,10 @@ fn close(name: &str) -> Result<Option<(Recorded, OneSidedCalls)>> {
     if rest > 0 {
         return Ok(None);
     }
-    let plain = GROUP.with_borrow_mut(|g| g.is_plain().then(|| std::mem::take(&mut g.requests)));
+    let plain = GROUP.with_borrow_mut(|g| {
+        g.settle();
+        g.is_plain().then(|| std::mem::take(&mut g.requests))
+    });
     if let Some(requests) = plain {
         return Ok(Some((requests, Vec::new())));
     }
@@ -218,7 +300,10 @@ fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
 /// Records a checked request, or enqueues it outside of groups.
 pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Result<()> {
     if depth() > 0 {
-        GROUP.with_borrow_mut(|g| g.requests.push(comm, request));
+        GROUP.with_borrow_mut(|g| {
+            g.settle();
+            g.requests.push(comm, request);
+        });
         return Ok(());
     }
     if device::is_capturing(request.stream) {
@@ -242,15 +327,24 @@ pub(crate) fn submit(comm: &Arc<Communicator>, request: Request<&Stream>) -> Res
 /// Records a call on a usable communicator in the open group, if nothing about it needs a second look.
 #[inline]
 pub(crate) fn record(comm: &Arc<Communicator>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    if let Some(brief) = shape.among_all() {
-        return GROUP.with_borrow_mut(|g| g.requests.push_brief(comm, shape, brief, send, recv, stream));
-    }
-    let Some(request) = shape.request(comm.ranks(), send, recv) else { return false };
-    GROUP.with_borrow_mut(|g| g.requests.push(comm, request.on(stream)));
-    true
+    GROUP.with_borrow_mut(|g| {
+        g.settle();
+        if let Some(brief) = shape.among_all() {
+            return g.requests.push_brief(comm, shape, brief, send, recv, stream);
+        }
+        let request = shape.request(comm.ranks(), send, recv);
+        request.map(|request| g.requests.push(comm, request.on(stream))).is_some()
+    })
 }
 
-/// Records a call in the open group as the one before it that had the same `names`, which a caller gave by [`name`] to its
+/// Records a send or receive in the open group, if there is one and it is the next one of messages that stand.
+// One copy, into which all that it calls is compiled.
+#[inline(never)]
+pub fn record_again(names: Names, shape: &Shape, buffer: *mut u8) -> bool {
+    depth() > 0 && GROUP.with_borrow_mut(|g| g.requests.is_empty() && g.standing.take(names, shape, buffer))
+}
+
+/// Records a call in the open group as an earlier one that had the same `names`, which a caller gave by [`name`] to its
 /// communicator and stream; `false` where there is none, or the call needs a second look.
 #[inline]
 pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
@@ -260,8 +354,8 @@ pub fn record_like(names: Names, shape: &Shape, send: *const u8, recv: *mut u8) 
     })
 }
 
-/// Names communicator and stream of the call that was recorded last, of `shape`, for [`record_like`]: by the same names the
-/// caller means the same ones until the group ends. Not `[0, 0]`.
+/// Names communicator and stream of the call that was recorded last, of `shape`, for [`record_like`]: see
+/// [`Names`].
 #[inline]
 pub fn name(names: Names, shape: &Shape) {
     GROUP.with_borrow_mut(|g| match shape.among_all() {

@@ -316,6 +316,7 @@ impl Core {
         turns.issued.compare_exchange(next, next + count, Ordering::AcqRel, Ordering::Relaxed).ok()
     }
 
+    #[inline]
     pub(crate) fn is_turn(&self, lane: Lane, ticket: u64) -> bool {
         // SYNC: turn
         self.turns[lane as usize].current.load(Ordering::Acquire) == ticket

@@ -185,6 +185,7 @@ impl Communicator {
         self.device
     }
 
+    #[inline]
     pub(crate) fn core(&self) -> Result<&Arc<Core>> {
         match self.core.get() {
             Some(core) => Ok(core),

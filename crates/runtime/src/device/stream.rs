@@ -721,11 +721,18 @@ impl Stream {
     /// used last cost neither a lock nor a count.
     #[inline]
     pub fn with_raw<R>(handle: *mut c_void, f: impl FnOnce(&Stream) -> R) -> Result<R> {
+        Stream::with_raw_or(handle, || Stream::from_raw(handle), f)
+    }
+
+    /// As [`with_raw`](Self::with_raw), with the stream that `special` gives in place of those that null, 1 and 2 stand for.
+    #[inline(always)]
+    pub fn with_raw_or<R>(
+        handle: *mut c_void,
+        special: impl FnOnce() -> Result<Stream>,
+        f: impl FnOnce(&Stream) -> R,
+    ) -> Result<R> {
         thread_local! {
             static LAST: [Cell<Option<Stream>>; LAST_USED] = const { [const { Cell::new(None) }; LAST_USED] };
-        }
-        if handle.addr() <= 2 {
-            return Stream::from_raw(handle).map(|s| f(&s));
         }
         LAST.with(|places| {
             let place = &places[handle.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LAST_BITS)];
@@ -733,10 +740,17 @@ impl Stream {
             let stream = match place.take() {
                 // Destroyed streams are known by their mark.
                 Some(s) if s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire) => s,
+                other if handle.addr() <= 2 => {
+                    place.set(other);
+                    special()?
+                }
                 _ => Stream::find(handle)?,
             };
+            // Called in one place, so that it is compiled into the caller.
             let result = f(&stream);
-            place.set(Some(stream));
+            if stream.is_behind(handle) {
+                place.set(Some(stream));
+            }
             Ok(result)
         })
     }
@@ -748,6 +762,7 @@ impl Stream {
     }
 
     /// `InvalidArgument` for a stream whose handle was destroyed.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.0.closed.load(Ordering::Acquire) {
             true => Err(unknown(Arc::as_ptr(&self.0).cast_mut().cast())),

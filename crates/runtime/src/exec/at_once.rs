@@ -17,7 +17,7 @@ use super::known::Made;
 use super::links::Links;
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
-use super::p2p_quick::Over;
+use super::p2p_quick::{Message, Over, Quick};
 use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
@@ -256,19 +256,7 @@ pub(crate) fn exchange<'a, S: 'a>(
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     if p2p_quick::serves(core, &mut links, requests.clone()) {
-        let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
-        let mut over = Over::default();
-        let run = caught(|| core.check().and_then(|()| p2p_quick::run(core, &mut links, requests.clone(), &mut over)));
-        let run = run.and_then(|run| run);
-        if matches!(run, Ok(true)) {
-            core.pass_turn(Lane::P2p, turn);
-            return Ok(true);
-        }
-        let mut rest = Exchange::rest_of(core, &mut links, requests, over);
-        // What came was not a copy, or has not come yet.
-        let step = run.and_then(|_| see_through(core, &mut links, &mut rest, 0));
-        leave(core, idle, links, turn, rest, step);
-        return Ok(true);
+        return Ok(quick(core, idle, links, requests));
     }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
     let turn = if exchange.is_quick() { core.issue_at_once(Lane::P2p) } else { None };
@@ -281,6 +269,50 @@ pub(crate) fn exchange<'a, S: 'a>(
     let step = see_through(core, &mut links, &mut exchange, polls);
     leave(core, idle, links, turn, exchange, step);
     Ok(true)
+}
+
+/// [`exchange`] of messages that are [small](p2p_quick::is_small), among ranks that all share memory.
+///
+/// # Errors
+/// None but those of [`exchange`].
+#[inline(always)]
+pub(crate) fn exchange_again<'a>(
+    core: &Arc<Core>,
+    messages: impl Iterator<Item = &'a Message> + Clone,
+    stream: &Stream,
+) -> Result<bool> {
+    if core.crowded
+        && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
+        && trail::exchange(core, messages.clone().map(|m| &m.request), busy)?
+    {
+        return Ok(true);
+    }
+    let Some(idle) = stream.try_idle() else { return Ok(false) };
+    let Some(links) = core.try_lock_links() else { return Ok(false) };
+    Ok(quick(core, idle, links, messages))
+}
+
+/// Carries out, or begins, messages that are copied as a whole; `false` when they were not begun.
+#[inline(always)]
+fn quick<Q: Quick>(
+    core: &Arc<Core>,
+    idle: IdleStream<'_>,
+    mut links: LatchGuard<'_, Links>,
+    calls: impl Iterator<Item = Q> + Clone,
+) -> bool {
+    let Some(turn) = core.issue_at_once(Lane::P2p) else { return false };
+    let mut over = Over::default();
+    let run = caught(|| core.check().and_then(|()| p2p_quick::run(core, &mut links, calls.clone(), &mut over)));
+    let run = run.and_then(|run| run);
+    if matches!(run, Ok(true)) {
+        core.pass_turn(Lane::P2p, turn);
+        return true;
+    }
+    let mut rest = Exchange::rest_of(core, &mut links, calls, over);
+    // What came was not a copy, or has not come yet.
+    let step = run.and_then(|_| see_through(core, &mut links, &mut rest, 0));
+    leave(core, idle, links, turn, rest, step);
+    true
 }
 
 /// Moves what can be moved, and looks up to `polls` times more.

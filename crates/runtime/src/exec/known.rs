@@ -15,6 +15,8 @@ pub(super) const SHAPES: usize = 16;
 pub(super) struct Made {
     /// None of a call that is not made again.
     shape: Option<Shape>,
+    /// Where calls of the shape are kept.
+    place: usize,
     /// Its signature, without the history of the communicator.
     pub signature: [u64; 2],
     pub call: Call,
@@ -28,7 +30,7 @@ impl Made {
     fn new(core: &Core, shape: Option<Shape>, call: Call) -> Made {
         let (sends, receives) = call.needs(core.rank as u32);
         let form = Form::new(core, &call);
-        Made { shape, signature: call.signature, form, call, sends, receives }
+        Made { shape, place: place_of(shape.as_ref()), signature: call.signature, form, call, sends, receives }
     }
 
     #[inline]
@@ -49,6 +51,11 @@ pub(super) fn renewed<T>(old: Option<Box<T>>, made: T) -> Box<T> {
     }
 }
 
+#[inline]
+fn place_of(shape: Option<&Shape>) -> usize {
+    shape.map_or(SHAPES, |shape| shape.mix() as usize % SHAPES)
+}
+
 /// The calls of one communicator.
 #[derive(Default)]
 pub(super) struct Known {
@@ -57,15 +64,10 @@ pub(super) struct Known {
 }
 
 impl Known {
-    #[inline]
-    fn place(&mut self, shape: Option<&Shape>) -> &mut Option<Box<Made>> {
-        &mut self.places[shape.map_or(SHAPES, |shape| shape.mix() as usize % SHAPES)]
-    }
-
     /// Takes the last call of `shape` out and gives it these buffers. `None` when there is none, or a buffer is missing.
     #[inline]
     pub(super) fn take(&mut self, shape: &Shape, send: *const u8, recv: *mut u8) -> Option<Box<Made>> {
-        let place = self.place(Some(shape));
+        let place = &mut self.places[place_of(Some(shape))];
         if !place.as_ref()?.serves(shape, send, recv.cast_const()) {
             return None;
         }
@@ -77,13 +79,13 @@ impl Known {
     /// An eager `call`, checked, to be kept for the next of its `shape`; in the box of the one that had its place.
     pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
         let made = Made::new(core, shape, call);
-        renewed(self.place(shape.as_ref()).take(), made)
+        renewed(self.places[made.place].take(), made)
     }
 
     /// Puts it to its place.
     #[inline]
     pub(super) fn keep(&mut self, made: Box<Made>) {
-        let shape = made.shape;
-        *self.place(shape.as_ref()) = Some(made);
+        let place = made.place;
+        self.places[place] = Some(made);
     }
 }

@@ -54,7 +54,7 @@ impl<E: ?Sized> Default for Ends<E> {
 
 impl<E: ?Sized> Ends<E> {
     /// The end of `peer` on `lane`, which `open` makes if it can.
-    #[inline]
+    #[inline(always)]
     fn get(&mut self, core: &Core, peer: u32, lane: usize, open: Open<E>) -> Result<Option<&mut E>> {
         let missing = self.lanes.get(lane).and_then(|l| l.get(peer as usize)).is_none_or(Option::is_none);
         if missing {
@@ -127,7 +127,7 @@ impl Links {
     }
 
     /// The sending end towards `to`, opened if need be; `None` while the peer has not connected yet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sender(&mut self, core: &Core, to: u32, lane: usize) -> Result<Option<&mut Sender>> {
         if is_local(core, to) {
             return self.send.get(core, to, lane, open_sender);
@@ -141,7 +141,7 @@ impl Links {
     }
 
     /// The receiving end from `from`; `None` while the peer has not connected yet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receiver(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Receiver>> {
         if is_local(core, from) {
             return self.recv.get(core, from, lane, open_receiver);

@@ -32,7 +32,7 @@ mod messages;
 pub(crate) mod one_sided;
 mod operation;
 pub(crate) mod p2p;
-mod p2p_quick;
+pub(crate) mod p2p_quick;
 pub(crate) mod plan;
 pub(crate) mod streak;
 mod trail;

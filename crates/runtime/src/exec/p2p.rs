@@ -14,7 +14,7 @@ use oxccl_types::{Collective, DataType, Error, Result, Signature};
 use super::call::{Call, describe};
 use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, is_local};
 use super::operation::{Course, Operation};
-use super::p2p_quick::Over;
+use super::p2p_quick::{Over, Quick};
 use super::plan::{MessagePlan, alignment};
 use super::{ahead, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
@@ -112,14 +112,14 @@ impl Exchange {
     }
 
     /// The sends and receives of a group, none of them with this rank itself, of which those in `over` are over.
-    pub(super) fn rest_of<'a, S: 'a>(
+    pub(super) fn rest_of<Q: Quick>(
         core: &Core,
         links: &mut Links,
-        requests: impl Iterator<Item = &'a Request<S>>,
+        calls: impl Iterator<Item = Q>,
         over: Over,
     ) -> Box<Exchange> {
         let mut exchange = links.lists(P2P_LANE);
-        requests.for_each(|r| exchange.add(core, r));
+        calls.for_each(|call| exchange.add(core, call.request()));
         exchange.sends.drain(..over.sends);
         exchange.recvs.drain(..over.recvs);
         exchange

@@ -19,8 +19,22 @@ pub(super) struct Run {
     names: Names,
 }
 
-/// A caller's names of a communicator and of a stream, never 0 both.
-pub type Names = [usize; 2];
+/// How a caller names a communicator and a stream: the same names mean the same ones, and others mean others, as long as
+/// somebody holds either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Of the communicator, not 0.
+    pub communicator: usize,
+    /// Of the stream.
+    pub stream: usize,
+    /// By what the caller finds the communicator.
+    pub handle: usize,
+}
+
+impl Names {
+    /// The caller has given none.
+    pub(super) const NONE: Names = Names { communicator: 0, stream: 0, handle: 0 };
+}
 
 /// The calls of a run.
 #[derive(Default)]
@@ -191,8 +205,14 @@ impl Recorded {
         let calls = self.spare.pop().unwrap_or_default();
         self.again |= self.runs.iter().any(|run| Arc::ptr_eq(&run.comm, comm));
         self.last = self.runs.len();
-        self.runs.push(Run { comm: comm.clone(), stream: stream.clone(), calls, names: [0; 2] });
+        self.runs.push(Run { comm: comm.clone(), stream: stream.clone(), calls, names: Names::NONE });
         &mut self.runs[self.last].calls
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
     /// How many calls there are.
@@ -235,6 +255,11 @@ impl Recorded {
 }
 
 impl Run {
+    /// How the caller names communicator and stream.
+    pub(super) fn names(&self) -> Names {
+        self.names
+    }
+
     #[inline]
     fn is_of(&self, comm: &Arc<Communicator>, stream: &Stream) -> bool {
         Arc::ptr_eq(&self.comm, comm) && self.stream.same(stream)

@@ -13,7 +13,7 @@ use crate::communicator::core::Core;
 use crate::device::{self, Stream};
 use crate::exec::{at_once, fused, streak};
 use crate::log;
-use crate::request::Shape;
+use crate::request::{Request, Shape};
 
 /// Carries out or enqueues the calls of a group, where they are all of one communicator on one stream and either messages
 /// that can be exchanged at once or collectives, or small collectives of several; they are gone then. `false`: nothing was
@@ -24,8 +24,7 @@ use crate::request::Shape;
 pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     let runs = requests.runs();
     for run in &*runs {
-        run.stream.check_open().inspect_err(|e| log::warn(&e.text))?;
-        if run.comm.core()?.config.launch_order || device::is_capturing(&run.stream) {
+        if !may_go(run.comm.core()?, &run.stream)? {
             return Ok(false);
         }
     }
@@ -35,8 +34,7 @@ pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
         if messages == 0 {
             in_order(&first.comm.core()?.clone(), first);
         } else if messages < first.calls.requests.len()
-            || !at_once::exchange(first.comm.core()?, first.calls.requests.iter(), &first.stream)
-                .inspect_err(|e| log::warn(&e.text))?
+            || !self::messages(first.comm.core()?, first.calls.requests.iter(), &first.stream)?
         {
             return Ok(false);
         }
@@ -51,8 +49,27 @@ pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     } else {
         return Ok(false);
     }
-    requests.clear();
     Ok(true)
+}
+
+/// Whether calls may go off together on `stream`.
+///
+/// # Errors
+/// Of a stream that was destroyed.
+#[inline]
+pub(super) fn may_go(core: &Core, stream: &Stream) -> Result<bool> {
+    stream.check_open().inspect_err(|e| log::warn(&e.text))?;
+    Ok(!core.config.launch_order && !device::is_capturing(stream))
+}
+
+/// Carries out or begins sends and receives; `false`: nothing was done.
+#[inline]
+pub(super) fn messages<'a>(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = &'a Request<()>> + Clone,
+    stream: &Stream,
+) -> Result<bool> {
+    at_once::exchange(core, requests, stream).inspect_err(|e| log::warn(&e.text))
 }
 
 /// Collectives of one communicator on one stream.

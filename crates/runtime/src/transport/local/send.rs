@@ -107,6 +107,31 @@ impl LocalSender {
         Ok(Some(accepted))
     }
 
+    /// [`send_whole`](SendEnd::send_whole) of a message that travels in its record.
+    ///
+    /// # Safety
+    /// As `send_whole`.
+    #[inline]
+    unsafe fn send_inline(&mut self, header: &Header, data: *const u8, len: usize) -> Result<bool> {
+        self.area().check_refusal()?;
+        let Some(index) = self.ring.reserve() else { return Ok(false) };
+        let record = self.area().record(index);
+        // SAFETY: a reserved record of eight words is the sender's alone until it is published; the bytes are readable by
+        // contract, and fit between `INLINE_AT` and its end.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data, record.cast::<u8>().add(INLINE_AT), len);
+            record.add(1).write(header.signature[0]);
+            record.add(2).write(header.signature[1]);
+            record.add(3).write(header.sequence);
+        }
+        self.borrowed[index] = self.last_borrowed;
+        self.ring.publish(meta(Kind::Inline, len));
+        if let Some(next) = self.ring.free() {
+            prefetch::for_write(self.area().record(next).cast());
+        }
+        Ok(true)
+    }
+
     /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
     /// they come back from there until the next message.
     #[inline]
@@ -144,6 +169,10 @@ impl SendEnd for LocalSender {
     #[inline]
     unsafe fn send_whole(&mut self, header: &Header, data: *const u8) -> Result<bool> {
         let len = header.total as usize;
+        if len <= INLINE_BYTES && self.inlines() {
+            // SAFETY: by contract.
+            return unsafe { self.send_inline(header, data, len) };
+        }
         // Whatever the memory is, or because it is such that peers cannot reach.
         let copied = match self.policy.forced {
             Some(route) => route == Route::Slots,
@@ -161,7 +190,7 @@ impl SendEnd for LocalSender {
         if unsafe { self.put(index, header, data, len)? }.is_none() {
             return Ok(false);
         }
-        self.ask_for_next(if len <= INLINE_BYTES { 0 } else { len });
+        self.ask_for_next(len);
         Ok(true)
     }
 
