@@ -290,6 +290,19 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_share_cores_read_from_the_root_what_fits_the_caches() {
+        let best = |ranks, bytes| {
+            let q = Query { eager_limit: 0, ..Query::new(Collective::Broadcast, bytes, ranks, Reach::MappedUser) };
+            choose(&q).expect("something serves it").algorithm
+        };
+        for ranks in [3, 4, 5, 8] {
+            assert_eq!((best(ranks, 16 << 10), best(ranks, 64 << 10)), ("one_shot", "one_shot"), "{ranks} ranks");
+            assert_eq!(best(ranks, 1 << 20), "two_shot", "{ranks} ranks");
+        }
+        assert_eq!(best(2, 64 << 10), "two_shot");
+    }
+
+    #[test]
     fn small_is_eager_large_is_two_shot_and_tcp_goes_from_few_steps_to_a_ring() {
         assert_eq!(best(64, Reach::MappedUser).protocol, Protocol::Eager);
         assert_eq!(best(64, Reach::MappedScratch).protocol, Protocol::Eager);

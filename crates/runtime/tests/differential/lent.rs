@@ -1,9 +1,11 @@
 //! Calls of medium size by more ranks than there are cores, back to back, each of which may read or overwrite what those in
 //! front of it read, write or lend to the peers: random ones on a few buffers, against a model of the buffers.
 
+use std::time::{Duration, Instant};
+
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_types::Collective;
+use oxccl_types::{Collective, ResultCode};
 
 use crate::job::seed;
 use crate::scenarios::{Ints, To, request, team};
@@ -117,4 +119,36 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
             }
         }
     });
+}
+
+/// The root lends and waits; a leaf is done as soon as it has taken. One leaf's call differs.
+#[test]
+fn a_root_that_lends_hears_of_a_call_that_differs() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    for kind in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
+        team(ranks, 1, |rank, comms| {
+            let stream = Stream::new().unwrap();
+            let count = 5000;
+            let (input, output) = (Ints::new(count * ranks, 7), Ints::new(count * ranks, -1));
+            let mut failed = None;
+            for i in 0..60 {
+                let count = if i == 41 && rank == 1 { count - 1 } else { count };
+                let call = request(kind, input.ptr().cast_const(), output.ptr(), count, &stream);
+                failed = failed.or(comms[0].submit(call.to(0)).err());
+            }
+            failed = failed.or(stream.synchronize().err());
+            if rank > 1 {
+                // They may have been done before it came to light.
+                return;
+            }
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while failed.is_none() && Instant::now() < deadline {
+                failed = stream.query().err().or(comms[0].async_error().err());
+                std::thread::yield_now();
+            }
+            let error = failed.expect("a call that differs");
+            assert_eq!(error.code, ResultCode::InvalidUsage, "{error:?}");
+            assert!(error.text.contains("4999") && error.text.contains("5000"), "{error:?}");
+        });
+    }
 }
