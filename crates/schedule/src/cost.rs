@@ -244,7 +244,7 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
     let rounds = 3.0 * m.round_us(n) * (1.0 - 1.0 / TRAILING);
     let reads_alike = shape.collective == Collective::Broadcast && !rates.beyond_caches;
     let found = if reads_alike { 0.5 * (1.0 - m.cores / n) } else { 0.0 };
-    time - rounds - found * rates.copy * rates.block_kib
+    time - rounds - found * rates.copy * rates.piece_kib(shape.channels)
 }
 
 /// As [`predict`] for an algorithm over user memory, where no rank has mapped that of another: the kernel copies what is
