@@ -126,7 +126,7 @@ macro_rules! chapters {
     )* };
 }
 
-chapters!(collectives, elastic, errors, groups, lifecycle, memory, operators, p2p, rccl_extras, streams);
+chapters!(again, collectives, elastic, errors, groups, lifecycle, memory, operators, p2p, rccl_extras, streams);
 
 #[test]
 fn survivors_shrink_after_a_rank_was_killed() {

@@ -418,7 +418,8 @@ impl Communicator {
         init::check_request(self, r)
     }
 
-    fn check_usable(&self, call: &str) -> Result<()> {
+    /// Why `call` may not be made, if the communicator is not [usable](Self::is_usable).
+    pub(crate) fn check_usable(&self, call: &str) -> Result<()> {
         if self.state.load(Ordering::Acquire) >= FINALIZED {
             return Err(Error::argument(format!("{call}: the communicator was finalized or destroyed")));
         }

@@ -28,7 +28,7 @@ pub(super) const BEHIND: usize = 32;
 
 /// The sizes of a local connection; `crowded` as in the geometry of the hub.
 const fn sizes(slot_bytes: usize, crowded: bool) -> Sizes {
-    Sizes { slots: SLOTS, slot_bytes, records: if crowded { RECORDS } else { SLOTS } }
+    Sizes { slots: SLOTS, slot_bytes, records: if crowded { RECORDS } else { 32 } }
 }
 
 /// Bytes of one local connection.

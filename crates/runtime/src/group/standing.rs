@@ -170,9 +170,7 @@ impl Standing {
     /// As for any group of messages.
     #[inline]
     pub(super) fn launch(&mut self, comm: &Communicator) -> Result<bool> {
-        if !comm.is_usable() {
-            comm.ensure_ready().inspect_err(|e| log::warn(&e.text))?;
-        }
+        check(comm)?;
         let (core, messages) = (comm.core()?, self.calls.iter().map(|(_, message)| message));
         let done = together::may_go(core, &self.stream)?
             && match self.small {
@@ -188,12 +186,19 @@ impl Standing {
     /// Gives the calls that came to `record`, one by one.
     ///
     /// # Errors
-    /// When the communicator is gone.
+    /// When the communicator is gone or takes no calls any more.
     pub(super) fn leave(mut self, mut record: impl FnMut(&Arc<Communicator>, Request<&Stream>)) -> Result<()> {
         let comm = self.communicator().ok_or_else(|| {
             Error::argument("the communicator was destroyed within the group; destroy it after ncclGroupEnd")
         })?;
+        check(&comm)?;
         self.calls.drain(..self.came).for_each(|(_, m)| record(&comm, m.request.on(&self.stream)));
         Ok(())
     }
+}
+
+/// That the calls, which were recorded without a look at their communicator, can be made on it.
+#[inline]
+fn check(comm: &Communicator) -> Result<()> {
+    if comm.is_usable() { Ok(()) } else { comm.check_usable("ncclGroupEnd").inspect_err(|e| log::warn(&e.text)) }
 }
