@@ -226,6 +226,27 @@ pub fn predict(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Li
     rates.start + rates.time(&first, kib) + (rates.pieces - 1) as f64 * rates.time(&next, kib)
 }
 
+/// Calls that follow each other without a wait, where ranks share cores and the peers only take what the root lends.
+const TRAILING: f64 = 8.0;
+
+/// As [`predict`] for an algorithm over user memory that all ranks have mapped. Of calls by which the ranks touch the memory
+/// of the root only, one shot, several follow each other where ranks share cores: they share the rounds of the core. And of
+/// the ranks that read the same there, only the first brings it into the core's cache.
+pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f64 {
+    let time = predict(m, a, shape, bytes, Link::Direct, u64::MAX);
+    let n = f64::from(shape.ranks);
+    let of_root = matches!(shape.collective, Collective::Broadcast | Collective::Scatter | Collective::Gather);
+    if a.name != "one_shot" || !of_root || n <= m.cores {
+        return time;
+    }
+    let rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
+    // Two until all have met, one until all have taken.
+    let rounds = 3.0 * m.round_us(n) * (1.0 - 1.0 / TRAILING);
+    let reads_alike = shape.collective == Collective::Broadcast && !rates.beyond_caches;
+    let found = if reads_alike { 0.5 * (1.0 - m.cores / n) } else { 0.0 };
+    time - rounds - found * rates.copy * rates.piece_kib(shape.channels)
+}
+
 /// As [`predict`] for an algorithm over user memory, where no rank has mapped that of another: the kernel copies what is
 /// read from peers or written to them.
 pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f64 {

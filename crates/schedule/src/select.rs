@@ -5,7 +5,7 @@
 //! of an override.
 
 use crate::algorithms::{ALGORITHMS, Algorithm, find};
-use crate::cost::{CostModel, Link, block_bytes, predict, predict_far};
+use crate::cost::{CostModel, Link, block_bytes, predict, predict_far, predict_mapped};
 use crate::ir::{Needs, Rank, Shape};
 use oxccl_types::Collective;
 use std::fmt;
@@ -161,6 +161,7 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
             if a.supports(&shape) && q.model.slots >= a.min_slots {
                 let predicted_us = match (q.reach, a.needs) {
                     (Reach::ReadableUser, Needs::MappedUser) => predict_far(&q.model, a, &shape, q.bytes),
+                    (Reach::MappedUser, Needs::MappedUser) => predict_mapped(&q.model, a, &shape, q.bytes),
                     _ => predict(&q.model, a, &shape, q.bytes, link(q.reach), q.slot_bytes),
                 };
                 let reason = reason.clone();
@@ -286,6 +287,19 @@ mod tests {
 
     fn best(bytes: u64, reach: Reach) -> Candidate {
         choose(&Query::new(Collective::AllReduce, bytes, 8, reach)).expect("something serves it")
+    }
+
+    #[test]
+    fn ranks_that_share_cores_read_from_the_root_what_fits_the_caches() {
+        let best = |ranks, bytes| {
+            let q = Query { eager_limit: 0, ..Query::new(Collective::Broadcast, bytes, ranks, Reach::MappedUser) };
+            choose(&q).expect("something serves it").algorithm
+        };
+        for ranks in [3, 4, 5, 8] {
+            assert_eq!((best(ranks, 16 << 10), best(ranks, 64 << 10)), ("one_shot", "one_shot"), "{ranks} ranks");
+            assert_eq!(best(ranks, 1 << 20), "two_shot", "{ranks} ranks");
+        }
+        assert_eq!(best(2, 64 << 10), "two_shot");
     }
 
     #[test]

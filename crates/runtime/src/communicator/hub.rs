@@ -19,6 +19,8 @@ pub const DEPTH: u64 = 256;
 /// Calls that a rank may announce before it has finished the first of them: of those with their payload in the lines, and
 /// where ranks outnumber cores of all eager ones.
 pub const WINDOW: u64 = 8;
+/// The same where none of them has a payload of its own: peers take it where it lies.
+pub const LENT_WINDOW: u64 = 32;
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;

@@ -17,11 +17,13 @@ use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
-use crate::communicator::hub::WINDOW;
+use crate::communicator::hub::{LENT_WINDOW, WINDOW};
+use crate::exec::call::Call;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
 
+mod behind;
 mod handles;
 mod look_ahead;
 
@@ -78,6 +80,15 @@ pub(crate) trait Task: Send {
     /// Whether the task will write some of these bytes, where it [trails](Task::trails).
     fn writes(&self, _bytes: &std::ops::Range<usize>) -> bool {
         false
+    }
+    /// Whether it [trails](Task::trails) and gives its peers nothing but the places of its buffers: more of its kind may be
+    /// under way.
+    fn lends(&self) -> bool {
+        false
+    }
+    /// Whether peers may not write the output of `next`, a call of the same communicator, before this is over.
+    fn bars(&self, _next: &Call) -> bool {
+        true
     }
     /// The exchange to which receives of later calls may be left, where there is one: they end with the task.
     fn takes_more(&mut self) -> Option<&mut Exchange> {
@@ -328,7 +339,7 @@ impl Inner {
         if running.tasks.back().is_none_or(|t| t.trails() != id) || !self.is_all(running) {
             return self.catch_up(running);
         }
-        while running.tasks.len() >= WINDOW as usize {
+        while !running.has_room() {
             // A task may move and not end: what peers write again for the calls under way holds for so many only.
             if self.advance_locked(running) != Waited::Progress && !self.give_way(running) {
                 return false;
@@ -711,34 +722,13 @@ impl IdleStream<'_> {
             self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
         }
         drop(queue);
-        let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.tasks.len() < WINDOW as usize);
+        let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.has_room());
         while !has_room(&self.running) && self.inner.give_way(&mut self.running) {}
         let over = self.running.tasks.is_empty();
         drop(self.running);
         if !over {
             helper::notify();
         }
-    }
-
-    /// How many tasks are left: none, unless it is from [`Stream::try_behind`].
-    #[inline]
-    pub(crate) fn behind(&self) -> usize {
-        self.running.tasks.len()
-    }
-
-    /// Whether one of them writes some of these bytes.
-    pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
-        self.running.tasks.iter().any(|t| t.writes(&bytes))
-    }
-
-    /// The exchange that the last of them is, if it [takes more](Task::takes_more).
-    pub(crate) fn last_exchange(&mut self) -> Option<&mut Exchange> {
-        self.running.tasks.back_mut()?.takes_more()
-    }
-
-    /// Steps them, and gives the core to the peers that share it, for a short time. Whether anything moved.
-    pub(crate) fn make_way(&mut self) -> bool {
-        self.inner.advance_locked(&mut self.running) == Waited::Progress || self.inner.give_way(&mut self.running)
     }
 
     /// What the thread did has failed.

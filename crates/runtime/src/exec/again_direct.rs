@@ -16,6 +16,7 @@ use super::collective::{CollectiveTask, Engine, Phase};
 use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
 use super::entry::LINES_AHEAD;
 use super::known::{SHAPES, renewed};
+use super::lent::{self, Met};
 use super::plan::Plan;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, caught};
@@ -108,21 +109,31 @@ impl Engine {
 }
 
 impl Made {
-    /// Whether the buffers lie where they lay; `own` is what my line says.
-    fn fits(&self, core: &Core, own: &Words, seq: u64) -> bool {
-        let said = |m: usize| if m == core.me { *own } else { direct::words(core, m, seq) };
-        self.words.len() == core.members.len() && self.words.iter().enumerate().all(|(m, words)| *words == said(m))
+    /// What the line of `member` says of its buffers, where it has `met`; `own` is what mine says.
+    #[inline]
+    fn said(&self, core: &Core, own: &Words, seq: u64, met: Met, member: usize) -> Words {
+        match &*self.plan {
+            _ if member == core.me => direct::places(own),
+            // Others need not have come.
+            Plan::Direct { mapped, .. } if met == Met::Lenders && !mapped.touches(member) => Words::default(),
+            _ => direct::places(&direct::words(core, member, seq)),
+        }
+    }
+
+    /// Whether the buffers lie where they lay.
+    fn fits(&self, core: &Core, own: &Words, seq: u64, met: Met) -> bool {
+        let same = |(m, words): (usize, &Words)| *words == self.said(core, own, seq, met, m);
+        self.words.len() == core.members.len() && self.words.iter().enumerate().all(same)
     }
 
     /// Resolves the program for buffers that lie elsewhere; `false` for a road or program that is not resolved.
-    fn bind(&mut self, core: &Core, engine: &mut Engine, own: Words, seq: u64) -> Result<bool> {
+    fn bind(&mut self, core: &Core, engine: &mut Engine, own: Words, seq: u64, met: Met) -> Result<bool> {
         self.words.clear();
         let call = &self.call;
-        let said = |m: usize| if m == core.me { own } else { direct::words(core, m, seq) };
         match direct::road(core, call, &self.plan, seq, call.send) {
             Some(Road::Beside) => {
                 self.road = Road::Beside;
-                self.words.extend((0..core.members.len()).map(said));
+                self.remember(core, &own, seq, met);
                 return Ok(true);
             }
             Some(road) if road.borrows() => self.road = road,
@@ -135,19 +146,29 @@ impl Made {
         }
         (self.any_far, self.cached) = (engine.any_far, engine.cached);
         self.first = direct::begin(core, call, plan);
-        self.words.extend((0..core.members.len()).map(said));
+        self.remember(core, &own, seq, met);
         Ok(true)
     }
 
-    /// The phase in which it is blocked or goes on; `None` when it is over.
-    fn advance(&mut self, core: &Core, engine: &mut Engine, seq: &mut u64) -> Result<Option<Phase>> {
+    /// Remembers where the buffers lie.
+    fn remember(&mut self, core: &Core, own: &Words, seq: u64, met: Met) {
+        for member in 0..core.members.len() {
+            self.words.push(self.said(core, own, seq, met, member));
+        }
+    }
+
+    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it.
+    fn advance(&mut self, core: &Core, engine: &mut Engine, seq: &mut u64, ends: bool) -> Result<Option<Phase>> {
         core.check()?;
         engine.seen.look(patience(core, &self.call));
         (*seq, self.call.signature) = engine.number(core, self.call.signature);
         if !engine.seen.may_publish(core, *seq, LINES_AHEAD) {
             return Ok(Some(Phase::Announce));
         }
-        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside);
+        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside, !ends);
+        if !ends {
+            return Ok(Some(Phase::Meet));
+        }
         if direct::in_slot(&own) {
             beside::take_from_slot(core, engine, &self.call, core.me, *seq);
             return Ok(None);
@@ -161,12 +182,11 @@ impl Made {
                 return Ok(None);
             }
         }
-        for member in (0..core.members.len()).filter(|m| *m != core.me) {
-            if !engine.seen.arrived(core, &self.call, member, *seq)? {
-                return Ok(Some(Phase::Meet));
-            }
+        let met = lent::meet(core, engine, &self.call, Some(&self.plan), *seq)?;
+        if met == Met::Not {
+            return Ok(Some(Phase::Meet));
         }
-        if !self.fits(core, &own, *seq) && !self.bind(core, engine, own, *seq)? {
+        if !self.fits(core, &own, *seq, met) && !self.bind(core, engine, own, *seq, met)? {
             return Ok(Some(Phase::Meet));
         }
         if self.road == Road::Beside {
@@ -208,7 +228,8 @@ impl Made {
     }
 }
 
-/// Carries out, or begins, a call as the last one of its `shape`; `false` when there was none, or it cannot be begun now.
+/// Carries out, or begins, a call as the last one of its `shape`, behind the calls that `idle` holds, if any; `false` when
+/// there was none, or it cannot be begun now.
 pub(super) fn run(
     core: &Arc<Core>,
     mut idle: IdleStream<'_>,
@@ -218,12 +239,14 @@ pub(super) fn run(
     recv: *mut u8,
 ) -> bool {
     let Some(mut made) = engine.known_direct.take(shape, send, recv) else { return false };
-    let Some(turn) = core.issue_at_once(Lane::Collectives) else {
+    let behind = idle.behind() as u64;
+    let follows = behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan);
+    let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, behind)).flatten() else {
         engine.known_direct.keep(made);
         return false;
     };
     let mut seq = 0;
-    let step = caught(|| made.advance(core, &mut engine, &mut seq)).and_then(|step| step);
+    let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0)).and_then(|step| step);
     let task = |phase| CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
     match step {
         Ok(None) => {
@@ -238,7 +261,12 @@ pub(super) fn run(
         Ok(Some(phase)) => {
             let task = task(phase);
             engine.known_direct.keep(made);
-            see_through(core, idle, engine, task);
+            if behind == 0 {
+                see_through(core, idle, engine, task);
+                return true;
+            }
+            drop(engine);
+            idle.go_on(task.of(core).trailing_if_lent(core).boxed());
         }
         Err(error) => {
             drop(engine);

@@ -60,9 +60,10 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, idle: IdleStream<'_>) -> bool {
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else {
-        return idle.behind() == 0 && again_direct::run(core, idle, engine, shape, send, recv);
+        return again_direct::run(core, idle, engine, shape, send, recv);
     };
-    let follows = idle.behind() == 0 || made.form.may_trail && trail::may_follow(core, &idle, &made.call);
+    let follows =
+        idle.behind() == 0 || made.form.may_trail && idle.has_slot() && trail::may_follow(core, &idle, &made.call);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
         engine.known.keep(made);
         return false;
@@ -91,7 +92,8 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream
 /// [`run`] behind the calls that `idle` holds, if any.
 fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
-    if idle.behind() > 0 && !(Form::new(core, &call).may_trail && trail::may_follow(core, &idle, &call)) {
+    let follows = || Form::new(core, &call).may_trail && idle.has_slot() && trail::may_follow(core, &idle, &call);
+    if idle.behind() > 0 && !follows() {
         return Some(call);
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some(call) };
@@ -173,7 +175,7 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
 fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'_>) -> Option<(Call, Box<VCounts>)> {
     let Some(mut engine) = core.engine.try_lock() else { return Some((call, v)) };
     let ends = idle.behind() == 0;
-    if !ends && idle.will_write(v.reads(call.send.addr(), call.dtype.size())) {
+    if !ends && (!idle.has_slot() || idle.will_write(v.reads(call.send.addr(), call.dtype.size()))) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };

@@ -95,7 +95,7 @@ pub(super) fn see_through_for(
     match step.and_then(|step| step) {
         Ok(Step::Done) => task.keep_counts(),
         Ok(Step::DoneUnsettled) => idle.doubt(core),
-        Ok(_) => idle.go_on(task.of(core).boxed()),
+        Ok(_) => idle.go_on(task.of(core).trailing_if_lent(core).boxed()),
         Err(error) => failed(core, idle, task, error),
     }
 }

@@ -1,5 +1,7 @@
 //! A checked collective call, in the form that executors need.
 
+use std::ops::Range;
+
 use oxccl_kernels::{Post, RedOp};
 use oxccl_types::{Collective, DataType, ReduceOp, Scalar, Signature};
 
@@ -129,6 +131,23 @@ impl Call {
             Collective::Reduce | Collective::Gather if rank != self.root => 0,
             c => self.block_bytes() * c.output_blocks(ranks) as u64,
         }
+    }
+
+    /// The addresses that the call writes on `rank`, as one or two ranges; what is in its place already is none of them.
+    pub(crate) fn written(&self, rank: u32, ranks: usize) -> [Range<usize>; 2] {
+        let from = self.recv.addr();
+        let to = from + self.output_bytes(rank, ranks) as usize;
+        let block = self.block_bytes() as usize;
+        let ahead = rank as usize * block;
+        let stays = match self.collective {
+            Collective::Broadcast if rank == self.root => self.send == self.recv.cast_const(),
+            Collective::Scatter if rank == self.root => self.send.addr() + ahead == from,
+            Collective::AllGather | Collective::Gather if to > from && self.send.addr() == from + ahead => {
+                return [from..from + ahead, from + ahead + block..to];
+            }
+            _ => false,
+        };
+        if stays { [from..from, from..from] } else { [from..to, to..to] }
     }
 
     pub(crate) fn describe(&self) -> String {

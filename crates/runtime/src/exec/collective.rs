@@ -16,6 +16,7 @@ use super::far::{Bounce, Spot};
 use super::fused::Fused;
 use super::imports::Imports;
 use super::known::Known;
+use super::lent::{self, Met};
 use super::links::Links;
 use super::messages::{self, MessageState, Run};
 use super::plan::{self, Plan, Plans};
@@ -311,6 +312,17 @@ impl CollectiveTask {
         self
     }
 
+    /// The same for a direct call, if it has been announced and only lends its input to its peers.
+    pub(super) fn trailing_if_lent(self, core: &Core) -> CollectiveTask {
+        let trails = match (&self.phase, self.plan.as_deref()) {
+            (Phase::Meet | Phase::Direct { .. }, Some(plan)) => {
+                lent::trails(core, plan, &self.call, &direct::words(core, core.me, self.seq))
+            }
+            _ => false,
+        };
+        if trails { self.trailing() } else { self }
+    }
+
     /// As one that starts in `phase`, or goes on there.
     pub(super) fn in_phase(mut self, phase: Phase) -> CollectiveTask {
         self.phase = phase;
@@ -400,7 +412,8 @@ impl CollectiveTask {
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
                             (plan, None) => {
                                 let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
-                                let words = direct::announce(core, engine, &self.call, self.seq, self.send, beside);
+                                let words =
+                                    direct::announce(core, engine, &self.call, self.seq, self.send, beside, false);
                                 if direct::in_slot(&words) {
                                     beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
                                     self.phase = Phase::Bias(0);
@@ -445,12 +458,10 @@ impl CollectiveTask {
                             continue;
                         }
                     }
-                    for member in 0..core.members.len() {
-                        if member != core.me && !engine.seen.arrived(core, &self.call, member, self.seq)? {
-                            return Ok(Step::Blocked);
-                        }
+                    let met = lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)?;
+                    if met == Met::Not || !self.meet(core, engine)? {
+                        return Ok(Step::Blocked);
                     }
-                    self.meet(core, engine)?;
                 }
                 Phase::Direct { road, cursor } => {
                     let plan = self.plan.as_deref().and_then(|plan| plan.direct(*road));
@@ -632,14 +643,15 @@ impl CollectiveTask {
         Step::Progress
     }
 
-    fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
+    /// Takes the road that the lines say; `false` when it is not free yet.
+    fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
         if let Some(v) = &self.v {
             // What came with the lines is taken from there; the rest is exchanged.
             eager_v::take(core, &self.call, v, self.seq)?;
             let mut others = (0..core.members.len()).filter(|m| *m != core.me);
             if self.published && others.all(|m| eager_v::came(core, m, self.seq)) {
                 self.phase = Phase::Bias(0);
-                return Ok(());
+                return Ok(true);
             }
             if self.plan.is_none() {
                 self.plan = Some(engine.plans.get(core, &self.call)?);
@@ -649,17 +661,20 @@ impl CollectiveTask {
         let road = plan.and_then(|plan| Some((plan, direct::road(core, &self.call, plan, self.seq, self.send)?)));
         let Some((plan, road)) = road else {
             self.phase = self.message_road(core, engine)?;
-            return Ok(());
+            return Ok(true);
         };
         if road == Road::Beside {
             beside::take(core, engine, &self.call);
             self.phase = Phase::Bias(0);
-            return Ok(());
+            return Ok(true);
+        }
+        if road == Road::Staged && !direct::all_are_at(core, self.seq) {
+            return Ok(false);
         }
         let plan = plan.direct(road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
         self.phase = Phase::Direct { road, cursor: direct::begin(core, &self.call, plan) };
-        Ok(())
+        Ok(true)
     }
 
     /// Applies the post operation to the output of message programs. `None` when done.
@@ -842,8 +857,7 @@ impl Blocked for Waiting<'_> {
                 None => self.missing(task.seq).contains(&rank),
             },
             Phase::Fused(_) => task.seq > 0 && self.missing(task.seq).contains(&rank),
-            // Nobody can have done its part before all have met.
-            Phase::Meet => true,
+            Phase::Meet => lent::needs(self.core, task.plan.as_deref(), &self.missing(task.seq), rank),
             Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {
                 Some(plan) => direct::awaited(plan, cursor) == Some(rank),
                 None => true,
@@ -866,6 +880,10 @@ impl Blocked for Waiting<'_> {
     }
 
     fn indirect(&self) -> bool {
-        matches!(self.task.phase, Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_))
+        match self.task.phase {
+            Phase::Meet => lent::ends_early(self.task.plan.as_deref()),
+            Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_) => true,
+            _ => false,
+        }
     }
 }

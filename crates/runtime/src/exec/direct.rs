@@ -90,6 +90,9 @@ const BESIDE: u64 = 8;
 /// My input, which is all that is moved, is in my payload slot.
 const IN_SLOT: u64 = 16;
 
+/// Calls in front of this one are not over on this rank.
+const BEHIND: u64 = 32;
+
 /// Whether a line says that.
 #[inline]
 pub(super) fn in_slot(words: &Words) -> bool {
@@ -97,8 +100,9 @@ pub(super) fn in_slot(words: &Words) -> bool {
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room.
-/// What the line says is returned.
+/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room. `behind`: calls in
+/// front of it are not over. What the line says is returned.
+#[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(
     core: &Core,
     engine: &mut Engine,
@@ -106,6 +110,7 @@ pub(super) fn announce(
     seq: u64,
     send: *const u8,
     beside: bool,
+    behind: bool,
 ) -> Words {
     engine.half ^= 1;
     let rank = core.rank as u32;
@@ -134,6 +139,7 @@ pub(super) fn announce(
         }
         words[3] = withdrawn();
     }
+    words[0] |= if behind { BEHIND } else { 0 };
     publish(core, call, seq, size_of::<Words>(), |body| {
         for (i, word) in words.iter().enumerate() {
             // SAFETY: the body has room for that and is 8-byte aligned.
@@ -154,29 +160,65 @@ pub(super) fn words(core: &Core, member: usize, seq: u64) -> Words {
     unsafe { [body.read(), body.add(1).read(), body.add(2).read(), body.add(3).read()] }
 }
 
-/// All lines have arrived: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
+/// Whether the line of `member` says that peers can map all that others touch of its memory by `plan`.
+#[inline]
+pub(super) fn is_mapped(plan: &DirectPlan, member: usize, words: &Words) -> bool {
+    (!plan.reads_input[member] || words[0] & INPUT != 0) && (!plan.writes_output[member] || words[0] & OUTPUT != 0)
+}
+
+/// Whether a line says that peers can map the input.
+#[inline]
+pub(super) fn is_input_mapped(words: &Words) -> bool {
+    words[0] & INPUT != 0
+}
+
+/// Whether every rank has come to call `seq`, all lines of which have arrived, and not only announced it. Otherwise what it
+/// reads of the scratch of others for the call in front would be written over.
+pub(super) fn all_are_at(core: &Core, seq: u64) -> bool {
+    let others = || (0..core.members.len()).filter(|m| *m != core.me);
+    if !others().any(|m| words(core, m, seq)[0] & BEHIND != 0) && !is_behind(core, seq) {
+        return true;
+    }
+    raise(core, 0, seq, 0);
+    others().all(|m| is_raised(core, m, 0, seq, 0, 1))
+}
+
+/// Whether my own line says that calls were in front of it.
+fn is_behind(core: &Core, seq: u64) -> bool {
+    words(core, core.me, seq)[0] & BEHIND != 0
+}
+
+/// What a line says of the buffers alone.
+#[inline]
+pub(super) fn places(words: &Words) -> Words {
+    [words[0] & !BEHIND, words[1], words[2], words[3]]
+}
+
+/// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
 pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
     let Plan::Direct { mapped, far, .. } = plan else { return None };
-    let (mut all_mapped, mut all_beside, mut all_reach) = (true, true, far.is_some());
+    let mut lenders = (0..core.members.len()).filter(|m| mapped.touches(*m));
+    // Only these need have come then.
+    if lenders.all(|m| is_mapped(mapped, m, &words(core, m, seq))) {
+        return Some(Road::Mapped);
+    }
+    let (mut all_beside, mut all_reach) = (true, far.is_some());
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
-        all_mapped &= !mapped.reads_input[m] || have & INPUT != 0;
-        all_mapped &= !mapped.writes_output[m] || have & OUTPUT != 0;
         all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
         all_reach &= have & REACHES != 0;
     }
-    Some(match (all_mapped, all_reach) {
-        (true, _) => Road::Mapped,
-        (false, _) if all_beside => Road::Beside,
-        (false, true) if root_in_place(core, call, seq, send) => {
+    Some(match all_reach {
+        _ if all_beside => Road::Beside,
+        true if root_in_place(core, call, seq, send) => {
             if plan.staged_in_place() {
                 Road::Staged
             } else {
                 Road::FarInPlace
             }
         }
-        (false, true) => Road::Far,
-        (false, false) => Road::Staged,
+        true => Road::Far,
+        false => Road::Staged,
     })
 }
 
@@ -223,7 +265,8 @@ pub(super) fn locate(
             continue;
         }
         engine.spots[m] = Buffers::NONE;
-        let Some(plan) = plan else { continue };
+        // The lines of others need not have come.
+        let Some(plan) = plan.filter(|plan| plan.touches(m)) else { continue };
         let w = words(core, m, seq);
         let rank = core.members[m];
         if !core.one_process {

@@ -9,7 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::call::{Call, describe};
 use super::{eager, fused, plan};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, FIRST_BYTES, SLOTS, WINDOW};
+use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW, SLOTS};
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -26,8 +26,8 @@ pub(super) struct Seen {
 }
 
 /// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
-/// the last [`WINDOW`] before it.
-pub(super) const LINES_AHEAD: u64 = DEPTH - WINDOW;
+/// the last [`LENT_WINDOW`] before it; of those with payloads in slots all but [`WINDOW`](crate::communicator::hub::WINDOW).
+pub(super) const LINES_AHEAD: u64 = DEPTH - LENT_WINDOW;
 /// Polls of one line before the task says that it is blocked: 3 to 20 us, by the processor's pause. A peer that was
 /// interrupted is back by then, and who went on ahead of it would do so with a queue from then on.
 const POLLS: u32 = 512;

@@ -3,7 +3,7 @@
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
 //! travels in the line that announces the call (`at_once`: carried out without a task, `known`: as the last one of its
 //! shape, `streak`: several of a group together, `fused`: many of a group in one line and slot, `trail`: begun before those in front of them have ended). `direct`: a
-//! direct program over mapped memory, or over memory that the kernel copies (`far`); payloads of medium size may lie
+//! direct program over mapped memory, or over memory that the kernel copies (`far`; `lent`: where some ranks only lend theirs); payloads of medium size may lie
 //! `beside` the line, and calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
 //! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
@@ -26,6 +26,7 @@ mod far;
 pub(crate) mod fused;
 pub(crate) mod imports;
 mod known;
+mod lent;
 pub(crate) mod links;
 mod messages;
 pub(crate) mod one_sided;

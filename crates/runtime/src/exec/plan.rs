@@ -13,8 +13,10 @@ use oxccl_types::{Collective, Error, Result};
 use super::ahead::Early;
 use super::call::Call;
 use super::direct::Road;
+use super::lent::Part;
+use super::trail;
 use crate::communicator::core::Core;
-use crate::communicator::hub::MAX_CHANNELS;
+use crate::communicator::hub::{MAX_CHANNELS, MEDIUM_BYTES};
 
 /// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,19 @@ pub(crate) struct FarPlans {
     staged_in_place: bool,
 }
 
+impl DirectPlan {
+    /// Whether other ranks read the input of `member` or write its output.
+    pub(super) fn touches(&self, member: usize) -> bool {
+        self.reads_input[member] || self.writes_output[member]
+    }
+}
+
+impl FarPlans {
+    pub(super) fn plans(&self) -> impl Iterator<Item = &DirectPlan> {
+        std::iter::once(&self.usual).chain(&self.in_place)
+    }
+}
+
 /// A message program of this rank.
 #[derive(Debug)]
 pub(crate) struct MessagePlan {
@@ -67,7 +82,7 @@ pub(crate) enum Plan {
     /// Over mapped memory: user memory where all of it is mapped; where it is not, user memory through the kernel if that
     /// is faster than scratch and all can; else scratch.
     /// `beside`: an input that peers cannot map should go beside the line, if there is room.
-    Direct { mapped: DirectPlan, far: Option<Box<FarPlans>>, staged: DirectPlan, beside: bool },
+    Direct { mapped: DirectPlan, far: Option<Box<FarPlans>>, staged: DirectPlan, beside: bool, part: Part },
     /// Over connections.
     Messages(MessagePlan),
 }
@@ -156,6 +171,11 @@ fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
     // Where ranks share cores, calls with a root gain most by running ahead: their slots are larger, see the geometry.
     let (slot, usual) = (core.hub.geometry().eager_bytes as u64, core.config.eager_limit as u64);
     let most = match collective {
+        // Beyond the slots of which there are many, the ranks that touch the one root's memory run ahead as well, and copy
+        // once.
+        Collective::Broadcast | Collective::Scatter | Collective::Gather if trail::goes_on(core) => {
+            slot.min(MEDIUM_BYTES as u64)
+        }
         c if c.rooted() => slot,
         // Of what is published, each rank reads a block.
         Collective::AllToAll | Collective::ReduceScatter => slot.min(2 * usual),
@@ -197,12 +217,9 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 }
                 None => None,
             };
-            Ok(Plan::Direct {
-                mapped: program(choice.algorithm)?,
-                far,
-                staged: program(staged)?,
-                beside: choice.beside,
-            })
+            let mapped = program(choice.algorithm)?;
+            let part = Part::of(core.me, &mapped, far.as_deref());
+            Ok(Plan::Direct { mapped, far, staged: program(staged)?, beside: choice.beside, part })
         }
     }
 }

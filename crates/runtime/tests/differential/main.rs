@@ -8,6 +8,7 @@ mod case;
 mod exchanges;
 mod fused;
 mod job;
+mod lent;
 mod network;
 mod oracle;
 mod scenarios;
@@ -120,6 +121,9 @@ fn calls_back_to_back() {
         run(&SHARED[0], &Job::bursts(processes, 60), seed);
     }
     run(&SHARED[3], &Job::bursts(&[1, 1], 40), seed);
+    for processes in [&[2, 1][..], &[1, 1, 1, 1]] {
+        run(&SHARED[1], &Job::bursts(processes, 60), seed);
+    }
     run(&road("shm", &[("OXCCL_P2P", "shm")], Rounding::Once), &Job::bursts(&[1, 1], 40), seed);
 }
 

@@ -96,6 +96,11 @@ impl Ints {
         self.expect_at(0..self.0.content().len() / 4, value);
     }
 
+    /// Whether all elements of `range` are `value`.
+    pub(crate) fn is_at(&self, range: std::ops::Range<usize>, value: i32) -> bool {
+        self.0.content()[range.start * 4..range.end * 4].chunks(4).all(|x| x == value.to_le_bytes())
+    }
+
     #[track_caller]
     pub(crate) fn expect_at(&self, range: std::ops::Range<usize>, value: i32) {
         self.0.check_guards(&|| "a scenario".into());

@@ -75,13 +75,23 @@ impl Task for CollectiveTask {
     }
 
     fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
-        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
-        let at = self.call.recv.addr();
-        let writes = match &self.v {
-            Some(v) => v.writes(at, self.call.dtype.size()),
-            None => at..at + self.core.as_ref().map_or(0, output),
+        let meets = |writes: &std::ops::Range<usize>| {
+            !writes.is_empty() && writes.start < bytes.end && bytes.start < writes.end
         };
-        writes.start < bytes.end && bytes.start < writes.end
+        match &self.v {
+            Some(v) => meets(&v.writes(self.call.recv.addr(), self.call.dtype.size())),
+            None => self.core.as_ref().is_some_and(|c| self.call.written(c.rank as u32, c.ranks).iter().any(meets)),
+        }
+    }
+
+    fn lends(&self) -> bool {
+        self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. }))
+    }
+
+    fn bars(&self, next: &Call) -> bool {
+        // Counts per peer: what is read and written is not looked up.
+        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, c.rank as u32, c.ranks);
+        self.core.as_ref().is_none_or(bars)
     }
 
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {

@@ -1,0 +1,155 @@
+//! Direct calls of which some ranks only lend their memory and the others take from it, or put into it: those with a root,
+//! one shot.
+//!
+//! Who takes needs the lines of the lenders and nobody else's: what it touches is there, and it keeps nobody waiting. That
+//! the others make the same call is looked at beside it, as for small calls. Who lends waits until all have taken. Where
+//! ranks share cores the next calls begin behind it (see `trail`): they say where their inputs lie, and each peer takes from
+//! several calls before it gives its core away.
+
+use std::ops::Range;
+
+use oxccl_schedule::ir::Op;
+use oxccl_types::{Collective, Result};
+
+use super::call::Call;
+use super::collective::Engine;
+use super::direct::{self, Words};
+use super::plan::{DirectPlan, FarPlans, Plan};
+use super::trail;
+use crate::communicator::core::Core;
+use crate::device::IdleStream;
+
+/// What one rank does in the direct calls of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    /// Over mapped memory it waits for nobody once the lines of the lenders are there.
+    takes: bool,
+    /// Its input is read by others, and on no road anybody writes its output: its peers may read the input before the calls
+    /// in front are over.
+    lends: bool,
+    /// It is the only one whose memory others touch, and they write its output: each of them a block.
+    opens: bool,
+    /// The one lender's takers may end before all have met.
+    early: bool,
+}
+
+impl Part {
+    /// That of member `me`.
+    pub(super) fn of(me: usize, mapped: &DirectPlan, far: Option<&FarPlans>) -> Part {
+        let mut ops = mapped.program.channels.iter().flatten();
+        let waits = mapped.program.scratch_slots > 0 || ops.any(|op| matches!(op, Op::Wait { .. }));
+        let lenders = (0..mapped.reads_input.len()).filter(|m| mapped.touches(*m)).count();
+        let writes = |plan: &DirectPlan| plan.writes_output[me];
+        Part {
+            takes: lenders > 0 && !waits && !mapped.touches(me),
+            lends: mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes)),
+            opens: lenders == 1 && writes(mapped),
+            early: lenders == 1,
+        }
+    }
+}
+
+/// Which lines of a call have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// Not all that this rank needs.
+    Not,
+    /// Those of the lenders, whose memory is mapped: no other is needed.
+    Lenders,
+    All,
+}
+
+/// Looks for the lines of call `seq`, which is served by `plan`, if by a direct one.
+///
+/// # Errors
+/// Those of [`Seen::arrived`](super::entry::Seen::arrived).
+pub(super) fn meet(core: &Core, engine: &mut Engine, call: &Call, plan: Option<&Plan>, seq: u64) -> Result<Met> {
+    if let Some(Plan::Direct { mapped, part, .. }) = plan
+        && part.takes
+    {
+        let mut all_mapped = true;
+        for member in (0..core.members.len()).filter(|m| mapped.touches(*m)) {
+            if !engine.seen.arrived(core, call, member, seq)? {
+                return Ok(Met::Not);
+            }
+            all_mapped &= direct::is_mapped(mapped, member, &direct::words(core, member, seq));
+        }
+        if all_mapped {
+            // Of two ranks, the lender is the only other one.
+            if core.ranks > 2 {
+                engine.leave_unsettled(seq, call.signature);
+            }
+            return Ok(Met::Lenders);
+        }
+    }
+    for member in (0..core.members.len()).filter(|m| *m != core.me) {
+        if !engine.seen.arrived(core, call, member, seq)? {
+            return Ok(Met::Not);
+        }
+    }
+    Ok(Met::All)
+}
+
+/// Whether a call served by `plan` that has not [met](meet) can only go on when `rank` does something; `missing`: the ranks
+/// whose lines have not come.
+pub(super) fn needs(core: &Core, plan: Option<&Plan>, missing: &[usize], rank: usize) -> bool {
+    match plan {
+        Some(Plan::Direct { mapped, part, .. }) if part.early => {
+            let lends = |rank: usize| mapped.touches(core.member_of[rank]);
+            let all = !part.takes || !missing.iter().any(|rank| lends(*rank));
+            missing.contains(&rank) && (all || lends(rank))
+        }
+        // Nobody can have done its part before all have met.
+        _ => true,
+    }
+}
+
+/// Whether peers of a call served by `plan` may end before all have met.
+pub(super) fn ends_early(plan: Option<&Plan>) -> bool {
+    matches!(plan, Some(Plan::Direct { part, .. }) if part.early)
+}
+
+/// Whether calls may begin behind the direct call that says `own` of its buffers: its peers only read what it lends, or
+/// write their blocks.
+pub(super) fn trails(core: &Core, plan: &Plan, call: &Call, own: &Words) -> bool {
+    let Plan::Direct { mapped, part, .. } = plan else { return false };
+    let may =
+        part.lends && direct::is_input_mapped(own) || opens(part, call) && direct::is_mapped(mapped, core.me, own);
+    may && trail::goes_on(core) && call.scale.is_none()
+}
+
+/// Whether peers write blocks of the output of `call` on this rank, and touch nothing else: each its own. So they do not
+/// write what those in front of them have still to write if these are of the same kind, see [`bars`].
+fn opens(part: &Part, call: &Call) -> bool {
+    part.opens && call.collective == Collective::Gather
+}
+
+/// Whether `call`, which will be served by `plan`, may begin behind the calls that the stream holds: it lends its input, which
+/// none of them writes; or its output, which none of them needs.
+pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'_>, call: &Call, plan: &Plan) -> bool {
+    let Plan::Direct { part, .. } = plan else { return false };
+    let (rank, ranks) = (core.rank as u32, core.ranks);
+    let mut is_mapped = |at, bytes| core.one_process || engine.exporter.export(at, bytes as usize).is_some();
+    trail::goes_on(core)
+        && trail::may_follow(core, stream, call)
+        && match part.lends {
+            true => is_mapped(call.send, call.input_bytes(rank, ranks)),
+            false => {
+                let output = call.output_bytes(rank, ranks);
+                opens(part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
+            }
+        }
+}
+
+/// Whether peers may not write the output of `next` on `rank` before `call` is over there.
+pub(super) fn bars(call: &Call, next: &Call, rank: u32, ranks: usize) -> bool {
+    let of = |c: &Call| (c.collective, c.root, c.recv, c.block_bytes());
+    // Each peer writes one block, and in the order of the calls; this rank's own block is written by nobody else.
+    if of(call) == of(next) {
+        return false;
+    }
+    let output = next.recv.addr()..next.recv.addr() + next.output_bytes(rank, ranks) as usize;
+    let input = call.send.addr()..call.send.addr() + call.input_bytes(rank, ranks) as usize;
+    let meets = |r: &Range<usize>| !r.is_empty() && r.start < output.end && output.start < r.end;
+    meets(&input) || call.written(rank, ranks).iter().any(meets)
+}

@@ -1,0 +1,154 @@
+//! Calls of medium size by more ranks than there are cores, back to back, each of which may read or overwrite what those in
+//! front of it read, write or lend to the peers: random ones on a few buffers, against a model of the buffers.
+
+use std::time::{Duration, Instant};
+
+use oxccl_runtime::config::tuning::processors;
+use oxccl_runtime::device::Stream;
+use oxccl_types::{Collective, ResultCode};
+
+use crate::job::seed;
+use crate::scenarios::{Ints, To, request, team};
+
+const BUFFERS: usize = 4;
+
+/// One call, alike on all ranks: of block `from.1` of buffer `from.0` where it takes one block, to `to` alike.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    collective: Collective,
+    root: usize,
+    from: (usize, usize),
+    to: (usize, usize),
+}
+
+const COLLECTIVES: [Collective; 8] = [
+    Collective::Broadcast,
+    Collective::Broadcast,
+    Collective::Scatter,
+    Collective::Gather,
+    Collective::Gather,
+    Collective::AllGather,
+    Collective::AllToAll,
+    Collective::AllReduce,
+];
+
+impl Step {
+    /// A call of one of these kinds, and roots.
+    fn draw(rng: &mut fastrand::Rng, ranks: usize, kinds: &[(Collective, usize)]) -> Step {
+        let (a, b) = (rng.usize(..BUFFERS), rng.usize(1..BUFFERS));
+        let (collective, root) = kinds[rng.usize(..kinds.len())];
+        let block = rng.usize(..ranks);
+        let in_place = rng.u8(..4) == 0 && !matches!(collective, Collective::AllToAll | Collective::Scatter);
+        // In place where a rank's own block lies: every rank finds its own.
+        let to = if in_place { (a, block) } else { ((a + b) % BUFFERS, rng.usize(..ranks)) };
+        Step { collective, root, from: (a, block), to }
+    }
+
+    /// Blocks that the input and the output of `rank` begin at.
+    fn starts(&self, rank: usize) -> (usize, usize) {
+        let own = |at: (usize, usize)| if self.from.0 == self.to.0 { rank } else { at.1 };
+        match self.collective {
+            Collective::Scatter => (0, self.to.1),
+            Collective::Gather | Collective::AllGather => (own(self.from), 0),
+            Collective::AllToAll => (0, 0),
+            _ => (self.from.1, self.to.1),
+        }
+    }
+
+    /// What it makes of the buffers of all ranks: the value of each block.
+    fn apply(&self, model: &mut [Vec<Vec<i32>>]) {
+        let before = model.to_vec();
+        let ranks = model.len();
+        let input = |rank: usize, block: usize| before[rank][self.from.0][self.starts(rank).0 + block];
+        for (rank, buffers) in model.iter_mut().enumerate() {
+            let output = &mut buffers[self.to.0][self.starts(rank).1..];
+            match self.collective {
+                Collective::Broadcast => output[0] = input(self.root, 0),
+                Collective::Scatter => output[0] = input(self.root, rank),
+                Collective::Gather if rank != self.root => {}
+                Collective::Gather | Collective::AllGather => (0..ranks).for_each(|r| output[r] = input(r, 0)),
+                Collective::AllToAll => (0..ranks).for_each(|r| output[r] = input(r, rank)),
+                _ => output[0] = (0..ranks).map(|r| input(r, 0)).fold(0, i32::wrapping_add),
+            }
+        }
+    }
+}
+
+#[test]
+fn lent_memory_is_neither_written_nor_read_too_early() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    let seed = seed();
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
+        for round in 0..90 {
+            // Beyond what goes with the lines; an even number is memory of the library.
+            let count = [2100, 5000, 20_000][round % 3];
+            let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
+            let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(count * ranks, value(rank, b))).collect();
+            let mut model: Vec<Vec<Vec<i32>>> =
+                (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![value(r, b); ranks]).collect()).collect();
+            let mut made = Vec::new();
+            // Few kinds, since those that were made before begin soonest.
+            let kinds: Vec<(Collective, usize)> = (0..1 + round / 3 % 3)
+                .map(|_| (COLLECTIVES[rng.usize(..COLLECTIVES.len())], rng.usize(..ranks)))
+                .collect();
+            for _ in 0..rng.usize(8..40) {
+                let step = Step::draw(&mut rng, ranks, &kinds);
+                // Now and then more of the same than may be under way.
+                for _ in 0..if rng.u8(..20) == 0 { 20 } else { 1 } {
+                    let (input, output) = step.starts(rank);
+                    let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(block * count * 4);
+                    let (send, recv) = (at(step.from.0, input), at(step.to.0, output));
+                    let call = request(step.collective, send.cast_const(), recv, count, &stream);
+                    comms[0].submit(call.to(step.root)).unwrap_or_else(|e| panic!("{e}"));
+                    step.apply(&mut model);
+                    made.push(step);
+                    let late = if own.u8(..32) == 0 { own.u32(..20_000) } else { 0 };
+                    (0..late).for_each(|_| std::hint::spin_loop());
+                }
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            for (b, buffer) in buffers.iter().enumerate() {
+                let wrong = (0..ranks).find(|i| !buffer.is_at(i * count..(i + 1) * count, model[rank][b][*i]));
+                assert!(
+                    wrong.is_none(),
+                    "block {wrong:?} of buffer {b} on rank {rank} of {ranks} (seed {seed}): {made:?}"
+                );
+            }
+        }
+    });
+}
+
+/// The root lends and waits; a leaf is done as soon as it has taken. One leaf's call differs.
+#[test]
+fn a_root_that_lends_hears_of_a_call_that_differs() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    for kind in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
+        team(ranks, 1, |rank, comms| {
+            let stream = Stream::new().unwrap();
+            let count = 5000;
+            let (input, output) = (Ints::new(count * ranks, 7), Ints::new(count * ranks, -1));
+            let mut failed = None;
+            for i in 0..60 {
+                let count = if i == 41 && rank == 1 { count - 1 } else { count };
+                let call = request(kind, input.ptr().cast_const(), output.ptr(), count, &stream);
+                failed = failed.or(comms[0].submit(call.to(0)).err());
+            }
+            failed = failed.or(stream.synchronize().err());
+            if rank > 1 {
+                // They may have been done before it came to light.
+                return;
+            }
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while failed.is_none() && Instant::now() < deadline {
+                failed = stream.query().err().or(comms[0].async_error().err());
+                std::thread::yield_now();
+            }
+            let error = failed.expect("a call that differs");
+            assert_eq!(error.code, ResultCode::InvalidUsage, "{error:?}");
+            assert!(error.text.contains("4999") && error.text.contains("5000"), "{error:?}");
+        });
+    }
+}
