@@ -157,8 +157,11 @@ fn order(flats: &[Flat]) -> Result<Vec<Vec<usize>>> {
     let mut dependents = vec![BTreeSet::new(); members.len()];
     for (i, flat) in flats.iter().enumerate() {
         for after in &flat.after {
-            missing[unit_of[i]].insert(unit_of[*after]);
-            dependents[unit_of[*after]].insert(unit_of[i]);
+            // The calls of a group follow one another on a stream, and go off together all the same.
+            if unit_of[i] != unit_of[*after] {
+                missing[unit_of[i]].insert(unit_of[*after]);
+                dependents[unit_of[*after]].insert(unit_of[i]);
+            }
         }
     }
     let mut ready: BTreeSet<usize> = (0..members.len()).filter(|u| missing[*u].is_empty()).collect();
@@ -209,7 +212,9 @@ impl Deal {
         let slots: Vec<usize> = flat.after.iter().filter_map(|a| self.slot_of.get(a).copied()).collect();
         let follows = slots.iter().find(|s| {
             let lane = self.plan.slots[**s].lane;
-            self.last[lane] == Some(**s) && !taken.contains(&lane)
+            // Calls of one group on one stream were captured one behind the other, and stay there.
+            let together = flat.group.is_some() && self.plan.slots[**s].flat.group == flat.group;
+            self.last[lane] == Some(**s) && (together || !taken.contains(&lane))
         });
         if let Some(slot) = follows {
             return self.plan.slots[*slot].lane;

@@ -389,7 +389,40 @@ static void updates(void) {
 
 #endif
 
+/* The calls of a captured group on one stream: nodes one behind the other that go off together. */
+static void a_group_on_one_stream(void) {
+  enum { CALLS = 3 };
+  ncclComm_t comm;
+  cudaStream_t s;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  int *b, i, round, first = 0;
+  CHECK(ncclCommInitAll(&comm, 1, &first) == ncclSuccess);
+  CUDA(cudaStreamCreate(&s));
+  CUDA(cudaMalloc((void**)&b, 3 * CALLS * sizeof(int)));
+  CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  CHECK(ncclGroupStart() == ncclSuccess);
+  for (i = 0; i < CALLS; i++) CHECK(ncclSend(b + i, 1, ncclInt32, 0, comm, s) == ncclSuccess);
+  for (i = 0; i < CALLS; i++) CHECK(ncclRecv(b + CALLS + i, 1, ncclInt32, 0, comm, s) == ncclSuccess);
+  CHECK(ncclGroupEnd() == ncclSuccess);
+  CUDA(cudaMemcpyAsync(b + 2 * CALLS, b + CALLS, CALLS * sizeof(int), cudaMemcpyDefault, s));
+  CUDA(cudaStreamEndCapture(s, &graph));
+  CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  for (round = 0; round < 5; round++) {
+    for (i = 0; i < CALLS; i++) b[i] = 10 * round + i;
+    CUDA(cudaGraphLaunch(exec, s));
+    CUDA(cudaStreamSynchronize(s));
+    for (i = 0; i < CALLS; i++) CHECK(b[2 * CALLS + i] == 10 * round + i);
+  }
+  CUDA(cudaGraphExecDestroy(exec));
+  CUDA(cudaGraphDestroy(graph));
+  CUDA(cudaFree(b));
+  CUDA(cudaStreamDestroy(s));
+  CHECK(ncclCommDestroy(comm) == ncclSuccess);
+}
+
 int main(void) {
+  a_group_on_one_stream();
   node_by_node();
 #ifndef HIP_TWIN
   any_kind();
