@@ -2,6 +2,7 @@
  * Chapter "extensions" (oxccl.h): devices, streams, events, copies and host functions, in order with collectives.
  */
 #include "launch.h"
+#include <pthread.h>
 
 enum { COUNT = 1000, BYTES = COUNT * 4 };
 
@@ -119,8 +120,52 @@ static void destroyed_busy(world_t* w) {
   CHECK(data[0] == 2 * w->n);
 }
 
+/* A thread that has used the library makes its last call while it ends, when what it kept for itself may be gone. */
+typedef struct {
+  ncclComm_t comm;
+  oxcclStream_t stream;
+  int32_t data[2];
+  ncclResult_t result;
+} last_call_t;
+
+static void call(last_call_t* c) {
+  c->result = ncclAllReduce(&c->data[0], &c->data[1], 1, ncclInt32, ncclSum, c->comm, c->stream);
+  if (c->result == ncclSuccess) c->result = oxcclStreamSynchronize(c->stream);
+}
+
+static void call_at_end(void* last) { call((last_call_t*)last); }
+
+static pthread_key_t at_end;
+
+static void* calling_thread(void* last) {
+  call((last_call_t*)last);
+  CHECK(((last_call_t*)last)->result == ncclSuccess);
+  ((last_call_t*)last)->result = ncclInternalError;
+  CHECK(pthread_setspecific(at_end, last) == 0);
+  return NULL;
+}
+
+static void ending_threads(void) {
+  int device = 0;
+  last_call_t last = {NULL, NULL, {0, 0}, ncclSuccess};
+  OK(ncclCommInitAll(&last.comm, 1, &device));
+  CHECK(pthread_key_create(&at_end, call_at_end) == 0);
+  for (int own = 0; own < 2; own++) {
+    pthread_t thread;
+    if (own) OK(oxcclStreamCreate(&last.stream));
+    last.data[0] = 7 + own;
+    CHECK(pthread_create(&thread, NULL, calling_thread, &last) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(last.result == ncclSuccess && last.data[1] == 7 + own);
+  }
+  CHECK(pthread_key_delete(at_end) == 0);
+  OK(oxcclStreamDestroy(last.stream));
+  OK(ncclCommDestroy(last.comm));
+}
+
 void chapter(world_t* w) {
   devices();
+  if (w->mode != LAUNCH_THREADS) ending_threads();
   world_open(w);
   ordered(w);
   chained(w);

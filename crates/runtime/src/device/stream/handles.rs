@@ -46,25 +46,23 @@ impl Stream {
         thread_local! {
             static LAST: [Cell<Option<Stream>>; LAST_USED] = const { [const { Cell::new(None) }; LAST_USED] };
         }
-        LAST.with(|places| {
-            let place = &places[handle.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LAST_BITS)];
-            // Taken out while it is used, since `f` may come here again.
-            let stream = match place.take() {
-                // Destroyed streams are known by their mark.
-                Some(s) if s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire) => s,
-                other if handle.addr() <= 2 => {
-                    place.set(other);
-                    special()?
-                }
-                _ => Stream::find(handle)?,
-            };
-            // Called in one place, so that it is compiled into the caller.
-            let result = f(&stream);
-            if stream.is_behind(handle) {
-                place.set(Some(stream));
+        let at = handle.addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LAST_BITS);
+        // Taken out while it is used, since `f` may come here again. A thread that ends may have no such place any more.
+        let stream = match LAST.try_with(|places| places[at].take()).unwrap_or_default() {
+            // Destroyed streams are known by their mark.
+            Some(s) if s.is_behind(handle) && !s.0.closed.load(Ordering::Acquire) => s,
+            other if handle.addr() <= 2 => {
+                let _ = LAST.try_with(|places| places[at].set(other));
+                special()?
             }
-            Ok(result)
-        })
+            _ => Stream::find(handle)?,
+        };
+        // Called in one place, so that it is compiled into the caller.
+        let result = f(&stream);
+        if stream.is_behind(handle) {
+            let _ = LAST.try_with(|places| places[at].set(Some(stream)));
+        }
+        Ok(result)
     }
 
     #[cold]
