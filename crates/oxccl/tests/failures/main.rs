@@ -8,6 +8,7 @@ mod kill;
 mod late;
 mod leaks;
 mod leave;
+mod lent;
 mod mismatch;
 mod mixed;
 
@@ -19,6 +20,7 @@ fn worker() {
         "mismatch" => mismatch::rank(order),
         "leave" => leave::rank(order),
         "mixed" => mixed::rank(order),
+        "lent" => lent::rank(order),
         "init" => init::rank(order),
         "leaks" => leaks::rank(order),
         "children" => leaks::children(order),

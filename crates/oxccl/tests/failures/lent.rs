@@ -1,0 +1,370 @@
+//! Bursts of calls that lend memory, by ranks that share cores, in processes of their own: what they give, and what becomes of
+//! them when a rank is killed or goes in the middle of one.
+
+use std::time::Duration;
+
+use oxccl::{Communicator, Lent, ReduceOp, Result, ResultCode, Stream};
+
+use crate::calls::{Buffer, Memory};
+use crate::harness::{Order, Pool, Random, Worker, alone, now_ns, pause};
+
+/// Calls of a burst.
+const BURST: usize = 32;
+/// Elements of a broadcast: 32 KiB.
+const LEN: usize = 8192;
+/// From the death to the error on each survivor.
+const NOTICE: Duration = Duration::from_secs(2);
+const GIVE_UP: Duration = Duration::from_secs(20);
+
+/// One rank of whatever test it is.
+pub fn rank(order: &Order) {
+    let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    comm.barrier().expect("a good call");
+    order.report("up", "");
+    match order.words[1].as_str() {
+        "gathers" => gathers(order, &comm),
+        "mixed" => mixed(order, &comm),
+        "until" => {
+            let error = (0..).find_map(|n| burst(order, &comm, n, Late::Never).err()).expect("it ends");
+            order.report("error", &format!("{:?} {}", error.code, error.text));
+            let begin = now_ns();
+            if order.rank % 2 == 0 {
+                comm.abort_handle().abort().expect("abort");
+            }
+            drop(comm);
+            order.report("gone", &(now_ns() - begin).to_string());
+            return;
+        }
+        "depart" => {
+            (0..3).for_each(|n| burst(order, &comm, n, Late::Never).expect("a good burst"));
+            if order.words.len() > 5 && order.rank == 1 {
+                pause(Duration::from_millis(order.number(5)));
+            }
+            let late = if order.number(3) == order.rank as u64 { Late::Never } else { Late::Always };
+            let result = burst(order, &comm, 3, late);
+            if order.number(3) == order.rank as u64 && order.words[4] == "exit" {
+                order.report("gone", "0");
+                std::process::exit(0);
+            }
+            match result {
+                Ok(()) => order.report("fine", ""),
+                Err(e) => order.report("error", &format!("{:?} {}", e.code, e.text)),
+            }
+            // A process that ended is told of at any time.
+            if order.number(3) != order.rank as u64 && order.words[4] == "destroy" {
+                pause(Duration::from_millis(1500));
+                if let Err(e) = comm.async_error() {
+                    order.report("error", &format!("later: {:?} {}", e.code, e.text));
+                }
+            }
+        }
+        other => panic!("no job {other}"),
+    }
+    drop(comm);
+    order.report("gone", "0");
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Late {
+    Never,
+    Always,
+}
+
+/// A burst of the kind that word 2 of the order says: broadcast, scatter, gather, alternate (broadcasts with roots in turn), both (gather,
+/// then broadcast of the same).
+fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
+    let (me, ranks) = (comm.rank(), comm.ranks());
+    let kind = order.words[2].as_str();
+    let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
+    let mut small: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN, value(i, me))).collect();
+    let mut large: Vec<Buffer> =
+        (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN * ranks, value(i, me))).collect();
+    let root = |i: usize| if kind == "alternate" { i % ranks } else { 0 };
+    let stream = Stream::on(comm.device())?;
+    stream.scope(|s| {
+        for (i, (a, b)) in small.iter_mut().zip(&mut large).enumerate() {
+            if late == Late::Always && (i + me) % 5 == 0 {
+                pause(Duration::from_millis(7));
+            }
+            let (a, b): (Lent<'_, f32>, Lent<'_, f32>) = (s.lend(a.get_mut()), s.lend(b.get_mut()));
+            match kind {
+                "scatter" => s.scatter(comm, b, a, root(i))?,
+                "gather" => s.gather(comm, a, b, root(i))?,
+                "both" => {
+                    s.gather(comm, a, b, root(i))?;
+                    s.broadcast(comm, b, root(i))?;
+                }
+                _ => s.broadcast(comm, a, root(i))?,
+            }
+        }
+        Ok(())
+    })?;
+    for i in 0..BURST {
+        let (a, b) = (small[i].get(), large[i].get());
+        match kind {
+            "gather" if me != root(i) => {}
+            "gather" | "both" => {
+                for r in 0..ranks {
+                    assert!(
+                        b[r * LEN..][..LEN].iter().all(|v| *v == value(i, r)),
+                        "{kind} {n} {i} of {r}: {}",
+                        b[r * LEN]
+                    );
+                }
+            }
+            _ => assert!(a.iter().all(|v| *v == value(i, root(i))), "{kind} {n} {i}: {}", a[0]),
+        }
+    }
+    Ok(())
+}
+
+/// Gathers of two or more ranks to a root whose memory is mapped, from private memory, and the other way round.
+fn gathers(order: &Order, comm: &Communicator) {
+    let (me, ranks) = (comm.rank(), comm.ranks());
+    let mut random = Random(order.number(2));
+    for round in 0..60_usize {
+        let len = [2100, 3000, 6000, 8000, 20_000][random.below(5) as usize];
+        let root = random.below(ranks as u64) as usize;
+        let memory = |n| if n == 0 { Memory::Malloc } else { Memory::Device };
+        let (of_root, of_leaf) = (memory(random.below(3)), memory(random.below(3) / 2));
+        let calls = 40;
+        let value = |i: usize, r: usize| (round * 1000 + i * ranks + r) as f32;
+        let mine = if me == root { of_root } else { of_leaf };
+        let mut from: Vec<Buffer> = (0..calls).map(|i| Buffer::filled(mine, len, value(i, me))).collect();
+        let size = if me == root { len * ranks } else { 0 };
+        let mut to: Vec<Buffer> = (0..calls).map(|_| Buffer::filled(mine, size, -1.0)).collect();
+        comm.barrier().expect("a barrier");
+        let stream = Stream::on(comm.device()).expect("a stream");
+        stream
+            .scope(|s| {
+                for (a, b) in from.iter_mut().zip(&mut to) {
+                    if random.below(1 << 20) == 1 {
+                        pause(Duration::from_millis(1));
+                    }
+                    s.gather(comm, &*a.get_mut(), b.get_mut(), root)?;
+                }
+                Ok(())
+            })
+            .unwrap_or_else(|e| panic!("{e:?}"));
+        for (i, b) in to.iter().enumerate().filter(|_| me == root) {
+            for r in 0..ranks {
+                let block = &b.get()[r * len..][..len];
+                let wrong = block.iter().position(|v| *v != value(i, r));
+                assert!(
+                    wrong.is_none(),
+                    "round {round}: call {i} of {calls}, {len} elements, root {root} ({of_root:?}, leaf {of_leaf:?}): block {r} has {} at {wrong:?}, not {}",
+                    block[wrong.unwrap()],
+                    value(i, r)
+                );
+            }
+        }
+    }
+    order.report("fine", "");
+}
+
+/// Random calls over a few buffers of either kind of memory, different on each rank, against a model.
+fn mixed(order: &Order, comm: &Communicator) {
+    const BUFFERS: usize = 4;
+    let (me, ranks) = (comm.rank(), comm.ranks());
+    let mut random = Random(order.number(2));
+    let mut own = Random(order.number(2) ^ (me as u64 + 1) * 77);
+    let other = comm.split(Some(0), me as i32).expect("a second one");
+    for round in 0..order.number(3) as usize {
+        let len = [300, 2100, 2100, 5000, 8000, 20_000][random.below(6) as usize];
+        let all_device = random.below(2) == 0;
+        let mut kind = || if !all_device && own.below(3) == 0 { Memory::Malloc } else { Memory::Device };
+        let start = |r: usize, b: usize| (r * 100 + b * 7 + round) as f32;
+        // Model: per rank, buffer, block one value; small ones have one block.
+        let mut small_model: Vec<Vec<f32>> = (0..ranks).map(|r| (0..BUFFERS).map(|b| start(r, b)).collect()).collect();
+        let mut large_model: Vec<Vec<Vec<f32>>> =
+            (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![start(r, b + 50); ranks]).collect()).collect();
+        let mut small: Vec<Buffer> = (0..BUFFERS).map(|b| Buffer::filled(kind(), len, start(me, b))).collect();
+        let mut large: Vec<Buffer> =
+            (0..BUFFERS).map(|b| Buffer::filled(kind(), len * ranks, start(me, b + 50))).collect();
+        let stream = Stream::on(comm.device()).expect("a stream");
+        let mut log = String::new();
+        stream
+            .scope(|s| {
+                let small: Vec<Lent<'_, f32>> = small.iter_mut().map(|b| s.lend(b.get_mut())).collect();
+                let large: Vec<Lent<'_, f32>> = large.iter_mut().map(|b| s.lend(b.get_mut())).collect();
+                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(11)).collect();
+                let root_of = random.below(ranks as u64 + 2) as usize;
+                for i in 0..20 + random.below(60) as usize {
+                    let k = kinds[random.below(kinds.len() as u64) as usize];
+                    let root = if root_of < ranks { root_of } else { random.below(ranks as u64) as usize };
+                    let (a, b) = (random.below(BUFFERS as u64) as usize, random.below(BUFFERS as u64) as usize);
+                    let c = if b == a { (a + 1) % BUFFERS } else { b };
+                    if own.below(30) == 0 {
+                        pause(Duration::from_micros(own.below(400)));
+                    }
+                    let comm = if random.below(16) == 0 { other.as_ref().unwrap_or(comm) } else { comm };
+                    log += &format!("{i}: {k} root {root} {a} {b}; ");
+                    match k {
+                        0 | 1 => {
+                            s.broadcast(comm, small[a], root)?;
+                            let v = small_model[root][a];
+                            small_model.iter_mut().for_each(|m| m[a] = v);
+                        }
+                        2 | 3 => {
+                            s.gather(comm, small[a], large[b], root)?;
+                            (0..ranks).for_each(|r| large_model[root][b][r] = small_model[r][a]);
+                        }
+                        4 => {
+                            s.scatter(comm, large[a], small[b], root)?;
+                            (0..ranks).for_each(|r| small_model[r][b] = large_model[root][a][r]);
+                        }
+                        5 => {
+                            s.all_gather(comm, small[a], large[b])?;
+                            for m in &mut large_model {
+                                (0..ranks).for_each(|r| m[b][r] = small_model[r][a]);
+                            }
+                        }
+                        6 => {
+                            s.all_reduce(comm, small[a], small[c], ReduceOp::Max)?;
+                            let v = small_model.iter().map(|m| m[a]).fold(-1.0, f32::max);
+                            small_model.iter_mut().for_each(|m| m[c] = v);
+                        }
+                        7 => {
+                            s.all_to_all(comm, large[a], large[c])?;
+                            let before = large_model.clone();
+                            for (r, m) in large_model.iter_mut().enumerate() {
+                                (0..ranks).for_each(|p| m[c][p] = before[p][a][r]);
+                            }
+                        }
+                        8 => {
+                            s.gather(comm, large[b].slice(me * len..(me + 1) * len), large[b], root)?;
+                            (0..ranks).for_each(|r| large_model[root][b][r] = large_model[r][b][r]);
+                        }
+                        9 => {
+                            s.broadcast(comm, large[b].slice(a % ranks * len..(a % ranks + 1) * len), root)?;
+                            let v = large_model[root][b][a % ranks];
+                            large_model.iter_mut().for_each(|m| m[b][a % ranks] = v);
+                        }
+                        _ => {
+                            s.broadcast(comm, large[a], root)?;
+                            let v = large_model[root][a].clone();
+                            large_model.iter_mut().for_each(|m| m[a].clone_from(&v));
+                        }
+                    }
+                }
+                Ok(())
+            })
+            .unwrap_or_else(|e| panic!("round {round}: {e:?}: {log}"));
+        for b in 0..BUFFERS {
+            let wrong = small[b].get().iter().position(|v| *v != small_model[me][b]);
+            assert!(wrong.is_none(), "round {round}, {len} elements: small {b} at {wrong:?}: {log}");
+            for r in 0..ranks {
+                let block = &large[b].get()[r * len..][..len];
+                let wrong = block.iter().position(|v| *v != large_model[me][b][r]);
+                assert!(wrong.is_none(), "round {round}, {len} elements: large {b} block {r} at {wrong:?}: {log}");
+            }
+        }
+    }
+    order.report("fine", "");
+}
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn gathers_from_private_memory_to_a_root_that_runs_ahead() {
+    let _alone = alone();
+    let mut random = Random::seeded("lent gathers");
+    for ranks in [2, 3] {
+        let mut pool = Pool::new(ranks, 1, &[]);
+        for _ in 0..number("ROUNDS", 2) {
+            pool.start(&format!("lent gathers {}", random.next() >> 8));
+            pool.expect("end", &(0..ranks).collect::<Vec<_>>(), Duration::from_secs(60));
+        }
+    }
+}
+
+#[test]
+fn mixed_bursts_give_what_they_should() {
+    let _alone = alone();
+    let mut random = Random::seeded("lent mixed");
+    for (processes, per) in [(2, 1), (3, 1), (5, 1), (2, 2)] {
+        let mut pool = Pool::new(processes, per, &[]);
+        for _ in 0..number("ROUNDS", 2) {
+            pool.start(&format!("lent mixed {} 30", random.next() >> 8));
+            pool.expect("end", &(0..processes * per).collect::<Vec<_>>(), Duration::from_secs(60));
+        }
+    }
+}
+
+const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
+
+fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
+    let all: Vec<usize> = (0..4).collect();
+    let victim = random.below(2) as usize * (1 + random.below(3) as usize);
+    pool.start(&format!("lent until {kind}"));
+    pool.expect("up", &all, GIVE_UP);
+    let delay = random.below(60_000);
+    pause(Duration::from_micros(delay));
+    let killed = now_ns();
+    pool.workers[victim].kill();
+    let survivors: Vec<usize> = all.into_iter().filter(|r| *r != victim).collect();
+    let errors = pool.expect("error", &survivors, GIVE_UP);
+    let gone = pool.expect("gone", &survivors, GIVE_UP);
+    let mut worst = 0;
+    for e in &errors {
+        let took = Duration::from_nanos(e.ns.saturating_sub(killed));
+        let context = || format!("{kind}: rank {victim} killed after {delay} us\n{}", pool.said());
+        assert!(took < NOTICE, "rank {} noticed after {took:?}; {}", e.rank, context());
+        assert!(e.text.starts_with(&format!("{:?} ", ResultCode::RemoteError)), "{}", context());
+        assert!(e.text.contains(&format!("rank {victim} ")), "names not the dead; {}", context());
+        worst = worst.max(took.as_nanos() as u64);
+    }
+    if std::env::var_os("SHOW").is_some() {
+        println!("{kind}: {}", pool.said());
+    }
+    for e in &gone {
+        let took = Duration::from_nanos(e.text.parse().expect("nanoseconds"));
+        assert!(took < Duration::from_secs(1), "rank {} needed {took:?} to leave: {}", e.rank, pool.said());
+    }
+    let next = pool.spawn();
+    pool.workers[victim] = spare.replace(next).expect("a spare worker");
+    worst
+}
+
+#[test]
+fn ranks_killed_in_bursts_are_named() {
+    let _alone = alone();
+    let mut random = Random::seeded("lent kill");
+    let mut pool = Pool::new(4, 1, &[]);
+    let mut spare = Some(pool.spawn());
+    for kind in KINDS {
+        let worst = (0..number("ROUNDS", 6)).map(|_| one_kill(&mut pool, &mut spare, &mut random, kind)).max();
+        println!("{kind}: worst {:.1} ms", worst.unwrap_or(0) as f64 / 1e6);
+    }
+}
+
+#[test]
+fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
+    let _alone = alone();
+    for kind in KINDS {
+        for how in ["destroy", "exit"] {
+            for who in [0, 2] {
+                let mut pool = Pool::new(4, 1, &[]);
+                pool.start(&format!("lent depart {kind} {who} {how}"));
+                pool.expect("gone", &[0, 1, 2, 3], GIVE_UP);
+                assert!(!pool.said().contains(" error "), "{kind} {how} of {who}\n{}", pool.said());
+            }
+        }
+    }
+}
+
+/// A leaf goes when it has done its part, another one comes later than a departure is taken for a cause otherwise.
+#[test]
+fn who_goes_does_not_make_a_late_one_an_error() {
+    let _alone = alone();
+    for kind in &KINDS[..3] {
+        for how in ["destroy", "exit"] {
+            let mut pool = Pool::new(4, 1, &[]);
+            pool.start(&format!("lent depart {kind} 2 {how} {}", number("LATE", 2500)));
+            pool.expect("gone", &[0, 1, 2, 3], GIVE_UP);
+            assert!(!pool.said().contains(" error "), "{kind} {how}\n{}", pool.said());
+        }
+    }
+}
