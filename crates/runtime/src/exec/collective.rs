@@ -881,7 +881,7 @@ impl Blocked for Waiting<'_> {
 
     fn indirect(&self) -> bool {
         match self.task.phase {
-            Phase::Meet => lent::ends_early(self.task.plan.as_deref()),
+            Phase::Meet => lent::hangs_by_others(self.task.plan.as_deref()),
             Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_) => true,
             _ => false,
         }

@@ -104,9 +104,10 @@ pub(super) fn needs(core: &Core, plan: Option<&Plan>, missing: &[usize], rank: u
     }
 }
 
-/// Whether peers of a call served by `plan` may end before all have met.
-pub(super) fn ends_early(plan: Option<&Plan>) -> bool {
-    matches!(plan, Some(Plan::Direct { part, .. }) if part.early)
+/// Whether a call served by `plan` that has not met may wait for ever because of a rank that it does not [need](needs), where
+/// one is gone: not the lender, from whom others may have taken and gone while it waits for a late one.
+pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
+    matches!(plan, Some(Plan::Direct { part, .. }) if part.early && part.takes)
 }
 
 /// Whether calls may begin behind the direct call that says `own` of its buffers: its peers only read what it lends, or
