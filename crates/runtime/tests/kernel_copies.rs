@@ -3,11 +3,13 @@
 //!
 //! Each rank is a process of its own: this binary started again.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oxccl_runtime::device::Stream;
+use oxccl_runtime::config::tuning;
+use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
 use oxccl_types::{Collective, DataType, Error, ReduceOp, Result, ResultCode};
 
@@ -29,16 +31,36 @@ impl Drop for Children {
     }
 }
 
+/// A file of constants, gone in the end.
+struct Constants(PathBuf);
+
+impl Constants {
+    /// Of a machine like this one that has one core.
+    fn of_one_core() -> Constants {
+        let path = std::env::temp_dir().join(format!("oxccl-one-core-{}.txt", std::process::id()));
+        std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\ncores = 1\n", tuning::machine())).unwrap();
+        Constants(path)
+    }
+}
+
+impl Drop for Constants {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// Runs `scenario` on two processes; each sees to its own part.
 fn run(scenario: &str) {
     let id = UniqueId::create().unwrap();
     let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    let constants = scenario.starts_with("shared").then(Constants::of_one_core);
     let spawn = |rank: usize| {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
             .env(VARIABLE, format!("{rank} {scenario} {hex}"))
             .env("NCCL_SOCKET_IFNAME", "lo")
             .env("OXCCL_OP_TIMEOUT", "30")
+            .envs(constants.as_ref().map(|file| ("OXCCL_TUNE_FILE", &file.0)))
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
@@ -83,6 +105,11 @@ fn who_gives_to_the_root_does_not_wait_for_it() {
 }
 
 #[test]
+fn a_root_that_announces_many_gathers_first_gets_the_blocks_of_each() {
+    run("shared-gather");
+}
+
+#[test]
 fn a_call_that_differs_is_found_behind_one_that_did_not_wait() {
     run("differs-reduce");
     run("differs-gather");
@@ -100,12 +127,16 @@ fn worker() {
     if scenario == "never" && rank == 1 {
         refuse();
     }
+    if scenario == "shared" {
+        stay_on_one_core();
+    }
     let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
     let mut side = Side { comm, stream: Stream::new().unwrap(), rank, input: vec![], output: vec![] };
     match scenario {
         "never" => side.all_succeed(&[1, 4 << 10, 16 << 10, 256 << 10, 1 << 20]),
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
+        "shared" => side.gathers_many(),
         "differs" => side.differs(call),
         _ => side.is_unmapped(call),
     }
@@ -136,6 +167,20 @@ fn refuse() {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, all, &raw const program)
     };
     assert_eq!(set, 0, "the filter: {}", std::io::Error::last_os_error());
+}
+
+/// What this thread starts from now on has one core to itself and all others.
+fn stay_on_one_core() {
+    // SAFETY: plain data of that size.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of_val(&set), &mut set);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &set)).unwrap();
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(first, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// A page range that is given back, so that nothing is there.
@@ -247,6 +292,51 @@ impl Side {
             self.make("exchange", None, 1).unwrap();
         }
         self.comm.destroy().unwrap();
+    }
+
+    /// Rank 0, whose output is mapped, announces as many gathers as it may; then rank 1, whose inputs are not, makes them.
+    fn gathers_many(&mut self) {
+        const CALLS: usize = 40;
+        const COUNT: usize = 4 << 10;
+        let bytes = CALLS * RANKS * COUNT * size_of::<u32>();
+        let output: *mut u32 = device::alloc(bytes).unwrap().cast();
+        let blocks: Vec<Vec<u32>> =
+            (0..CALLS).map(|call| (0..COUNT).map(|i| Self::given(self.rank, call * COUNT + i)).collect()).collect();
+        self.output = vec![0];
+        for _ in 0..4 {
+            if self.rank == 1 {
+                let word = self.output.as_mut_ptr().cast();
+                self.submit(Collective::Recv, std::ptr::null(), word, 1, 0).unwrap();
+                self.stream.synchronize().unwrap();
+            }
+            for (call, block) in blocks.iter().enumerate() {
+                let recv = output.wrapping_add(call * RANKS * COUNT).cast();
+                self.submit(Collective::Gather, block.as_ptr().cast(), recv, COUNT, 0).unwrap();
+                if self.rank == 0 && call == CALLS - 10 {
+                    self.let_go();
+                }
+            }
+            self.stream.synchronize().unwrap();
+            for (call, of, i) in (0..CALLS * RANKS * COUNT).map(|i| (i / COUNT / RANKS, i / COUNT % RANKS, i % COUNT)) {
+                // SAFETY: inside, and the calls are over.
+                let got = unsafe { output.add((call * RANKS + of) * COUNT + i).read() };
+                let expected = if self.rank == 0 { Self::given(of, call * COUNT + i) } else { got };
+                assert_eq!(got, expected, "call {call}: element {i} of rank {of}");
+            }
+        }
+        self.comm.destroy().unwrap();
+        // SAFETY: nobody uses it any more.
+        unsafe { device::free(output.cast()).unwrap() };
+    }
+
+    /// Sends what rank 1 waits for, beside what the stream holds.
+    fn let_go(&self) {
+        let word = 0_u32;
+        let stream = Stream::new().unwrap();
+        let mut request = self.request(Collective::Send, (&raw const word).cast(), std::ptr::null_mut(), 1, 1);
+        request.stream = stream.clone();
+        self.comm.submit(request).unwrap();
+        stream.synchronize().unwrap();
     }
 
     /// Rank 1 gives another number of elements than rank 0 takes.

@@ -16,6 +16,7 @@ use oxccl_types::Collective;
 use super::call::Call;
 use super::collective::Engine;
 use super::eager::Form;
+use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::SLOTS;
 
@@ -84,11 +85,15 @@ pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call) {
 
 /// The member whose input is all that moves between ranks, where there is one: the root that gives to all others, or of two
 /// ranks the one that gives to the root.
+///
+/// Not to the root of a gather where calls may begin behind it: that announces more of them than there are slots before it
+/// has taken the first, and its line would say that the slot is free again.
 #[inline]
 fn giver(core: &Core, call: &Call) -> Option<usize> {
     let root = || core.member_of.get(call.root as usize).copied();
     match call.collective {
         Collective::Broadcast | Collective::Scatter => root(),
+        Collective::Gather if trail::goes_on(core) => None,
         Collective::Reduce | Collective::Gather if core.ranks == 2 => root().map(|member| 1 - member),
         _ => None,
     }
