@@ -252,9 +252,23 @@ fn tcp_sender(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {
     TcpEnd::new(stream, options).unwrap()
 }
 
+/// Where streams are accepted whose connecting end writes segments as over Ethernet. Those of the loopback interface are
+/// longer than the window of so small a buffer: the kernel holds each back until a timer of 200 ms sends a part of it.
+fn listener() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let segment: libc::c_int = 1460;
+    // SAFETY: the option is a c_int.
+    let set = unsafe {
+        let (at, len) = ((&raw const segment).cast(), size_of_val(&segment) as libc::socklen_t);
+        libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, at, len)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    listener
+}
+
 /// Both ends of a stream.
 fn streams() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listener();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (a, accept(&listener))
 }
@@ -297,7 +311,7 @@ impl Factory for TcpFactory {
         true
     }
     fn listen(&self, slots: usize, slot_bytes: usize) -> Box<dyn Listener> {
-        Box::new((TcpListener::bind("127.0.0.1:0").unwrap(), slots, slot_bytes))
+        Box::new((listener(), slots, slot_bytes))
     }
     fn join(&self, text: &str, slots: usize, slot_bytes: usize) -> (Box<dyn SendEnd>, Box<dyn Any>) {
         (Box::new(tcp_sender(TcpStream::connect(text).unwrap(), slots, slot_bytes)), Box::new(()))
