@@ -108,7 +108,7 @@ macro_rules! conformance {
             use super::*;
             use $crate::transport::conformance as suite;
 
-            $crate::conformance!(@tests $factory, delivers_every_size, keeps_order, runs_out_of_credit_and_recovers,
+            $crate::conformance!(@tests $factory, delivers_every_size, keeps_order, flushed_means_out, runs_out_of_credit_and_recovers,
                 says_done_when_it_is, says_received_when_it_is, refuses_with_a_text, delivers_random_messages,
                 needs_room, streams_between_threads);
 

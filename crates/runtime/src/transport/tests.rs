@@ -236,10 +236,12 @@ type CmaFactory = LocalFactory<CMA>;
 #[derive(Default)]
 struct TcpFactory;
 
+/// Small kernel buffers, so that partial writes are the rule.
+const BUFFERS: libc::c_int = 16 << 10;
+
 fn tcp_options(rank: u32, stream: &TcpStream, slots: usize, slot_bytes: usize) -> TcpOptions {
     let place = stream.peer_addr().unwrap().to_string();
-    // Small kernel buffers, so that partial writes are the rule.
-    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(16 << 10) }
+    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(BUFFERS as usize) }
 }
 
 fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {
@@ -252,9 +254,27 @@ fn tcp_sender(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {
     TcpEnd::new(stream, options).unwrap()
 }
 
+/// Where streams are accepted: with the small buffer from the start and segments as over Ethernet. A window that shrinks below
+/// what was promised, or below a segment of the loopback interface, makes the kernel drop what comes or hold it back, until
+/// timers of 200 ms and more end that.
+fn listener() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let set = |level, option, value: libc::c_int| {
+        // SAFETY: the option is a c_int.
+        let set = unsafe {
+            let (at, len) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);
+            libc::setsockopt(listener.as_raw_fd(), level, option, at, len)
+        };
+        assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    };
+    set(libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFERS);
+    set(libc::IPPROTO_TCP, libc::TCP_MAXSEG, 1460);
+    listener
+}
+
 /// Both ends of a stream.
 fn streams() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = listener();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (a, accept(&listener))
 }
@@ -297,7 +317,7 @@ impl Factory for TcpFactory {
         true
     }
     fn listen(&self, slots: usize, slot_bytes: usize) -> Box<dyn Listener> {
-        Box::new((TcpListener::bind("127.0.0.1:0").unwrap(), slots, slot_bytes))
+        Box::new((listener(), slots, slot_bytes))
     }
     fn join(&self, text: &str, slots: usize, slot_bytes: usize) -> (Box<dyn SendEnd>, Box<dyn Any>) {
         (Box::new(tcp_sender(TcpStream::connect(text).unwrap(), slots, slot_bytes)), Box::new(()))

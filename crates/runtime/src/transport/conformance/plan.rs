@@ -108,9 +108,11 @@ impl Feed {
         self.number == self.plan.count
     }
 
-    /// Offer what comes next, once. Whether anything was accepted.
+    /// Offer what comes next, once, or drive what was accepted where nothing is left to be offered: the end of the plan may
+    /// still wait in the sender, which nobody else calls. Whether anything was accepted.
     pub fn poll(&mut self, send: &mut dyn SendEnd) -> bool {
         if self.is_spent() {
+            send.flush().unwrap();
             return false;
         }
         let turn = (self.number % self.buffers.len() as u64) as usize;

@@ -78,6 +78,33 @@ pub fn keeps_order(factory: &impl Factory) {
     finish(&mut pair, &feed);
 }
 
+/// Once all is flushed the sender may be left alone, however much was accepted that it could not hand over at first.
+pub fn flushed_means_out(factory: &impl Factory) {
+    const MOST: u64 = 1 << 12;
+    for lengths in [vec![SLOT], vec![8, 0, 40, SLOT], vec![8]] {
+        let mut pair = factory.pair(SLOTS, SLOT);
+        let plan = Plan { count: MOST, lengths, seed: 0, longest: SLOT };
+        let mut feed = Feed::new(factory, &plan, if factory.counts_slots() { SLOTS + 1 } else { MOST as usize });
+        let mut sink = Sink::new(&plan);
+        // Until there is no credit.
+        while feed.poll(&mut *pair.send) {}
+        let goal = feed.accepted;
+        assert!(goal >= SLOTS as u64);
+        until("the flush", || {
+            let out = pair.send.flush().unwrap();
+            if !out {
+                sink.poll(&mut *pair.recv, Mode::Whole).unwrap();
+            }
+            out
+        });
+        until("what was flushed", || {
+            while sink.messages() < goal && sink.poll(&mut *pair.recv, Mode::Whole).unwrap() {}
+            sink.messages() == goal
+        });
+        finish(&mut pair, &feed);
+    }
+}
+
 /// A sender without credit gets `None` and goes on once the receiver has taken something.
 pub fn runs_out_of_credit_and_recovers(factory: &impl Factory) {
     let mut pair = factory.pair(SLOTS, SLOT);
@@ -148,7 +175,10 @@ pub fn says_received_when_it_is(factory: &impl Factory) {
             pair.recv.flush().unwrap();
             assert!(!pair.send.poll_received(feed.last).unwrap(), "message {number} was only looked at");
         }
-        until("the message", || sink.poll(&mut *pair.recv, Mode::Whole).unwrap());
+        until("the message", || {
+            pair.send.flush().unwrap();
+            sink.poll(&mut *pair.recv, Mode::Whole).unwrap()
+        });
         finish(&mut pair, &feed);
     }
 }
@@ -161,7 +191,10 @@ pub fn refuses_with_a_text(factory: &impl Factory) {
         let plan = Plan { count: 1 << 16, lengths: vec![3 * SLOT, 8], seed: 0, longest: 3 * SLOT };
         let mut feed = Feed::new(factory, &plan, 64);
         feed.poll(&mut *pair.send);
-        until("an arrival", || pair.recv.poll_recv().unwrap().is_some());
+        until("an arrival", || {
+            pair.send.flush().unwrap();
+            pair.recv.poll_recv().unwrap().is_some()
+        });
         pair.recv.refuse(text);
         pair.recv.refuse("too late");
         let mine = pair.recv.poll_recv().expect_err("the receiver must not go on");
@@ -201,11 +234,17 @@ pub fn needs_room(factory: &impl Factory) {
     let mut feed = Feed::new(factory, &plan, 1);
     let mut sink = Sink::new(&plan);
     feed.poll(&mut *pair.send);
-    until("the header", || pair.recv.poll_header().unwrap().is_some());
+    until("the header", || {
+        pair.send.flush().unwrap();
+        pair.recv.poll_header().unwrap().is_some()
+    });
     // SAFETY: no byte is written.
     let e = unsafe { pair.recv.poll_recv_into(std::ptr::null_mut(), 0) }.expect_err("no room");
     assert_eq!(e.code, ResultCode::InvalidUsage);
-    until("the message", || sink.poll(&mut *pair.recv, Mode::Into).unwrap() && sink.is_full());
+    until("the message", || {
+        pair.send.flush().unwrap();
+        sink.poll(&mut *pair.recv, Mode::Into).unwrap() && sink.is_full()
+    });
     finish(&mut pair, &feed);
 }
 
