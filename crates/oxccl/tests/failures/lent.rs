@@ -28,7 +28,7 @@ pub fn rank(order: &Order) {
             let error = (0..).find_map(|n| burst(order, &comm, n, Late::Never).err()).expect("it ends");
             order.report("error", &format!("{:?} {}", error.code, error.text));
             let begin = now_ns();
-            if order.rank % 2 == 0 {
+            if order.rank.is_multiple_of(2) {
                 comm.abort_handle().abort().expect("abort");
             }
             drop(comm);
@@ -167,7 +167,7 @@ fn mixed(order: &Order, comm: &Communicator) {
     const BUFFERS: usize = 4;
     let (me, ranks) = (comm.rank(), comm.ranks());
     let mut random = Random(order.number(2));
-    let mut own = Random(order.number(2) ^ (me as u64 + 1) * 77);
+    let mut own = Random(order.number(2) ^ ((me as u64 + 1) * 77));
     let other = comm.split(Some(0), me as i32).expect("a second one");
     for round in 0..order.number(3) as usize {
         let len = [300, 2100, 2100, 5000, 8000, 20_000][random.below(6) as usize];
@@ -253,9 +253,9 @@ fn mixed(order: &Order, comm: &Communicator) {
         for b in 0..BUFFERS {
             let wrong = small[b].get().iter().position(|v| *v != small_model[me][b]);
             assert!(wrong.is_none(), "round {round}, {len} elements: small {b} at {wrong:?}: {log}");
-            for r in 0..ranks {
+            for (r, value) in large_model[me][b].iter().enumerate().take(ranks) {
                 let block = &large[b].get()[r * len..][..len];
-                let wrong = block.iter().position(|v| *v != large_model[me][b][r]);
+                let wrong = block.iter().position(|v| v != value);
                 assert!(wrong.is_none(), "round {round}, {len} elements: large {b} block {r} at {wrong:?}: {log}");
             }
         }

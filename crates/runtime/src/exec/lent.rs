@@ -114,18 +114,15 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 /// write their blocks.
 pub(super) fn trails(core: &Core, plan: &Plan, call: &Call, own: &Words) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
-    let may = part.lends && direct::is_input_mapped(own)
-        || opens(core, part, call) && direct::is_mapped(mapped, core.me, own);
+    let may =
+        part.lends && direct::is_input_mapped(own) || opens(part, call) && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
 }
 
 /// Whether peers write blocks of the output of `call` on this rank, and touch nothing else: each its own. So they do not
 /// write what those in front of them have still to write if these are of the same kind, see [`bars`].
-fn opens(core: &Core, part: &Part, call: &Call) -> bool {
-    // Of two ranks, the other one may put its block into a slot of its own instead and go on: it takes what this rank has
-    // announced for what this rank has ended but for a few calls, and there are slots for those only.
-    let in_slots = core.ranks == 2 && !core.one_process;
-    part.opens && call.collective == Collective::Gather && !in_slots
+fn opens(part: &Part, call: &Call) -> bool {
+    part.opens && call.collective == Collective::Gather
 }
 
 /// Whether `call`, which will be served by `plan`, may begin behind the calls that the stream holds: it lends its input, which
@@ -140,7 +137,7 @@ pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'
             true => is_mapped(call.send, call.input_bytes(rank, ranks)),
             false => {
                 let output = call.output_bytes(rank, ranks);
-                opens(core, part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
+                opens(part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
             }
         }
 }
