@@ -203,15 +203,19 @@ pub(crate) fn record_again(
     comm: ncclComm_t,
     stream: Stream_t,
 ) -> bool {
-    let Some(communicator) = handle::name(comm) else { return false };
-    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    let Some(names) = names(comm, stream) else { return false };
     group::record_again(names, &Shape::new(collective, datatype, 0, peer, count), buffer.cast())
+}
+
+/// The names of a communicator that can be used now and of a stream.
+#[inline(always)]
+fn names(comm: ncclComm_t, stream: Stream_t) -> Option<Names> {
+    handle::name(comm).map(|communicator| Names { communicator, stream: stream.addr(), handle: comm.addr() })
 }
 
 /// [`again`] in an open group: the call is recorded there.
 fn record(shape: &Shape, send: *const u8, recv: *mut u8, comm: ncclComm_t, stream: Stream_t) -> bool {
-    let Some(communicator) = handle::name(comm) else { return false };
-    let names = Names { communicator, stream: stream.addr(), handle: comm.addr() };
+    let Some(names) = names(comm, stream) else { return false };
     group::record_like(names, shape, send, recv) || record_anew(names, shape, send, recv, comm, stream)
 }
 

@@ -81,15 +81,6 @@ impl Group {
             }
         }
     }
-
-    /// The calls of the group, which were `requests`, are over.
-    fn over(&mut self, mut requests: Recorded) {
-        if let [run] = requests.runs() {
-            self.standing.remember(run);
-        }
-        requests.clear();
-        self.requests = requests;
-    }
 }
 
 thread_local! {
@@ -129,8 +120,15 @@ pub fn end() -> Result<()> {
         launch_or_capture(requests.into_list())?;
         return launch_or_capture_one_sided(one_sided);
     }
+    if let [run] = requests.runs()
+        && !run.calls.requests.is_empty()
+    {
+        GROUP.with_borrow_mut(|g| g.standing.remember(run));
+    }
+    // Not while the group is borrowed: what held its communicators last may go with them.
+    requests.clear();
     // The lists serve the next group too.
-    GROUP.with_borrow_mut(|g| g.over(requests));
+    GROUP.with_borrow_mut(|g| g.requests = requests);
     Ok(())
 }
 

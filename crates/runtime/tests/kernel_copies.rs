@@ -3,11 +3,14 @@
 //!
 //! Each rank is a process of its own: this binary started again.
 
+mod common;
+
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::Children;
 use oxccl_runtime::config::tuning;
 use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
@@ -18,18 +21,6 @@ const VARIABLE: &str = "OXCCL_TEST_KERNEL_COPIES";
 /// A scenario that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 const RANKS: usize = 2;
-
-/// Ends the processes whatever happens.
-struct Children(Vec<Child>);
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for c in &mut self.0 {
-            let _ = c.kill();
-            let _ = c.wait();
-        }
-    }
-}
 
 /// A file of constants, gone in the end.
 struct Constants(PathBuf);
@@ -116,7 +107,7 @@ fn a_call_that_differs_is_found_behind_one_that_did_not_wait() {
 }
 
 #[test]
-#[ignore = "no test by itself: the others run it in processes of their own"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test kernel_copies` runs it in processes of their own"]
 fn worker() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
     let words: Vec<&str> = text.split(' ').collect();

@@ -193,6 +193,18 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Kills `victim`, a process of one rank, after `delay`: when that was, and what the others then say of their error and of
+    /// their end, which they must within `limit` each.
+    pub fn kill(&mut self, victim: usize, delay: Duration, limit: Duration) -> (u64, Vec<Event>, Vec<Event>) {
+        pause(delay);
+        let killed = now_ns();
+        self.workers[victim].kill();
+        let survivors: Vec<usize> = (0..self.workers.len()).filter(|r| *r != victim).collect();
+        let errors = self.expect("error", &survivors, limit);
+        let gone = self.expect("gone", &survivors, limit);
+        (killed, errors, gone)
+    }
+
     /// `processes` workers with `per` ranks each and the variables `env`.
     pub fn new(processes: usize, per: usize, env: &[(&str, &str)]) -> Pool {
         let (sender, events) = sync_channel(BACKLOG);

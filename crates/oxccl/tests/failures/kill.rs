@@ -5,7 +5,7 @@ use std::time::Duration;
 use oxccl::{Communicator, ResultCode};
 
 use crate::calls::{self, Memory};
-use crate::harness::{Order, Pool, Random, alone, now_ns, pause};
+use crate::harness::{Order, Pool, Random, alone, now_ns};
 
 const RANKS: usize = 4;
 /// From the death to the error on each survivor.
@@ -78,12 +78,7 @@ fn one_kill(pool: &mut Pool, spare: &mut Option<crate::harness::Worker>, random:
             random.below(40_000)
         }
     };
-    pause(Duration::from_micros(delay));
-    let killed = now_ns();
-    pool.workers[victim].kill();
-    let survivors: Vec<usize> = all.into_iter().filter(|r| *r != victim).collect();
-    let errors = pool.expect("error", &survivors, GIVE_UP);
-    let gone = pool.expect("gone", &survivors, GIVE_UP);
+    let (killed, errors, gone) = pool.kill(victim, Duration::from_micros(delay), GIVE_UP);
     let context = |pool: &Pool| {
         format!("round {round}: rank {victim} killed {delay} us into {moment:?}; the ranks said\n{}", pool.said())
     };

@@ -138,9 +138,6 @@ fn gathers(order: &Order, comm: &Communicator) {
         stream
             .scope(|s| {
                 for (a, b) in from.iter_mut().zip(&mut to) {
-                    if random.below(1 << 20) == 1 {
-                        pause(Duration::from_millis(1));
-                    }
                     s.gather(comm, &*a.get_mut(), b.get_mut(), root)?;
                 }
                 Ok(())
@@ -263,9 +260,10 @@ fn mixed(order: &Order, comm: &Communicator) {
     order.report("fine", "");
 }
 
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
-}
+/// How often each of the random tests is made.
+const ROUNDS: usize = 2;
+/// How often a rank is killed in each kind of burst.
+const KILLS: usize = 6;
 
 #[test]
 fn gathers_from_private_memory_to_a_root_that_runs_ahead() {
@@ -273,7 +271,7 @@ fn gathers_from_private_memory_to_a_root_that_runs_ahead() {
     let mut random = Random::seeded("lent gathers");
     for ranks in [2, 3] {
         let mut pool = Pool::new(ranks, 1, &[]);
-        for _ in 0..number("ROUNDS", 2) {
+        for _ in 0..ROUNDS {
             pool.start(&format!("lent gathers {}", random.next() >> 8));
             pool.expect("end", &(0..ranks).collect::<Vec<_>>(), Duration::from_secs(60));
         }
@@ -286,7 +284,7 @@ fn mixed_bursts_give_what_they_should() {
     let mut random = Random::seeded("lent mixed");
     for (processes, per) in [(2, 1), (3, 1), (5, 1), (2, 2)] {
         let mut pool = Pool::new(processes, per, &[]);
-        for _ in 0..number("ROUNDS", 2) {
+        for _ in 0..ROUNDS {
             pool.start(&format!("lent mixed {} 30", random.next() >> 8));
             pool.expect("end", &(0..processes * per).collect::<Vec<_>>(), Duration::from_secs(60));
         }
@@ -301,12 +299,7 @@ fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, ki
     pool.start(&format!("lent until {kind}"));
     pool.expect("up", &all, GIVE_UP);
     let delay = random.below(60_000);
-    pause(Duration::from_micros(delay));
-    let killed = now_ns();
-    pool.workers[victim].kill();
-    let survivors: Vec<usize> = all.into_iter().filter(|r| *r != victim).collect();
-    let errors = pool.expect("error", &survivors, GIVE_UP);
-    let gone = pool.expect("gone", &survivors, GIVE_UP);
+    let (killed, errors, gone) = pool.kill(victim, Duration::from_micros(delay), GIVE_UP);
     let mut worst = 0;
     for e in &errors {
         let took = Duration::from_nanos(e.ns.saturating_sub(killed));
@@ -315,9 +308,6 @@ fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, ki
         assert!(e.text.starts_with(&format!("{:?} ", ResultCode::RemoteError)), "{}", context());
         assert!(e.text.contains(&format!("rank {victim} ")), "names not the dead; {}", context());
         worst = worst.max(took.as_nanos() as u64);
-    }
-    if std::env::var_os("SHOW").is_some() {
-        println!("{kind}: {}", pool.said());
     }
     for e in &gone {
         let took = Duration::from_nanos(e.text.parse().expect("nanoseconds"));
@@ -335,7 +325,7 @@ fn ranks_killed_in_bursts_are_named() {
     let mut pool = Pool::new(4, 1, &[]);
     let mut spare = Some(pool.spawn());
     for kind in KINDS {
-        let worst = (0..number("ROUNDS", 6)).map(|_| one_kill(&mut pool, &mut spare, &mut random, kind)).max();
+        let worst = (0..KILLS).map(|_| one_kill(&mut pool, &mut spare, &mut random, kind)).max();
         println!("{kind}: worst {:.1} ms", worst.unwrap_or(0) as f64 / 1e6);
     }
 }
@@ -362,7 +352,7 @@ fn who_goes_does_not_make_a_late_one_an_error() {
     for kind in &KINDS[..3] {
         for how in ["destroy", "exit"] {
             let mut pool = Pool::new(4, 1, &[]);
-            pool.start(&format!("lent depart {kind} 2 {how} {}", number("LATE", 2500)));
+            pool.start(&format!("lent depart {kind} 2 {how} 2500"));
             pool.expect("gone", &[0, 1, 2, 3], GIVE_UP);
             assert!(!pool.said().contains(" error "), "{kind} {how}\n{}", pool.said());
         }

@@ -187,12 +187,13 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             core.pass_turn(Lane::Collectives, turn);
             v.recycle();
         }
-        Ok(Some(phase)) if ends && at_once_direct::is_short_v(core, v.bytes(call.dtype.size()) / 2) => {
-            let bytes = v.bytes(call.dtype.size()) / 2;
-            let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
-            at_once_direct::see_through_for(core, idle, engine, task, bytes);
-        }
         Ok(Some(phase)) => {
+            let bytes = v.bytes(call.dtype.size()) / 2;
+            if ends && at_once_direct::is_short_v(core, bytes) {
+                let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
+                at_once_direct::see_through_for(core, idle, engine, task, bytes);
+                return None;
+            }
             drop(engine);
             let trails = published && trail::goes_on(core);
             let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
@@ -253,10 +254,7 @@ pub(crate) fn exchange<'a, S: 'a>(
     if !core.whole && stream.is_busy() && ahead::queue(core, requests.clone(), stream)? {
         return Ok(true);
     }
-    if core.crowded
-        && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
-        && trail::exchange(core, requests.clone(), busy)?
-    {
+    if begins_behind(core, requests.clone(), stream)? {
         return Ok(true);
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
@@ -303,15 +301,28 @@ pub(crate) fn exchange_again<'a>(
     messages: impl Iterator<Item = &'a Message> + Clone,
     stream: &Stream,
 ) -> Result<bool> {
-    if core.crowded
-        && let Some(busy) = stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0)
-        && trail::exchange(core, messages.clone().map(|m| &m.request), busy)?
-    {
+    if begins_behind(core, messages.clone().map(|m| &m.request), stream)? {
         return Ok(true);
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(links) = core.try_lock_links() else { return Ok(false) };
     Ok(quick::<_, false>(core, idle, links, messages))
+}
+
+/// Begins sends and receives behind the exchanges that the stream holds, where ranks share cores.
+#[inline(always)]
+fn begins_behind<'a, S: 'a>(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    stream: &Stream,
+) -> Result<bool> {
+    if !core.crowded {
+        return Ok(false);
+    }
+    match stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0) {
+        Some(busy) => trail::exchange(core, requests, busy),
+        None => Ok(false),
+    }
 }
 
 /// Carries out, or begins, messages that are copied as a whole; `false` when they were not begun.

@@ -162,3 +162,9 @@ pub(crate) fn describe(signature: [u64; 2]) -> String {
         None => format!("an unreadable call ({:#x}, {:#x})", signature[0], signature[1]),
     }
 }
+
+/// Whether two ranges of addresses have bytes in common.
+#[inline]
+pub(super) fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}

@@ -175,17 +175,12 @@ pub(super) fn is_input_mapped(words: &Words) -> bool {
 /// Whether every rank has come to call `seq`, all lines of which have arrived, and not only announced it. Otherwise what it
 /// reads of the scratch of others for the call in front would be written over.
 pub(super) fn all_are_at(core: &Core, seq: u64) -> bool {
-    let others = || (0..core.members.len()).filter(|m| *m != core.me);
-    if !others().any(|m| words(core, m, seq)[0] & BEHIND != 0) && !is_behind(core, seq) {
+    let members = 0..core.members.len();
+    if members.clone().all(|m| words(core, m, seq)[0] & BEHIND == 0) {
         return true;
     }
     raise(core, 0, seq, 0);
-    others().all(|m| is_raised(core, m, 0, seq, 0, 1))
-}
-
-/// Whether my own line says that calls were in front of it.
-fn is_behind(core: &Core, seq: u64) -> bool {
-    words(core, core.me, seq)[0] & BEHIND != 0
+    members.filter(|m| *m != core.me).all(|m| is_raised(core, m, 0, seq, 0, 1))
 }
 
 /// What a line says of the buffers alone.
@@ -194,7 +189,8 @@ pub(super) fn places(words: &Words) -> Words {
     [words[0] & !BEHIND, words[1], words[2], words[3]]
 }
 
-/// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on every rank. `None`: the plan is no direct one.
+/// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on
+/// every rank. `None`: the plan is no direct one.
 pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
     let Plan::Direct { mapped, far, .. } = plan else { return None };
     let mut lenders = (0..core.members.len()).filter(|m| mapped.touches(*m));

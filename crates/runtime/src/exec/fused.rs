@@ -18,7 +18,7 @@ use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
 use oxccl_types::{Collective, Result};
 
-use super::call::Call;
+use super::call::{Call, meet};
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
 use super::written::Written;
@@ -371,8 +371,8 @@ impl Course {
             let output = unit.written(brief);
             (from, to) = (from.min(output.start), to.max(output.end));
             debug_assert!(count < MOST, "the list has room for {MOST} counts");
-            // SAFETY: the slot has room for `BYTES` and the list of `MOST` counts behind them, and no peer reads it any more; the input is
-            // the caller's.
+            // SAFETY: the slot has room for `BYTES` and the list of `MOST` counts behind them, and no peer reads it any more;
+            // the input is the caller's.
             unsafe {
                 list.add(count).write(brief.count);
                 kernels::copy(&[slot.add(at)], brief.send, bytes);
@@ -461,11 +461,6 @@ impl Course {
         }
         (call.send, call.recv, call.count) = first;
     }
-}
-
-/// Whether the ranges have bytes in common.
-fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// The list of counts in a slot.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use oxccl_schedule::ir::Op;
 use oxccl_types::{Collective, Result};
 
-use super::call::Call;
+use super::call::{self, Call};
 use super::collective::Engine;
 use super::direct::{self, Words};
 use super::plan::{DirectPlan, FarPlans, Plan};
@@ -155,6 +155,6 @@ pub(super) fn bars(call: &Call, next: &Call, rank: u32, ranks: usize) -> bool {
     }
     let output = next.recv.addr()..next.recv.addr() + next.output_bytes(rank, ranks) as usize;
     let input = call.send.addr()..call.send.addr() + call.input_bytes(rank, ranks) as usize;
-    let meets = |r: &Range<usize>| !r.is_empty() && r.start < output.end && output.start < r.end;
+    let meets = |r: &Range<usize>| call::meet(r, &output);
     meets(&input) || call.written(rank, ranks).iter().any(meets)
 }

@@ -23,12 +23,14 @@ const SLOTS: usize = 8;
 /// Messages that may be under way on a connection where ranks share cores, if they are small: twice as many as are received
 /// together, since who runs takes what was sent to it and sends as much ahead.
 const RECORDS: usize = 2 * BEHIND;
+/// The same where they do not: the receiver's count is read once a round of them.
+const RECORDS_APART: usize = 32;
 /// Receives that wait together where ranks share cores, see `trail`.
 pub(super) const BEHIND: usize = 32;
 
 /// The sizes of a local connection; `crowded` as in the geometry of the hub.
 const fn sizes(slot_bytes: usize, crowded: bool) -> Sizes {
-    Sizes { slots: SLOTS, slot_bytes, records: if crowded { RECORDS } else { 32 } }
+    Sizes { slots: SLOTS, slot_bytes, records: if crowded { RECORDS } else { RECORDS_APART } }
 }
 
 /// Bytes of one local connection.

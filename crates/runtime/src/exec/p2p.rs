@@ -11,7 +11,7 @@ use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
-use super::call::{Call, describe};
+use super::call::{self, Call, describe};
 use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_quick::{Over, Quick};
@@ -220,7 +220,7 @@ impl Exchange {
 
     /// Whether it will write some of these bytes.
     fn will_write(&self, bytes: &Range<usize>) -> bool {
-        let meets = |t: &Transfer| t.at.addr() < bytes.end && bytes.start < t.at.addr() + t.bytes as usize;
+        let meets = |t: &Transfer| call::meet(&(t.at.addr()..t.at.addr() + t.bytes as usize), bytes);
         self.recvs[self.over..].iter().any(meets)
     }
 

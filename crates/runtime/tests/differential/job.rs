@@ -13,6 +13,7 @@ use oxccl_types::{Collective, DataType};
 
 use crate::bursts;
 use crate::case::{Case, Memory, Prepared, Rounding, What};
+use crate::common::Children;
 use crate::oracle::Op;
 
 /// How a job is told to a process.
@@ -77,18 +78,6 @@ pub fn seed() -> u64 {
     let seed = given.unwrap_or_else(|| fastrand::u64(..));
     println!("OXCCL_TEST_SEED={seed}");
     seed
-}
-
-/// Ends the processes of a job whatever happens.
-struct Children(Vec<Child>);
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for c in &mut self.0 {
-            let _ = c.kill();
-            let _ = c.wait();
-        }
-    }
 }
 
 /// Runs `job` on `road` and fails with the output of the process that failed.

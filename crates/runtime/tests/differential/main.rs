@@ -5,6 +5,8 @@
 
 mod bursts;
 mod case;
+#[path = "../common/mod.rs"]
+mod common;
 mod exchanges;
 mod fused;
 mod job;

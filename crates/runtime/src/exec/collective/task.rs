@@ -75,9 +75,7 @@ impl Task for CollectiveTask {
     }
 
     fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
-        let meets = |writes: &std::ops::Range<usize>| {
-            !writes.is_empty() && writes.start < bytes.end && bytes.start < writes.end
-        };
+        let meets = |writes: &std::ops::Range<usize>| crate::exec::call::meet(writes, bytes);
         match &self.v {
             Some(v) => meets(&v.writes(self.call.recv.addr(), self.call.dtype.size())),
             None => self.core.as_ref().is_some_and(|c| self.call.written(c.rank as u32, c.ranks).iter().any(meets)),

@@ -74,37 +74,62 @@ impl LocalSender {
             unsafe { record.add(word).write(value) }
         };
         let whole = header.offset == 0 && header.total == len as u64;
-        let (kind, accepted) = if len == 0 || (whole && len <= INLINE_BYTES && self.inlines()) {
-            // SAFETY: at most 32 bytes, readable by contract, to the end of the reserved record.
-            unsafe { std::ptr::copy_nonoverlapping(data, record.cast::<u8>().add(INLINE_AT), len) };
-            (Kind::Inline, len)
-        } else {
-            let (kind, a, b) = self.place(data, len, header.total)?;
-            let mut accepted = len.min((1 << LEN_BITS) - 64);
-            if kind == Kind::Slot {
-                accepted = len.min(self.area().slot_bytes());
-                if !self.is_slot_free(accepted) {
-                    return Ok(None);
-                }
-                let slot = self.area().slot(index, accepted);
-                // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
-                unsafe { oxccl_kernels::copy_across(slot, data, accepted, header.total as usize) };
+        if len == 0 || (whole && len <= INLINE_BYTES && self.inlines()) {
+            // SAFETY: by contract, and it fits.
+            unsafe { self.put_inline(index, header, data, len) };
+            return Ok(Some(len));
+        }
+        let (kind, a, b) = self.place(data, len, header.total)?;
+        let mut accepted = len.min((1 << LEN_BITS) - 64);
+        if kind == Kind::Slot {
+            accepted = len.min(self.area().slot_bytes());
+            if !self.is_slot_free(accepted) {
+                return Ok(None);
             }
-            write(4, header.total);
-            write(5, header.offset);
-            write(6, a);
-            write(7, b);
-            (kind, accepted)
-        };
-        write(1, header.signature[0]);
-        write(2, header.signature[1]);
-        write(3, header.sequence);
-        if !matches!(kind, Kind::Inline | Kind::Slot) {
+            let slot = self.area().slot(index, accepted);
+            // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
+            unsafe { oxccl_kernels::copy_across(slot, data, accepted, header.total as usize) };
+        } else {
             self.last_borrowed = self.ring.published() + 1;
         }
-        self.borrowed[index] = self.last_borrowed;
-        self.ring.publish(meta(kind, accepted));
+        write(4, header.total);
+        write(5, header.offset);
+        write(6, a);
+        write(7, b);
+        // SAFETY: the record is reserved, and the rest of it is filled.
+        unsafe { self.hand_over(index, header, meta(kind, accepted)) };
         Ok(Some(accepted))
+    }
+
+    /// Fills record `index` with a whole message of at most [`INLINE_BYTES`], and hands it over.
+    ///
+    /// # Safety
+    /// As `poll_send`, and `index` was reserved.
+    #[inline(always)]
+    unsafe fn put_inline(&mut self, index: usize, header: &Header, data: *const u8, len: usize) {
+        let to = self.area().record(index).cast::<u8>();
+        // SAFETY: readable by contract; it fits between `INLINE_AT` and the end of the record, which is the sender's alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data, to.add(INLINE_AT), len);
+            self.hand_over(index, header, meta(Kind::Inline, len));
+        }
+    }
+
+    /// Hands record `index` over, whose bytes, or where they lie, are written.
+    ///
+    /// # Safety
+    /// `index` was reserved.
+    #[inline(always)]
+    unsafe fn hand_over(&mut self, index: usize, header: &Header, meta: u64) {
+        let record = self.area().record(index);
+        // SAFETY: a reserved record of eight words is the sender's alone until it is published.
+        unsafe {
+            record.add(1).write(header.signature[0]);
+            record.add(2).write(header.signature[1]);
+            record.add(3).write(header.sequence);
+        }
+        self.borrowed[index] = self.last_borrowed;
+        self.ring.publish(meta);
     }
 
     /// [`send_whole`](SendEnd::send_whole) of a message that travels in its record.
@@ -115,17 +140,8 @@ impl LocalSender {
     unsafe fn send_inline(&mut self, header: &Header, data: *const u8, len: usize) -> Result<bool> {
         self.area().check_refusal()?;
         let Some(index) = self.ring.reserve() else { return Ok(false) };
-        let record = self.area().record(index);
-        // SAFETY: a reserved record of eight words is the sender's alone until it is published; the bytes are readable by
-        // contract, and fit between `INLINE_AT` and its end.
-        unsafe {
-            std::ptr::copy_nonoverlapping(data, record.cast::<u8>().add(INLINE_AT), len);
-            record.add(1).write(header.signature[0]);
-            record.add(2).write(header.signature[1]);
-            record.add(3).write(header.sequence);
-        }
-        self.borrowed[index] = self.last_borrowed;
-        self.ring.publish(meta(Kind::Inline, len));
+        // SAFETY: by contract; the record is reserved.
+        unsafe { self.put_inline(index, header, data, len) };
         if let Some(next) = self.ring.free() {
             prefetch::for_write(self.area().record(next).cast());
         }
