@@ -86,6 +86,20 @@ pub(crate) trait Task: Send {
     fn lends(&self) -> bool {
         false
     }
+    /// Whether it [lends](Task::lends) some of these bytes, so that peers may read them until it is over.
+    fn lent(&self, _bytes: &std::ops::Range<usize>) -> bool {
+        false
+    }
+    /// Whether nothing is left to be done but to wait until peers have taken what it [lends](Task::lends): the one behind it
+    /// may [go on](Task::step_early) meanwhile.
+    fn has_given(&self) -> bool {
+        false
+    }
+    /// [`step`](Task::step) of a task whose turn it is not, where all in front of it [have given](Task::has_given). It does
+    /// not end.
+    fn step_early(&mut self) -> Step {
+        Step::Blocked
+    }
     /// Whether peers may not write the output of `next`, a call of the same communicator, before this is over.
     fn bars(&self, _next: &Call) -> bool {
         true
@@ -172,6 +186,8 @@ struct Running {
     courtesy: Courtesy,
     /// A call that came behind the tasks has waited for them in vain; the next ones do not, before there is progress.
     stalled: bool,
+    /// How many of the tasks, the first ones, [have given](Task::has_given) what they have, as far as is known.
+    given: usize,
 }
 
 pub(super) struct Inner {
@@ -267,8 +283,11 @@ impl Inner {
                     progress = true;
                     i += 1;
                 }
-                // Those behind it wait for their turn.
-                Step::Blocked if running.tasks[i].trails() != 0 => break,
+                // Those behind it wait for their turn, or for what it has to give.
+                Step::Blocked if running.tasks[i].trails() != 0 => {
+                    progress |= self.step_behind(running);
+                    break;
+                }
                 Step::Blocked => i += 1,
                 Step::Done => {
                     progress = true;
@@ -368,6 +387,7 @@ impl Inner {
         if let Some(task) = running.tasks.remove(i) {
             task.recycle();
         }
+        running.given = running.given.saturating_sub(1);
         // SYNC: stream-finished
         self.finished.fetch_add(1, Ordering::Release);
         // A notification is a system call; a sleeper that is missed wakes by its timeout.

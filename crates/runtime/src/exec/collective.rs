@@ -182,6 +182,7 @@ impl Drop for Temp {
 }
 
 mod begin;
+mod early;
 mod task;
 
 #[derive(Debug)]
@@ -472,6 +473,7 @@ impl CollectiveTask {
                         return Ok(Step::Blocked);
                     }
                     match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
+                        Step::Done if !core.is_turn(Lane::Collectives, self.turn) => return Ok(Step::Blocked),
                         Step::Done => self.phase = Phase::Bias(0),
                         other => return Ok(other),
                     }
@@ -663,6 +665,9 @@ impl CollectiveTask {
             self.phase = self.message_road(core, engine)?;
             return Ok(true);
         };
+        if road != Road::Mapped && !core.is_turn(Lane::Collectives, self.turn) {
+            return Ok(false);
+        }
         if road == Road::Beside {
             beside::take(core, engine, &self.call);
             self.phase = Phase::Bias(0);

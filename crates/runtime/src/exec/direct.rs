@@ -579,6 +579,12 @@ pub(super) fn step(
     }
 }
 
+/// Whether a program has come to where it does nothing more but wait.
+pub(super) fn only_waits(plan: &DirectPlan, cursor: &Cursor) -> bool {
+    let ([ops], true) = (&plan.program.channels[..], cursor.piece + 1 >= cursor.pieces) else { return false };
+    cursor.channel == 1 || cursor.pc > 0 && ops[cursor.pc..].iter().all(|op| matches!(op, Op::Wait { .. }))
+}
+
 /// The rank whose flag a blocked program waits for.
 pub(super) fn awaited(plan: &DirectPlan, cursor: &Cursor) -> Option<usize> {
     match plan.program.channels.get(cursor.channel)?.get(cursor.pc)? {

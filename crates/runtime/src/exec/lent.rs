@@ -13,7 +13,7 @@ use oxccl_types::{Collective, Result};
 
 use super::call::{self, Call};
 use super::collective::Engine;
-use super::direct::{self, Words};
+use super::direct::{self, Cursor, Road, Words};
 use super::plan::{DirectPlan, FarPlans, Plan};
 use super::trail;
 use crate::communicator::core::Core;
@@ -134,12 +134,28 @@ pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'
     trail::goes_on(core)
         && trail::may_follow(core, stream, call)
         && match part.lends {
-            true => is_mapped(call.send, call.input_bytes(rank, ranks)),
+            // It may take before those in front are over, so it must not write what they lend.
+            true => {
+                is_mapped(call.send, call.input_bytes(rank, ranks))
+                    && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
+            }
             false => {
                 let output = call.output_bytes(rank, ranks);
                 opens(part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
             }
         }
+}
+
+/// Whether `call`, served by `plan`, may do its part before those in front of it are over, if these have given all that they
+/// have: it reads what peers lend and writes what only this rank touches.
+pub(super) fn may_take_early(plan: Option<&Plan>, call: &Call) -> bool {
+    matches!(plan, Some(Plan::Direct { part, .. }) if part.lends) && !call.collective.rooted()
+}
+
+/// Whether nothing is left to be done of a mapped program of `call` at `cursor` but to wait until peers have read the input.
+pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &Cursor) -> bool {
+    let Some(Plan::Direct { mapped, part, .. }) = plan else { return false };
+    part.lends && road == Road::Mapped && call.bias.is_null() && direct::only_waits(mapped, cursor)
 }
 
 /// Whether peers may not write the output of `next` on `rank` before `call` is over there.

@@ -12,6 +12,34 @@ impl Running {
     }
 }
 
+impl Inner {
+    /// The first task is blocked: steps those behind it as far as those in front of them [have given](Task::has_given) all that
+    /// they have. Whether anything moved.
+    pub(super) fn step_behind(&self, running: &mut Running) -> bool {
+        let before = running.given;
+        while running.tasks.get(running.given).is_some_and(|t| t.has_given()) {
+            running.given += 1;
+        }
+        let mut progress = running.given > before;
+        while running.given > 0 && running.given < running.tasks.len() {
+            match running.tasks[running.given].step_early() {
+                Step::Failed(error) => {
+                    self.remember(error);
+                    running.tasks[running.given] = Box::new(FailedTask);
+                    return true;
+                }
+                Step::Progress => progress = true,
+                _ => {}
+            }
+            if !running.tasks[running.given].has_given() {
+                break;
+            }
+            (running.given, progress) = (running.given + 1, true);
+        }
+        progress
+    }
+}
+
 impl IdleStream<'_> {
     /// Whether a call whose payload lies in slots may begin behind the tasks that are left: of these only so many may be
     /// under way.
@@ -29,6 +57,11 @@ impl IdleStream<'_> {
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
         self.running.tasks.iter().any(|t| t.writes(&bytes))
+    }
+
+    /// Whether one of them lends some of these bytes to its peers.
+    pub(crate) fn has_lent(&self, bytes: &std::ops::Range<usize>) -> bool {
+        !bytes.is_empty() && self.running.tasks.iter().any(|t| t.lent(bytes))
     }
 
     /// Whether one of them [bars](Task::bars) a call of its communicator.

@@ -86,6 +86,30 @@ impl Task for CollectiveTask {
         self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. }))
     }
 
+    fn lent(&self, bytes: &std::ops::Range<usize>) -> bool {
+        let input = |c: &Arc<Core>| {
+            let from = self.call.send.addr();
+            from..from + self.call.input_bytes(c.rank as u32, c.ranks) as usize
+        };
+        self.lends() && self.core.as_ref().is_some_and(|c| crate::exec::call::meet(&input(c), bytes))
+    }
+
+    fn has_given(&self) -> bool {
+        self.gave()
+    }
+
+    fn step_early(&mut self) -> Step {
+        let Some(core) = self.core.take() else { return Step::Blocked };
+        let step = caught(|| self.go_early(&core)).unwrap_or_else(|error| {
+            if !self.over {
+                self.fail(&core, &error);
+            }
+            Step::Failed(error)
+        });
+        self.core = Some(core);
+        step
+    }
+
     fn bars(&self, next: &Call) -> bool {
         // Counts per peer: what is read and written is not looked up.
         let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, c.rank as u32, c.ranks);
