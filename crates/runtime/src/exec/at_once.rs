@@ -19,7 +19,7 @@ use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::{Message, Over, Quick};
 use super::p2p_short::Begun;
-use super::{again_direct, ahead, at_once_direct, eager_v, p2p_quick, p2p_short, plan, trail};
+use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -175,7 +175,11 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
 fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'_>) -> Option<(Call, Box<VCounts>)> {
     let Some(mut engine) = core.engine.try_lock() else { return Some((call, v)) };
     let ends = idle.behind() == 0;
-    if !ends && (!idle.has_slot() || idle.will_write(v.reads(call.send.addr(), call.dtype.size()))) {
+    let element = call.dtype.size();
+    let meets = || {
+        idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element))
+    };
+    if !ends && (!idle.has_slot() || meets()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
@@ -224,16 +228,17 @@ fn advance_v(
     if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
         return Ok(Some(Phase::Announce));
     }
-    *published = eager_v::announce(core, call, v, *seq, &engine.seen);
+    *published = eager_v::announce(core, engine, call, v, *seq);
     if !ends {
         return Ok(Some(Phase::Meet));
     }
-    let mut came = *published;
+    let by_line = |member| eager_v::came(core, member, *seq) && !lent_v::lends(core, member, *seq);
+    let mut came = by_line(core.me);
     for member in (0..core.members.len()).filter(|m| *m != core.me) {
         if !engine.seen.arrived(core, call, member, *seq)? {
             return Ok(Some(Phase::Meet));
         }
-        came &= eager_v::came(core, member, *seq);
+        came &= by_line(member);
     }
     if !came {
         return Ok(Some(Phase::Meet));

@@ -17,6 +17,7 @@ use super::fused::Fused;
 use super::imports::Imports;
 use super::known::Known;
 use super::lent::{self, Met};
+use super::lent_v::{self, Taken};
 use super::links::Links;
 use super::messages::{self, MessageState, Run};
 use super::plan::{self, Plan, Plans};
@@ -204,6 +205,8 @@ pub(super) enum Phase {
         road: Road,
         cursor: Cursor,
     },
+    /// Parts of an AlltoAllv are taken from where they lie, and by the peers.
+    LentV(Taken),
     Messages(Box<MessageState>),
     Exchange(Box<p2p::Exchange>),
     /// Local passes over the output; elements done.
@@ -408,7 +411,7 @@ impl CollectiveTask {
                     } else {
                         match (self.plan.as_deref(), self.v.as_deref()) {
                             (_, Some(v)) => {
-                                self.published = eager_v::announce(core, &self.call, v, self.seq, &engine.seen);
+                                self.published = eager_v::announce(core, engine, &self.call, v, self.seq);
                             }
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
                             (plan, None) => {
@@ -474,6 +477,15 @@ impl CollectiveTask {
                     }
                     match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
                         Step::Done if !core.is_turn(Lane::Collectives, self.turn) => return Ok(Step::Blocked),
+                        Step::Done => self.phase = Phase::Bias(0),
+                        other => return Ok(other),
+                    }
+                }
+                Phase::LentV(taken) => {
+                    let v = self.v.as_deref().ok_or_else(|| Error::internal("counts are missing"))?;
+                    match lent_v::step(core, engine, &self.call, v, self.seq, taken)? {
+                        Step::Done if !core.is_turn(Lane::Collectives, self.turn) => return Ok(Step::Blocked),
+                        Step::Done if taken.messages => self.phase = self.message_road_v(core, engine)?,
                         Step::Done => self.phase = Phase::Bias(0),
                         other => return Ok(other),
                     }
@@ -647,17 +659,8 @@ impl CollectiveTask {
 
     /// Takes the road that the lines say; `false` when it is not free yet.
     fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
-        if let Some(v) = &self.v {
-            // What came with the lines is taken from there; the rest is exchanged.
-            eager_v::take(core, &self.call, v, self.seq)?;
-            let mut others = (0..core.members.len()).filter(|m| *m != core.me);
-            if self.published && others.all(|m| eager_v::came(core, m, self.seq)) {
-                self.phase = Phase::Bias(0);
-                return Ok(true);
-            }
-            if self.plan.is_none() {
-                self.plan = Some(engine.plans.get(core, &self.call)?);
-            }
+        if self.v.is_some() {
+            return self.meet_v(core, engine);
         }
         let plan = self.plan.as_deref();
         let road = plan.and_then(|plan| Some((plan, direct::road(core, &self.call, plan, self.seq, self.send)?)));
@@ -760,7 +763,7 @@ impl CollectiveTask {
 
     fn fail(&mut self, core: &Core, error: &Error) {
         let lent = match &self.phase {
-            Phase::Meet => true,
+            Phase::Meet | Phase::LentV(_) => true,
             Phase::Direct { road, .. } => road.borrows(),
             Phase::Exchange(exchange) => exchange.lends(),
             _ => false,
@@ -867,6 +870,7 @@ impl Blocked for Waiting<'_> {
                 Some(plan) => direct::awaited(plan, cursor) == Some(rank),
                 None => true,
             },
+            Phase::LentV(_) => lent_v::awaits(self.core, task.seq, rank),
             Phase::Messages(state) => match task.plan.as_deref() {
                 Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
                 _ => true,
@@ -887,7 +891,7 @@ impl Blocked for Waiting<'_> {
     fn indirect(&self) -> bool {
         match self.task.phase {
             Phase::Meet => lent::hangs_by_others(self.task.plan.as_deref()),
-            Phase::Direct { .. } | Phase::Messages(_) | Phase::Exchange(_) => true,
+            Phase::Direct { .. } | Phase::LentV(_) | Phase::Messages(_) | Phase::Exchange(_) => true,
             _ => false,
         }
     }

@@ -2,14 +2,16 @@
 //! the length of each peer's part.
 //!
 //! Counts differ from rank to rank, so each decides for itself, and its line says what it decided; what a rank with
-//! more to send sends goes by messages, see `p2p`. Lines are written and freed as those of the other collectives.
+//! more to send sends is taken from its memory, see `lent_v`, or goes by messages, see `p2p`. Lines are written and freed as those of the other collectives.
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
 use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
-use super::entry::{Seen, publish};
+use super::collective::Engine;
+use super::entry::publish;
+use super::lent_v;
 use crate::communicator::core::Core;
 use crate::communicator::hub::{INLINE_BYTES, SLOTS};
 use crate::request::VCounts;
@@ -18,6 +20,8 @@ use crate::request::VCounts;
 const BY_MESSAGES: u32 = 0;
 const IN_LINE: u32 = 1;
 const IN_SLOT: u32 = 2;
+/// In the memory of the rank, see [`lent_v`].
+pub(super) const LENT: u32 = 3;
 
 /// Bytes of one word of the table of lengths.
 const WORD: usize = 4;
@@ -34,9 +38,17 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
     (bytes <= limit).then_some(bytes)
 }
 
-/// Announces the call, with this rank's parts where they are small. Whether they were. `may_publish(seq)` holds.
-pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &Seen) -> bool {
+/// Announces the call, with this rank's parts where they are small, or where they lie if peers can map that. Whether one of the
+/// two holds. `may_publish(seq)` does.
+pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, seq: u64) -> bool {
     let small = published(core, call, v).filter(|_| core.eager);
+    if small.is_none()
+        && let Some(place) = lent_v::place(core, engine, call, v)
+    {
+        // SAFETY: `may_publish`.
+        publish(core, call, seq, INLINE_BYTES, |body| unsafe { lent_v::fill(core, v, place, body) });
+        return true;
+    }
     let place = match small {
         None => BY_MESSAGES,
         Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
@@ -59,7 +71,7 @@ pub(super) fn announce(core: &Core, call: &Call, v: &VCounts, seq: u64, seen: &S
         }
     });
     if let (IN_SLOT, Some(bytes)) = (place, small)
-        && seen.is_known_free(core, seq + 1, SLOTS)
+        && engine.seen.is_known_free(core, seq + 1, SLOTS)
     {
         prefetch::all_for_write(core.hub.payload(core.me, seq + 1), bytes);
     }
@@ -102,7 +114,7 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
     }
 }
 
-/// Whether the parts of `member` for this rank came with its line. The line of `seq` has arrived.
+/// Whether the parts of `member` for this rank came with its line, or lie in mapped memory. The line of `seq` has arrived.
 pub(super) fn came(core: &Core, member: usize, seq: u64) -> bool {
     // SAFETY: the line is complete and stays as said above.
     unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() != BY_MESSAGES }
@@ -117,7 +129,9 @@ pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()
     let others = || core.members.iter().enumerate().filter(|(member, _)| *member != core.me);
     for (member, rank) in others() {
         // SAFETY: all lines have arrived, and no later calls than may trail have started.
-        let Some((_, bytes)) = (unsafe { part(core, member, seq) }) else { continue };
+        let here = unsafe { part(core, member, seq) }.map(|(_, bytes)| bytes);
+        let lent = || lent_v::lends(core, member, seq).then(|| lent_v::count(core, member, seq) * element);
+        let Some(bytes) = here.or_else(lent) else { continue };
         if bytes != v.recv_counts[*rank] * element {
             let error = mismatch(core, call, *rank, v.recv_counts[*rank], bytes / element);
             core.spread(&error);

@@ -27,6 +27,7 @@ pub(crate) mod fused;
 pub(crate) mod imports;
 mod known;
 mod lent;
+mod lent_v;
 pub(crate) mod links;
 mod messages;
 pub(crate) mod one_sided;

@@ -14,14 +14,25 @@ impl CollectiveTask {
             Phase::Direct { road, cursor } => {
                 self.trails && lent::has_given(self.plan.as_deref(), &self.call, *road, cursor)
             }
+            Phase::LentV(taken) => {
+                let taken = |core: &Arc<Core>| lent_v::has_taken(core, taken) && !taken.messages;
+                self.trails && self.core.as_ref().is_some_and(taken)
+            }
             _ => false,
         }
     }
 
     /// Goes on, though the turn is that of a call in front, if nothing but its peers' lines is needed.
     pub(super) fn go_early(&mut self, core: &Core) -> Step {
-        let begun = matches!(self.phase, Phase::Meet | Phase::Direct { road: Road::Mapped, .. });
-        if !self.trails || !begun || self.v.is_some() || !lent::may_take_early(self.plan.as_deref(), &self.call) {
+        let may = match &self.phase {
+            Phase::Meet if self.v.is_some() => true,
+            Phase::LentV(_) => true,
+            Phase::Meet | Phase::Direct { road: Road::Mapped, .. } => {
+                lent::may_take_early(self.plan.as_deref(), &self.call)
+            }
+            _ => false,
+        };
+        if !self.trails || !may {
             return Step::Blocked;
         }
         let mut go = || {
@@ -34,5 +45,40 @@ impl CollectiveTask {
             Ok(step) => step,
             Err(error) => self.failed(core, error),
         }
+    }
+}
+
+/// AlltoAllv.
+impl CollectiveTask {
+    /// All lines have arrived. What came with them is taken from there, what lies in mapped memory next; the rest is exchanged.
+    /// `false`: not before the turn has come.
+    pub(super) fn meet_v(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
+        let Some(v) = &self.v else { return Ok(false) };
+        let mut others = (0..core.members.len()).filter(|m| *m != core.me);
+        let messages = !self.published || !others.all(|m| eager_v::came(core, m, self.seq));
+        let lent = lent_v::any_lends(core, self.seq);
+        if (messages || !lent) && !core.is_turn(Lane::Collectives, self.turn) {
+            return Ok(false);
+        }
+        eager_v::take(core, &self.call, v, self.seq)?;
+        self.phase = match (lent, messages) {
+            (true, _) => Phase::LentV(Taken::new(messages)),
+            (false, true) => self.message_road_v(core, engine)?,
+            (false, false) => Phase::Bias(0),
+        };
+        Ok(true)
+    }
+
+    /// Exchanges what neither came with the lines nor lies in mapped memory.
+    pub(super) fn message_road_v(&mut self, core: &Core, engine: &mut Engine) -> Result<Phase> {
+        if self.plan.is_none() {
+            self.plan = Some(engine.plans.get(core, &self.call)?);
+        }
+        self.message_road(core, engine)
+    }
+
+    /// Whether it lends its input, as its line says.
+    pub(super) fn lends_v(&self, core: &Core) -> bool {
+        self.trails && self.published && lent_v::lends(core, core.me, self.seq)
     }
 }

@@ -31,7 +31,7 @@ impl Task for CollectiveTask {
     }
 
     fn is_quick(&self) -> bool {
-        let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet);
+        let meets = self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet | Phase::LentV(_));
         let short = |c: &Arc<Core>| plan::is_eager(c, &self.call) || at_once_direct::is_short(c, &self.call);
         let exchanges = |c: &Arc<Core>| matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick(c));
         let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges(c) || (meets && c.eager));
@@ -87,11 +87,14 @@ impl Task for CollectiveTask {
     }
 
     fn lent(&self, bytes: &std::ops::Range<usize>) -> bool {
-        let input = |c: &Arc<Core>| {
-            let from = self.call.send.addr();
-            from..from + self.call.input_bytes(c.rank as u32, c.ranks) as usize
+        let Some(core) = &self.core else { return false };
+        let from = self.call.send.addr();
+        let input = match &self.v {
+            Some(v) if self.lends_v(core) => v.reads(from, self.call.dtype.size()),
+            None if self.lends() => from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize,
+            _ => return false,
         };
-        self.lends() && self.core.as_ref().is_some_and(|c| crate::exec::call::meet(&input(c), bytes))
+        crate::exec::call::meet(&input, bytes)
     }
 
     fn has_given(&self) -> bool {

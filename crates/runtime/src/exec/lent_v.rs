@@ -1,0 +1,186 @@
+//! AlltoAllv straight from mapped memory: a rank whose send buffer its peers can map says in its line where each peer's part
+//! lies, and waits until all have taken theirs.
+//!
+//! Each rank decides for itself, as in [`eager_v`](super::eager_v): of the parts that a rank gets some may come with the lines,
+//! some lie in mapped memory, and the rest comes by messages when these were taken.
+
+use oxccl_kernels as kernels;
+use oxccl_types::{Error, Result};
+
+use super::call::Call;
+use super::collective::Engine;
+use super::direct::{is_raised, raise};
+use super::eager_v::LENT;
+use crate::communicator::core::{Core, Lane};
+use crate::communicator::hub::INLINE_BYTES;
+use crate::device::{Step, withdrawn};
+use crate::request::VCounts;
+
+/// Words of 8 bytes in front of the table: what the line is and the segment; the place in it, or the address where there is one
+/// process; how many segments the owner has given back.
+const HEAD: usize = 3;
+/// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
+const MOST_MEMBERS: usize = INLINE_BYTES / 8 - HEAD;
+/// Bytes that one step moves at most, and those of one part.
+const STEP: usize = 1 << 20;
+
+/// Where the send buffer lies, as the line says it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    segment: u32,
+    at: u64,
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// How many peers' parts were looked at, from the one behind this rank on.
+    peers: usize,
+    /// Some parts come, or go, by messages, which is next.
+    pub messages: bool,
+}
+
+impl Taken {
+    /// Nothing yet; `messages` as there.
+    pub(super) fn new(messages: bool) -> Taken {
+        Taken { peers: 0, messages }
+    }
+}
+
+/// Where the parts that this rank sends lie, if the peers can take them from there.
+pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Option<Place> {
+    let fits = |n: &usize| u32::try_from(*n).is_ok();
+    let allowed = core.whole && core.eager && matches!(core.config.p2p.as_str(), "auto" | "direct");
+    if !allowed
+        || core.members.len() > MOST_MEMBERS
+        || !v.send_counts.iter().chain(&v.send_displs).all(fits)
+    {
+        return None;
+    }
+    if core.one_process {
+        return Some(Place { segment: 0, at: call.send.addr() as u64 });
+    }
+    let bytes = v.reads(call.send.addr(), call.dtype.size());
+    let at = engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len())?;
+    // That of element 0, which need not be in the segment: the owner adds what the readers do.
+    let before = (bytes.start - call.send.addr()) as u64;
+    Some(Place { segment: at.segment, at: at.offset.wrapping_sub(before) })
+}
+
+/// Writes what the line says of them; its first word says [`LENT`].
+///
+/// # Safety
+/// `body` is that of this rank's line, which no peer reads any more.
+pub(super) unsafe fn fill(core: &Core, v: &VCounts, place: Place, body: *mut u8) {
+    let words = body.cast::<u64>();
+    // SAFETY: the body has room for `MOST_MEMBERS` entries and is 8-byte aligned.
+    unsafe {
+        words.write(u64::from(LENT) | u64::from(place.segment) << 32);
+        words.add(1).write(place.at);
+        words.add(2).write(withdrawn());
+        for (member, rank) in core.members.iter().enumerate() {
+            // `place` looked that they fit.
+            let entry = v.send_displs[*rank] as u64 | (v.send_counts[*rank] as u64) << 32;
+            words.add(HEAD + member).write(entry);
+        }
+    }
+}
+
+/// Whether the line of `member` says so. The line of `seq` has arrived.
+#[inline]
+pub(super) fn lends(core: &Core, member: usize, seq: u64) -> bool {
+    // SAFETY: the line is complete and stays until this rank has started more than a window of later calls.
+    unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() == LENT }
+}
+
+/// Whether one of the members does, all of whose lines have arrived.
+pub(super) fn any_lends(core: &Core, seq: u64) -> bool {
+    (0..core.members.len()).any(|m| lends(core, m, seq))
+}
+
+/// Elements of the part of `member`, which [lends](lends), for this rank.
+pub(super) fn count(core: &Core, member: usize, seq: u64) -> usize {
+    part(core, member, seq).1
+}
+
+/// Where the part of `member` for this rank begins and how long it is, in elements.
+fn part(core: &Core, member: usize, seq: u64) -> (usize, usize) {
+    // SAFETY: as in `lends`; the table has an entry per member.
+    let entry = unsafe { core.hub.entry(member, seq).body.cast::<u64>().add(HEAD + core.me).read() };
+    (entry as u32 as usize, (entry >> 32) as usize)
+}
+
+/// Where the first of the `bytes` bytes of that part lies here.
+fn find(core: &Core, engine: &mut Engine, member: usize, seq: u64, displ: usize, bytes: usize) -> Result<*const u8> {
+    let body = core.hub.entry(member, seq).body.cast::<u64>();
+    // SAFETY: as in `lends`.
+    let (head, at, gone) = unsafe { (body.read(), body.add(1).read(), body.add(2).read()) };
+    let at = at.wrapping_add(displ as u64);
+    if core.one_process {
+        return Ok(std::ptr::with_exposed_provenance(at as usize));
+    }
+    let rank = core.members[member];
+    engine.imports.refresh(rank, gone);
+    Ok(engine.imports.address(core, rank, (head >> 32) as u32, at, bytes as u64)?.cast_const())
+}
+
+/// Takes the parts that lie in mapped memory, says so, and waits until the peers have taken those of this rank. All lines have
+/// arrived, and the lengths were compared.
+pub(super) fn step(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    v: &VCounts,
+    seq: u64,
+    taken: &mut Taken,
+) -> Result<Step> {
+    let (members, element) = (core.members.len(), call.dtype.size());
+    let mut moved = 0;
+    if taken.peers + 1 < members {
+        let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Step::Blocked) };
+        while taken.peers + 1 < members {
+            if moved >= STEP {
+                return Ok(Step::Progress);
+            }
+            taken.peers += 1;
+            let member = (core.me + taken.peers) % members;
+            if !lends(core, member, seq) {
+                continue;
+            }
+            let (displ, count) = part(core, member, seq);
+            let rank = core.members[member];
+            if count != v.recv_counts[rank] {
+                return Err(Error::internal("the length of a part has changed"));
+            }
+            if count == 0 {
+                continue;
+            }
+            let bytes = count * element;
+            let from = find(core, engine, member, seq, displ * element, bytes)?;
+            // SAFETY: the part lies in the caller's buffer, which has `recv_counts` elements there and overlaps nothing that is
+            // read; what the owner lends stays until this rank's flag is raised.
+            unsafe { kernels::copy_part(&[call.recv.add(v.recv_displs[rank] * element)], from, bytes, bytes) };
+            moved += bytes;
+        }
+        // All know from the lines that this comes.
+        raise(core, 0, seq, 1);
+    }
+    let polls = engine.seen.polls();
+    let mut others = (0..members).filter(|m| *m != core.me);
+    let over = !lends(core, core.me, seq) || others.all(|m| is_raised(core, m, 0, seq, 1, polls));
+    Ok(match over {
+        true => Step::Done,
+        false if moved > 0 => Step::Progress,
+        false => Step::Blocked,
+    })
+}
+
+/// Whether this rank has done its part but for messages.
+pub(super) fn has_taken(core: &Core, taken: &Taken) -> bool {
+    taken.peers + 1 >= core.members.len()
+}
+
+/// Whether it waits for `rank` to take its part.
+pub(super) fn awaits(core: &Core, seq: u64, rank: usize) -> bool {
+    !is_raised(core, core.member_of[rank], 0, seq, 1, 1)
+}
