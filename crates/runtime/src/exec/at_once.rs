@@ -225,7 +225,7 @@ fn advance_v(
     core.check()?;
     engine.seen.look(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
-    if !engine.seen.may_publish(core, *seq, ahead(core, call)) {
+    if !engine.seen.may_publish(core, *seq, ahead(core, call, Some(v))) {
         return Ok(Some(Phase::Announce));
     }
     *published = eager_v::announce(core, engine, call, v, *seq);

@@ -402,7 +402,7 @@ impl CollectiveTask {
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
                 Phase::EagerPublish | Phase::Announce => {
-                    if !engine.seen.may_publish(core, self.seq, entry::ahead(core, &self.call)) {
+                    if !engine.seen.may_publish(core, self.seq, entry::ahead(core, &self.call, self.v.as_deref())) {
                         return Ok(Step::Blocked);
                     }
                     if matches!(self.phase, Phase::EagerPublish) {
@@ -857,7 +857,7 @@ impl Blocked for Waiting<'_> {
         }
         match &task.phase {
             Phase::EagerPublish | Phase::Announce => {
-                let ahead = entry::ahead(self.core, &task.call);
+                let ahead = entry::ahead(self.core, &task.call, task.v.as_deref());
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {

@@ -38,6 +38,11 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
     (bytes <= limit).then_some(bytes)
 }
 
+/// Whether this rank's parts go into its payload slot.
+pub(super) fn takes_slot(core: &Core, call: &Call, v: &VCounts) -> bool {
+    core.eager && published(core, call, v).is_some_and(|bytes| bytes + WORD > INLINE_BYTES)
+}
+
 /// Announces the call, with this rank's parts where they are small, or where they lie if peers can map that. Whether one of the
 /// two holds. `may_publish(seq)` does.
 pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, seq: u64) -> bool {

@@ -4,12 +4,13 @@
 
 use oxccl_sys::prefetch;
 use oxccl_sys::sync::{Ordering, pause_between};
-use oxccl_types::{Collective, Error, Result};
+use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
-use super::{eager, fused, plan};
+use super::{eager, eager_v, fused, plan};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW, SLOTS};
+use crate::request::VCounts;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -194,10 +195,10 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     true
 }
 
-/// How many calls a rank may be ahead of its peers when it announces `call`.
-pub(super) fn ahead(core: &Core, call: &Call) -> u64 {
-    match call.collective {
-        Collective::AllToAllV => SLOTS,
+/// How many calls a rank may be ahead of its peers when it announces `call`, with the counts `v` where it has such.
+pub(super) fn ahead(core: &Core, call: &Call, v: Option<&VCounts>) -> u64 {
+    match v {
+        Some(v) if eager_v::takes_slot(core, call, v) => SLOTS,
         _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
         _ => LINES_AHEAD,
     }
