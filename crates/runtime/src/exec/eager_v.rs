@@ -10,10 +10,10 @@ use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::entry::publish;
+use super::entry::{LINES_AHEAD, publish};
 use super::lent_v;
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, SLOTS};
+use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, WINDOW};
 use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
@@ -22,6 +22,9 @@ const IN_LINE: u32 = 1;
 const IN_SLOT: u32 = 2;
 /// In the memory of the rank, see [`lent_v`].
 pub(super) const LENT: u32 = 3;
+/// In a small slot, or one of medium size, of which there are more.
+const IN_SMALL_SLOT: u32 = 4;
+const IN_MEDIUM_SLOT: u32 = 5;
 
 /// Bytes of one word of the table of lengths.
 const WORD: usize = 4;
@@ -38,31 +41,41 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
     (bytes <= limit).then_some(bytes)
 }
 
-/// Whether this rank's parts go into its payload slot.
-pub(super) fn takes_slot(core: &Core, call: &Call, v: &VCounts) -> bool {
-    core.eager && published(core, call, v).is_some_and(|bytes| bytes + WORD > INLINE_BYTES)
+/// Where this rank's parts go, and how many bytes they have with their table.
+fn way(core: &Core, call: &Call, v: &VCounts) -> Option<(u32, usize)> {
+    let bytes = published(core, call, v).filter(|_| core.eager)?;
+    let crowded = core.hub.geometry().crowded;
+    Some(match bytes {
+        _ if bytes + WORD <= INLINE_BYTES => (IN_LINE, bytes),
+        _ if crowded && bytes <= SMALL_BYTES => (IN_SMALL_SLOT, bytes),
+        _ if crowded && bytes <= MEDIUM_BYTES => (IN_MEDIUM_SLOT, bytes),
+        _ => (IN_SLOT, bytes),
+    })
+}
+
+/// How many calls a rank may be ahead of its peers when it announces the call.
+pub(super) fn ahead(core: &Core, call: &Call, v: &VCounts) -> u64 {
+    match way(core, call, v) {
+        Some((IN_SLOT, _)) => SLOTS,
+        Some((IN_SMALL_SLOT, _)) => SMALL_SLOTS - WINDOW,
+        Some((IN_MEDIUM_SLOT, _)) => MEDIUM_SLOTS - WINDOW,
+        _ => LINES_AHEAD,
+    }
 }
 
 /// Announces the call, with this rank's parts where they are small, or where they lie if peers can map that. Whether one of the
 /// two holds. `may_publish(seq)` does.
 pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, seq: u64) -> bool {
-    let small = published(core, call, v).filter(|_| core.eager);
-    if small.is_none()
-        && let Some(place) = lent_v::place(core, engine, call, v)
-    {
+    let way = way(core, call, v);
+    // What is taken where it lies is copied once, which pays where nobody waits for a core.
+    let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
+    if large && let Some(place) = lent_v::place(core, engine, call, v) {
         // SAFETY: `may_publish`.
         publish(core, call, seq, INLINE_BYTES, |body| unsafe { lent_v::fill(core, v, place, body) });
         return true;
     }
-    let place = match small {
-        None => BY_MESSAGES,
-        Some(bytes) if bytes + WORD <= INLINE_BYTES => IN_LINE,
-        Some(_) => IN_SLOT,
-    };
-    let in_line = match (place, small) {
-        (IN_LINE, Some(bytes)) => WORD + bytes,
-        _ => WORD,
-    };
+    let (place, bytes) = way.unwrap_or((BY_MESSAGES, 0));
+    let in_line = if place == IN_LINE { WORD + bytes } else { WORD };
     publish(core, call, seq, in_line, |body| {
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
         // `published` counted.
@@ -71,13 +84,13 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
             match place {
                 BY_MESSAGES => {}
                 IN_LINE => fill(core, call, v, body.add(WORD)),
+                IN_SMALL_SLOT => fill(core, call, v, core.hub.small_payload(core.me, seq)),
+                IN_MEDIUM_SLOT => fill(core, call, v, core.hub.medium_payload(core.me, seq)),
                 _ => fill(core, call, v, core.hub.payload(core.me, seq)),
             }
         }
     });
-    if let (IN_SLOT, Some(bytes)) = (place, small)
-        && engine.seen.is_known_free(core, seq + 1, SLOTS)
-    {
+    if place == IN_SLOT && engine.seen.is_known_free(core, seq + 1, SLOTS) {
         prefetch::all_for_write(core.hub.payload(core.me, seq + 1), bytes);
     }
     place != BY_MESSAGES
@@ -111,6 +124,8 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
         let area = match body.cast::<u32>().read() {
             IN_LINE => body.add(WORD),
             IN_SLOT => core.hub.payload(member, seq),
+            IN_SMALL_SLOT => core.hub.small_payload(member, seq),
+            IN_MEDIUM_SLOT => core.hub.medium_payload(member, seq),
             _ => return None,
         };
         let length = |m: usize| area.cast::<u32>().add(m).read_unaligned() as usize;

@@ -9,7 +9,7 @@ use oxccl_types::{Error, Result};
 use super::call::{Call, describe};
 use super::{eager, eager_v, fused, plan};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW, SLOTS};
+use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW};
 use crate::request::VCounts;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
@@ -198,7 +198,7 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
 /// How many calls a rank may be ahead of its peers when it announces `call`, with the counts `v` where it has such.
 pub(super) fn ahead(core: &Core, call: &Call, v: Option<&VCounts>) -> u64 {
     match v {
-        Some(v) if eager_v::takes_slot(core, call, v) => SLOTS,
+        Some(v) => eager_v::ahead(core, call, v),
         _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
         _ => LINES_AHEAD,
     }
