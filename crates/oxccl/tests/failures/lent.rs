@@ -35,6 +35,29 @@ pub fn rank(order: &Order) {
             order.report("gone", &(now_ns() - begin).to_string());
             return;
         }
+        // Word 3 is the rank that aborts, from another thread, or whose call differs; word 4 after how long, or which call.
+        "abort" => {
+            let handle = comm.abort_handle();
+            let aborts = order.number(3) == order.rank as u64;
+            let error = std::thread::scope(|scope| {
+                if aborts {
+                    scope.spawn(|| {
+                        pause(Duration::from_micros(order.number(4)));
+                        order.report("aborts", "");
+                        handle.abort().expect("abort");
+                    });
+                }
+                (0..).find_map(|n| burst(order, &comm, n, Late::Never).err()).expect("it ends")
+            });
+            order.report("error", &format!("{:?} {}", error.code, error.text));
+        }
+        "differ" => {
+            let odd = Some((order.number(4) as usize, order.number(3) as usize));
+            burst_among_all(order, &comm, 0, None).expect("a good burst");
+            let wrong = burst_among_all(order, &comm, 1, odd).err();
+            let error = wrong.or_else(|| burst_among_all(order, &comm, 2, None).err()).expect("calls that differ");
+            order.report("error", &format!("{:?} {}", error.code, error.text));
+        }
         "depart" => {
             (0..3).for_each(|n| burst(order, &comm, n, Late::Never).expect("a good burst"));
             if order.words.len() > 5 && order.rank == 1 {
@@ -70,11 +93,72 @@ enum Late {
     Always,
 }
 
+/// Elements that rank `from` sends to rank `to` in an AlltoAllv.
+fn uneven(from: usize, to: usize) -> usize {
+    LEN - 16 * from - 32 * to
+}
+
+/// A burst of calls by which every rank takes from every other what these lend: alltoall, v (AlltoAllv), reduce_scatter, mixed
+/// (these and all-gather in turn). Call `odd.0` of rank `odd.1` has an element less.
+fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usize, usize)>) -> Result<()> {
+    let (me, ranks) = (comm.rank(), comm.ranks());
+    let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
+    let mut from: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN * ranks, value(i, me))).collect();
+    let mut to: Vec<Buffer> = (0..BURST).map(|_| Buffer::filled(Memory::Device, LEN * ranks, -1.0)).collect();
+    let kind = |i: usize| match order.words[2].as_str() {
+        "turns" => ["alltoall", "v", "reduce_scatter", "all_gather"][i / 3 % 4],
+        one => one,
+    };
+    let stream = Stream::on(comm.device())?;
+    let less = |i: usize| usize::from(odd == Some((i, me)));
+    let counts =
+        |out: bool| -> Vec<usize> { (0..ranks).map(|r| if out { uneven(me, r) } else { uneven(r, me) }).collect() };
+    stream.scope(|s| {
+        for (i, (a, b)) in from.iter_mut().zip(&mut to).enumerate() {
+            let (a, b): (Lent<'_, f32>, Lent<'_, f32>) = (s.lend(a.get_mut()), s.lend(b.get_mut()));
+            let all = (LEN - less(i)) * ranks;
+            match kind(i) {
+                "alltoall" => s.all_to_all(comm, a.slice(0..all), b.slice(0..all))?,
+                "v" => {
+                    let (mut out, into) = (counts(true), counts(false));
+                    out[(me + 1) % ranks] -= less(i);
+                    let (given, taken) = (out.iter().sum(), into.iter().sum());
+                    s.all_to_all_v(comm, a.slice(0..given), &out, b.slice(0..taken), &into)?;
+                }
+                "reduce_scatter" => {
+                    s.reduce_scatter(comm, a.slice(0..all), b.slice(0..LEN - less(i)), ReduceOp::Max)?;
+                }
+                _ => s.all_gather(comm, a.slice(0..LEN - less(i)), b.slice(0..all))?,
+            }
+        }
+        Ok(())
+    })?;
+    for (i, b) in to.iter().enumerate() {
+        let mut rest = b.get();
+        for r in 0..ranks {
+            let (len, expected) = match kind(i) {
+                "v" => (uneven(r, me), value(i, r)),
+                "reduce_scatter" => (if r == 0 { LEN } else { 0 }, value(i, ranks - 1)),
+                _ => (LEN, value(i, r)),
+            };
+            let (block, after) = rest.split_at(len);
+            let wrong = block.iter().position(|v| *v != expected);
+            assert!(wrong.is_none(), "{} {n} {i} of {r}: {} at {wrong:?}", kind(i), block[wrong.unwrap()]);
+            rest = after;
+        }
+        assert!(rest.iter().all(|v| *v == -1.0), "{} {n} {i}: more was written", kind(i));
+    }
+    Ok(())
+}
+
 /// A burst of the kind that word 2 of the order says: broadcast, scatter, gather, alternate (broadcasts with roots in turn), both (gather,
-/// then broadcast of the same).
+/// then broadcast of the same), or one [among all](burst_among_all).
 fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let kind = order.words[2].as_str();
+    if AMONG_ALL.contains(&kind) {
+        return burst_among_all(order, comm, n, None);
+    }
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
     let mut small: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN, value(i, me))).collect();
     let mut large: Vec<Buffer> =
@@ -184,7 +268,7 @@ fn mixed(order: &Order, comm: &Communicator) {
             .scope(|s| {
                 let small: Vec<Lent<'_, f32>> = small.iter_mut().map(|b| s.lend(b.get_mut())).collect();
                 let large: Vec<Lent<'_, f32>> = large.iter_mut().map(|b| s.lend(b.get_mut())).collect();
-                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(11)).collect();
+                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(13)).collect();
                 let root_of = random.below(ranks as u64 + 2) as usize;
                 for i in 0..20 + random.below(60) as usize {
                     let k = kinds[random.below(kinds.len() as u64) as usize];
@@ -226,6 +310,29 @@ fn mixed(order: &Order, comm: &Communicator) {
                             let before = large_model.clone();
                             for (r, m) in large_model.iter_mut().enumerate() {
                                 (0..ranks).for_each(|p| m[c][p] = before[p][a][r]);
+                            }
+                        }
+                        11 => {
+                            // Rank q sends to p the block that it has for it, but for some.
+                            let sends = |q: usize, p: usize| (q + 2 * p + i) % 4 != 0;
+                            let count = |sends: bool| if sends { len } else { 0 };
+                            let out: Vec<usize> = (0..ranks).map(|p| count(sends(me, p))).collect();
+                            let into: Vec<usize> = (0..ranks).map(|p| count(sends(p, me))).collect();
+                            let (given, taken) = (out.iter().sum(), into.iter().sum());
+                            s.all_to_all_v(comm, large[a].slice(0..given), &out, large[c].slice(0..taken), &into)?;
+                            let before = large_model.clone();
+                            for (r, m) in large_model.iter_mut().enumerate() {
+                                let from = (0..ranks).filter(|p| sends(*p, r));
+                                for (to, p) in from.enumerate() {
+                                    let at = (0..r).filter(|q| sends(p, *q)).count();
+                                    m[c][to] = before[p][a][at];
+                                }
+                            }
+                        }
+                        12 => {
+                            s.reduce_scatter(comm, large[a], small[b], ReduceOp::Max)?;
+                            for (r, m) in small_model.iter_mut().enumerate() {
+                                m[b] = large_model.iter().map(|m| m[a][r]).fold(-1.0, f32::max);
                             }
                         }
                         8 => {
@@ -291,7 +398,10 @@ fn mixed_bursts_give_what_they_should() {
     }
 }
 
+/// Bursts with a root.
 const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
+/// Bursts in which all take from all.
+const AMONG_ALL: [&str; 4] = ["alltoall", "v", "reduce_scatter", "turns"];
 
 fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
     let all: Vec<usize> = (0..4).collect();
@@ -324,16 +434,58 @@ fn ranks_killed_in_bursts_are_named() {
     let mut random = Random::seeded("lent kill");
     let mut pool = Pool::new(4, 1, &[]);
     let mut spare = Some(pool.spawn());
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain(AMONG_ALL) {
         let worst = (0..KILLS).map(|_| one_kill(&mut pool, &mut spare, &mut random, kind)).max();
         println!("{kind}: worst {:.1} ms", worst.unwrap_or(0) as f64 / 1e6);
     }
 }
 
 #[test]
+fn aborts_in_bursts_are_heard() {
+    let _alone = alone();
+    let mut random = Random::seeded("lent abort");
+    let mut pool = Pool::new(4, 1, &[]);
+    let all: Vec<usize> = (0..4).collect();
+    for kind in KINDS.into_iter().chain(AMONG_ALL) {
+        for _ in 0..3 {
+            let (who, delay) = (random.below(4) as usize, random.below(40_000));
+            pool.start(&format!("lent abort {kind} {who} {delay}"));
+            let aborted = pool.expect("aborts", &[who], GIVE_UP)[0].ns;
+            for e in pool.expect("error", &all, GIVE_UP) {
+                let took = Duration::from_nanos(e.ns.saturating_sub(aborted));
+                assert!(took < NOTICE, "{kind}: rank {} heard of it after {took:?}\n{}", e.rank, pool.said());
+                // Whose program did it may hear of it at its next call.
+                let named = e.text.contains(&format!("rank {who} ")) && e.text.contains("abort");
+                assert!(named || e.rank == who, "{kind}: another error\n{}", pool.said());
+            }
+            pool.expect("end", &all, GIVE_UP);
+        }
+    }
+}
+
+#[test]
+fn calls_that_differ_in_bursts_fail_on_every_rank() {
+    let _alone = alone();
+    let mut random = Random::seeded("lent differ");
+    let mut pool = Pool::new(4, 1, &[]);
+    let all: Vec<usize> = (0..4).collect();
+    for kind in AMONG_ALL {
+        for call in [0, 1, 7, 17, BURST - 1] {
+            let who = random.below(4) as usize;
+            pool.start(&format!("lent differ {kind} {who} {call}"));
+            for e in pool.expect("error", &all, GIVE_UP) {
+                assert!(e.text.starts_with("InvalidUsage "), "{kind}, call {call}: another error\n{}", pool.said());
+                assert!(e.text.contains("count "), "{kind}, call {call}: no counts\n{}", pool.said());
+            }
+            pool.expect("end", &all, GIVE_UP);
+        }
+    }
+}
+
+#[test]
 fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
     let _alone = alone();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain(["alltoall", "v"]) {
         for how in ["destroy", "exit"] {
             for who in [0, 2] {
                 let mut pool = Pool::new(4, 1, &[]);

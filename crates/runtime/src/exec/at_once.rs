@@ -176,9 +176,8 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let Some(mut engine) = core.engine.try_lock() else { return Some((call, v)) };
     let ends = idle.behind() == 0;
     let element = call.dtype.size();
-    let meets = || {
-        idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element))
-    };
+    let meets =
+        || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
     if !ends && (!idle.has_slot() || meets()) {
         return Some((call, v));
     }

@@ -51,10 +51,7 @@ impl Taken {
 pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Option<Place> {
     let fits = |n: &usize| u32::try_from(*n).is_ok();
     let allowed = core.whole && core.eager && matches!(core.config.p2p.as_str(), "auto" | "direct");
-    if !allowed
-        || core.members.len() > MOST_MEMBERS
-        || !v.send_counts.iter().chain(&v.send_displs).all(fits)
-    {
+    if !allowed || core.members.len() > MOST_MEMBERS || !v.send_counts.iter().chain(&v.send_displs).all(fits) {
         return None;
     }
     if core.one_process {

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use oxccl_runtime::VCounts;
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
 use oxccl_types::{Collective, ResultCode};
@@ -21,7 +22,7 @@ struct Step {
     to: (usize, usize),
 }
 
-const COLLECTIVES: [Collective; 8] = [
+const COLLECTIVES: [Collective; 12] = [
     Collective::Broadcast,
     Collective::Broadcast,
     Collective::Scatter,
@@ -30,7 +31,16 @@ const COLLECTIVES: [Collective; 8] = [
     Collective::AllGather,
     Collective::AllToAll,
     Collective::AllReduce,
+    Collective::ReduceScatter,
+    Collective::AllToAll,
+    Collective::AllToAllV,
+    Collective::AllToAllV,
 ];
+
+/// Whether rank `from` sends something to rank `to` in the AlltoAllv that has these numbers; rank 1 often sends nothing.
+fn sends(from: usize, to: usize, numbers: (usize, usize)) -> bool {
+    (from + 2 * to + numbers.0) % 5 != 0 && (from != 1 || numbers.1 % 2 == 0)
+}
 
 impl Step {
     /// A call of one of these kinds, and roots.
@@ -38,7 +48,11 @@ impl Step {
         let (a, b) = (rng.usize(..BUFFERS), rng.usize(1..BUFFERS));
         let (collective, root) = kinds[rng.usize(..kinds.len())];
         let block = rng.usize(..ranks);
-        let in_place = rng.u8(..4) == 0 && !matches!(collective, Collective::AllToAll | Collective::Scatter);
+        let in_place = rng.u8(..4) == 0
+            && !matches!(
+                collective,
+                Collective::AllToAll | Collective::AllToAllV | Collective::Scatter | Collective::ReduceScatter
+            );
         // In place where a rank's own block lies: every rank finds its own.
         let to = if in_place { (a, block) } else { ((a + b) % BUFFERS, rng.usize(..ranks)) };
         Step { collective, root, from: (a, block), to }
@@ -50,8 +64,27 @@ impl Step {
         match self.collective {
             Collective::Scatter => (0, self.to.1),
             Collective::Gather | Collective::AllGather => (own(self.from), 0),
-            Collective::AllToAll => (0, 0),
+            Collective::AllToAll | Collective::AllToAllV => (0, 0),
+            Collective::ReduceScatter => (0, self.to.1),
             _ => (self.from.1, self.to.1),
+        }
+    }
+
+    /// Of an AlltoAllv: the block that a rank has for another one, and that where it puts what it gets.
+    fn turned(&self, ranks: usize) -> (impl Fn(usize) -> usize + '_, impl Fn(usize) -> usize + '_) {
+        (move |to| (to + self.from.1) % ranks, move |from| (2 * ranks - 1 - from + self.to.1) % ranks)
+    }
+
+    /// Its counts and displacements on `rank`, for blocks of `count` elements.
+    fn counts(&self, rank: usize, ranks: usize, count: usize) -> VCounts {
+        let (from, to) = self.turned(ranks);
+        let elements = |sends: bool| if sends { count } else { 0 };
+        let numbers = (self.from.1, self.to.1);
+        VCounts {
+            send_counts: (0..ranks).map(|p| elements(sends(rank, p, numbers))).collect(),
+            send_displs: (0..ranks).map(|p| from(p) * count).collect(),
+            recv_counts: (0..ranks).map(|p| elements(sends(p, rank, numbers))).collect(),
+            recv_displs: (0..ranks).map(|p| to(p) * count).collect(),
         }
     }
 
@@ -68,6 +101,14 @@ impl Step {
                 Collective::Gather if rank != self.root => {}
                 Collective::Gather | Collective::AllGather => (0..ranks).for_each(|r| output[r] = input(r, 0)),
                 Collective::AllToAll => (0..ranks).for_each(|r| output[r] = input(r, rank)),
+                Collective::AllToAllV => {
+                    let (from, to) = self.turned(ranks);
+                    let come = (0..ranks).filter(|r| sends(*r, rank, (self.from.1, self.to.1)));
+                    come.for_each(|r| output[to(r)] = input(r, from(rank)));
+                }
+                Collective::ReduceScatter => {
+                    output[0] = (0..ranks).map(|r| input(r, rank)).fold(0, i32::wrapping_add);
+                }
                 _ => output[0] = (0..ranks).map(|r| input(r, 0)).fold(0, i32::wrapping_add),
             }
         }
@@ -101,7 +142,10 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
                     let (input, output) = step.starts(rank);
                     let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(block * count * 4);
                     let (send, recv) = (at(step.from.0, input), at(step.to.0, output));
-                    let call = request(step.collective, send.cast_const(), recv, count, &stream);
+                    let mut call = request(step.collective, send.cast_const(), recv, count, &stream);
+                    if step.collective == Collective::AllToAllV {
+                        (call.count, call.v) = (0, Some(Box::new(step.counts(rank, ranks, count))));
+                    }
                     comms[0].submit(call.to(step.root)).unwrap_or_else(|e| panic!("{e}"));
                     step.apply(&mut model);
                     made.push(step);
