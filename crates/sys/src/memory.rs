@@ -174,9 +174,7 @@ pub fn populate(start: *mut u8, len: usize) {
     let page = rustix::param::page_size();
     let before = start.addr() % page;
     // SAFETY: populating changes no contents, and the kernel refuses addresses that are not mapped.
-    let _ = unsafe {
-        rustix::mm::madvise(start.wrapping_sub(before).cast(), len + before, Advice::LinuxPopulateWrite)
-    };
+    let _ = unsafe { rustix::mm::madvise(start.wrapping_sub(before).cast(), len + before, Advice::LinuxPopulateWrite) };
 }
 
 impl Drop for SharedMemory {

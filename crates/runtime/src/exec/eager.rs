@@ -12,7 +12,9 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW};
+use crate::communicator::hub::{
+    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
+};
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
 /// still read of the slots before it should stay with them.

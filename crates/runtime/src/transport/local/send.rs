@@ -31,7 +31,15 @@ impl LocalSender {
     /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
     pub fn new(area: LocalArea, policy: Policy, mapper: Option<Arc<dyn Mapper>>, peer: Peer) -> LocalSender {
         let borrowed = vec![0; area.records()].into();
-        LocalSender { ring: Producer::new(area, area.records()), policy, mapper, peer, borrowed, last_borrowed: 0, small: 0 }
+        LocalSender {
+            ring: Producer::new(area, area.records()),
+            policy,
+            mapper,
+            peer,
+            borrowed,
+            last_borrowed: 0,
+            small: 0,
+        }
     }
 
     fn area(&self) -> &LocalArea {
