@@ -314,7 +314,7 @@ fn mixed(order: &Order, comm: &Communicator) {
                         }
                         11 => {
                             // Rank q sends to p the block that it has for it, but for some.
-                            let sends = |q: usize, p: usize| (q + 2 * p + i) % 4 != 0;
+                            let sends = |q: usize, p: usize| !(q + 2 * p + i).is_multiple_of(4);
                             let count = |sends: bool| if sends { len } else { 0 };
                             let out: Vec<usize> = (0..ranks).map(|p| count(sends(me, p))).collect();
                             let into: Vec<usize> = (0..ranks).map(|p| count(sends(p, me))).collect();

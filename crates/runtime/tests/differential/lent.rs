@@ -39,7 +39,7 @@ const COLLECTIVES: [Collective; 12] = [
 
 /// Whether rank `from` sends something to rank `to` in the AlltoAllv that has these numbers; rank 1 often sends nothing.
 fn sends(from: usize, to: usize, numbers: (usize, usize)) -> bool {
-    (from + 2 * to + numbers.0) % 5 != 0 && (from != 1 || numbers.1 % 2 == 0)
+    !(from + 2 * to + numbers.0).is_multiple_of(5) && (from != 1 || numbers.1.is_multiple_of(2))
 }
 
 impl Step {
