@@ -39,6 +39,8 @@ pub fn rank(order: &Order) {
         "abort" => {
             let handle = comm.abort_handle();
             let aborts = order.number(3) == order.rank as u64;
+            // With what it maps of its peers.
+            burst(order, &comm, 0, Late::Never).expect("a good burst");
             let error = std::thread::scope(|scope| {
                 if aborts {
                     scope.spawn(|| {
