@@ -156,7 +156,7 @@ fn exchanges_by_counts() {
             let value = |call: usize, rank: usize| (100 * call + rank) as i32;
             // Between two of them one that passes on what the one before it received, block by block.
             let counts = |call: usize| {
-                let even = call % 3 > 0;
+                let even = !call.is_multiple_of(3);
                 by_counts(rank, ranks, move |a, b| if even { 2 } else { lengths[(call + 2 * a + 3 * b) % 5] })
             };
             let calls: Vec<VCounts> = (0..CALLS).map(counts).collect();
