@@ -20,13 +20,26 @@ pub struct LocalSender {
     /// Per record: the last ticket up to it whose bytes stayed in the sender's memory; 0 = none yet.
     borrowed: Box<[u64]>,
     last_borrowed: u64,
+    /// Messages that took a small slot, up to [`OFTEN`].
+    small: u8,
 }
+
+/// A connection that carries that many small messages will carry more: it gets all its small slots then.
+const OFTEN: u8 = 3;
 
 impl LocalSender {
     /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
     pub fn new(area: LocalArea, policy: Policy, mapper: Option<Arc<dyn Mapper>>, peer: Peer) -> LocalSender {
         let borrowed = vec![0; area.records()].into();
-        LocalSender { ring: Producer::new(area, area.records()), policy, mapper, peer, borrowed, last_borrowed: 0 }
+        LocalSender {
+            ring: Producer::new(area, area.records()),
+            policy,
+            mapper,
+            peer,
+            borrowed,
+            last_borrowed: 0,
+            small: 0,
+        }
     }
 
     fn area(&self) -> &LocalArea {
@@ -86,6 +99,9 @@ impl LocalSender {
             if !self.is_slot_free(accepted) {
                 return Ok(None);
             }
+            if self.small < OFTEN {
+                self.count_small(accepted);
+            }
             let slot = self.area().slot(index, accepted);
             // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
             unsafe { oxccl_kernels::copy_across(slot, data, accepted, header.total as usize) };
@@ -99,6 +115,14 @@ impl LocalSender {
         // SAFETY: the record is reserved, and the rest of it is filled.
         unsafe { self.hand_over(index, header, meta(kind, accepted)) };
         Ok(Some(accepted))
+    }
+
+    #[cold]
+    fn count_small(&mut self, len: usize) {
+        self.small += u8::from(self.area().is_small(len));
+        if self.small == OFTEN {
+            self.area().populate_small();
+        }
     }
 
     /// Fills record `index` with a whole message of at most [`INLINE_BYTES`], and hands it over.
