@@ -233,8 +233,8 @@ pub(crate) struct CollectiveTask {
     trails: bool,
     /// The same for calls over a network: which ones, see [`ahead`].
     followed_by: usize,
-    /// Where ranks share no memory.
-    extent: Option<Extent>,
+    /// Where ranks share no memory. Apart, since tasks of ranks that do are moved a lot.
+    extent: Option<Box<Extent>>,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -264,7 +264,7 @@ impl CollectiveTask {
     pub(crate) fn new(core: Arc<Core>, call: Call, v: Option<Box<VCounts>>, batch: u64) -> CollectiveTask {
         let turn = core.issue(Lane::Collectives);
         let mut task = CollectiveTask::with_turn(turn, call, v);
-        task.extent = (!core.whole).then(|| Extent::of(&core, &task.call, task.v.as_deref()));
+        task.extent = (!core.whole).then(|| Box::new(Extent::of(&core, &task.call, task.v.as_deref())));
         task.core = Some(core);
         task.batch = batch;
         task
