@@ -95,8 +95,14 @@ impl VCounts {
 
     /// Bytes that are sent and received, of elements of `element` bytes.
     pub(crate) fn bytes(&self, element: usize) -> u64 {
-        let counts = self.send_counts.iter().chain(&self.recv_counts);
-        counts.fold(0, |all, n| all.saturating_add(n.saturating_mul(element) as u64))
+        let (sent, received) = self.lengths(element);
+        sent.saturating_add(received)
+    }
+
+    /// Bytes that are sent, and those that are received.
+    pub(crate) fn lengths(&self, element: usize) -> (u64, u64) {
+        let bytes = |all: u64, n: &usize| all.saturating_add(n.saturating_mul(element) as u64);
+        (self.send_counts.iter().fold(0, bytes), self.recv_counts.iter().fold(0, bytes))
     }
 
     /// Keeps the memory of lists that nobody needs any more for the next call of this thread.

@@ -41,6 +41,12 @@ impl Cores {
         Some(Cores { available: u32::from_le_bytes(*available), mask: mask.try_into().ok()? })
     }
 
+    /// The same without the quota, which another container does not share; `None` where the system does not tell the mask.
+    pub fn without_quota(&self) -> Option<Cores> {
+        let available = self.count() as u32;
+        (available > 0).then_some(Cores { available, mask: self.mask })
+    }
+
     fn count(&self) -> usize {
         self.mask.iter().map(|byte| byte.count_ones() as usize).sum()
     }
@@ -101,6 +107,9 @@ mod tests {
     fn a_quota_counts_for_all_and_an_unknown_mask_by_its_number() {
         let limited = |n: usize| vec![cores(2, &[0, 1, 2, 3]); n];
         assert!(!outnumber(&limited(2)) && outnumber(&limited(3)));
+        let free: Vec<Cores> = limited(4).iter().filter_map(Cores::without_quota).collect();
+        assert!(!outnumber(&free) && outnumber(&[&free[..], &free[..1]].concat()));
+        assert_eq!(cores(2, &[]).without_quota(), None);
         let unknown = |n: usize| vec![cores(2, &[]); n];
         assert!(!outnumber(&unknown(2)) && outnumber(&unknown(3)));
     }

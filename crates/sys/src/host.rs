@@ -12,6 +12,11 @@ pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned()).unwrap_or_default()
 }
 
+/// The same as a number, which other processes are told; `None` where /proc hides it.
+pub fn boot_number() -> Option<u128> {
+    u128::from_str_radix(&boot_id().replace('-', ""), 16).ok()
+}
+
 /// The identity of a namespace of this process (`net`, `pid`, `ipc` ...): its inode, 0 where /proc hides it.
 pub fn namespace_id(kind: &str) -> u64 {
     std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |m| m.ino())
@@ -35,6 +40,7 @@ mod tests {
     fn the_machine_is_known() {
         assert!(!host_name().is_empty());
         assert_eq!(boot_id(), boot_id());
+        assert_eq!(boot_number().is_none(), boot_id().is_empty());
         assert_eq!(namespace_id("net"), namespace_id("net"));
         assert_eq!(namespace_id("no such kind"), 0);
         assert!(page_size().is_power_of_two());

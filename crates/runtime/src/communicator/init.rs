@@ -1,8 +1,10 @@
 //! How a communicator comes to life: bootstrap, hub, probes, watches.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oxccl_sys::affinity::{self, CORES_BYTES, Cores};
+use oxccl_sys::host;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Collective, Error, Result};
@@ -89,9 +91,10 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
 const WISH: usize = LIGHT_AT + 1;
 /// Its length; the cores of the rank follow.
 const WISH_BYTES: usize = 2;
-/// Where those lie; the agreed settings are behind them.
+/// Where those lie, and which boot of which kernel they are of; the agreed settings are behind that.
 const CORES: usize = WISH + WISH_BYTES;
-const SETTINGS: usize = CORES + CORES_BYTES;
+const BOOT: usize = CORES + CORES_BYTES;
+const SETTINGS: usize = BOOT + size_of::<u128>();
 
 fn shared_channels<'a>(payloads: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     family::agreed(payloads.map(|p| p.get(WISH..WISH + WISH_BYTES).unwrap_or_default()))
@@ -111,8 +114,9 @@ pub(super) fn params(
     let light = config.light_fences && oxccl_sys::barrier::registered();
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
-    let payload =
-        [&probe[..], &[u8::from(light)], &wish, &Cores::of_thread().encode(), &agreed::encode(config)].concat();
+    let boot = host::boot_number().unwrap_or_default().to_le_bytes();
+    let cores = Cores::of_thread().encode();
+    let payload = [&probe[..], &[u8::from(light)], &wish, &cores, &boot, &agreed::encode(config)].concat();
     let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
         let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
@@ -128,11 +132,19 @@ fn settings_in(payload: &[u8]) -> &[u8] {
 
 /// Whether the ranks on the host of `rank` outnumber their cores. Those that share no memory share the cores all the same;
 /// a name is good enough for a guess. `members`: those that share memory.
+///
+/// Or those of all containers of the machine, which have names and quotas of their own, but not cores.
 pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> bool {
+    let part = |p: &PeerInfo, bytes: Range<usize>| p.payload.get(bytes).unwrap_or_default().to_vec();
+    let cores = |p: &PeerInfo| Cores::decode(&part(p, CORES..BOOT));
     let host = &peers[rank].host;
     let near = peers.iter().enumerate().filter(|(other, p)| p.host == *host || members.contains(other));
-    let cores = |p: &PeerInfo| Cores::decode(p.payload.get(CORES..SETTINGS).unwrap_or_default());
-    near.map(|(_, p)| cores(p)).collect::<Option<Vec<_>>>().is_some_and(|sets| affinity::outnumber(&sets))
+    let on_host = near.map(|(_, p)| cores(p)).collect::<Option<Vec<_>>>();
+    let boot = part(&peers[rank], BOOT..SETTINGS);
+    let known = boot.iter().any(|byte| *byte != 0);
+    let same = peers.iter().filter(|p| known && part(p, BOOT..SETTINGS) == boot);
+    let on_machine = same.map(|p| cores(p)?.without_quota()).collect::<Option<Vec<_>>>();
+    [on_host, on_machine].into_iter().flatten().any(|sets| affinity::outnumber(&sets))
 }
 
 /// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
@@ -410,4 +422,40 @@ pub(super) fn check_request<S>(comm: &Communicator, r: &Request<S>) -> Result<()
         return Err(Error::argument(format!("{c} : count {} of {} is more than memory can hold", r.count, r.dtype)));
     }
     Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn peer(host: &str, boot: u128, available: u32, cores: u8) -> PeerInfo {
+        let mut set = vec![0; CORES_BYTES];
+        set[..4].copy_from_slice(&available.to_le_bytes());
+        set[4] = cores;
+        let payload = [vec![0; CORES], set, boot.to_le_bytes().to_vec()].concat();
+        let process = service::ProcessAddress { uuid: [0; 16] };
+        PeerInfo { host: host.into(), pid: 1, process, tcp: Vec::new(), payload }
+    }
+
+    #[test]
+    fn containers_of_one_machine_share_its_cores() {
+        let crowded = |peers: [PeerInfo; 4]| {
+            let first = crowded(&peers, 0, &[0, 1]);
+            assert!((1..4).all(|rank| crowded(&peers, rank, &[rank]) == first), "{peers:?}");
+            first
+        };
+        // Two ranks in each of two containers, bound to a core each.
+        let bound = |boots: [u128; 2], cores: [u8; 4]| {
+            let of = |r: usize| peer(["a", "b"][r / 2], boots[r / 2], 1, cores[r]);
+            crowded([of(0), of(1), of(2), of(3)])
+        };
+        assert!(bound([7, 7], [1, 2, 1, 2]));
+        assert!(!bound([7, 7], [1, 2, 4, 8]));
+        assert!(!bound([7, 9], [1, 2, 1, 2]));
+        // Of an unknown kernel nothing follows.
+        assert!(!bound([0, 0], [1, 2, 1, 2]));
+        // All may use all of four cores, and each container may use two at a time; then one.
+        let limited = |available: u32| crowded(["a", "a", "b", "b"].map(|host| peer(host, 7, available, 15)));
+        assert!(!limited(2) && limited(1));
+    }
 }

@@ -116,7 +116,7 @@ pub(crate) trait Task: Send {
     }
     /// Sends what [`Task::begin_behind`] left waiting, also for tasks of its kind before it.
     fn send_off(&mut self) {}
-    /// How many bytes the task will write, where it [trails](Task::trails).
+    /// How many bytes the task will write, or has sent if that may be more, where it [trails](Task::trails).
     fn written(&self) -> usize {
         0
     }

@@ -186,6 +186,8 @@ mod begin;
 mod early;
 mod task;
 
+use begin::Extent;
+
 #[derive(Debug)]
 pub(super) enum Phase {
     Start,
@@ -235,6 +237,8 @@ pub(crate) struct CollectiveTask {
     trails: bool,
     /// The same for calls over a network: which ones, see [`ahead`].
     followed_by: usize,
+    /// Where ranks share no memory. Apart, since tasks of ranks that do are moved a lot.
+    extent: Option<Box<Extent>>,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -264,6 +268,7 @@ impl CollectiveTask {
     pub(crate) fn new(core: Arc<Core>, call: Call, v: Option<Box<VCounts>>, batch: u64) -> CollectiveTask {
         let turn = core.issue(Lane::Collectives);
         let mut task = CollectiveTask::with_turn(turn, call, v);
+        task.extent = (!core.whole).then(|| Box::new(Extent::of(&core, &task.call, task.v.as_deref())));
         task.core = Some(core);
         task.batch = batch;
         task
@@ -285,6 +290,7 @@ impl CollectiveTask {
             hold: false,
             trails: false,
             followed_by: 0,
+            extent: None,
             over: false,
             doubt: None,
             core: None,

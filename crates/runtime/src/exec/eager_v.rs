@@ -158,12 +158,8 @@ pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()
             return Err(error);
         }
     }
+    check_own(core, call, v)?;
     let own = core.rank;
-    if v.send_counts[own] != v.recv_counts[own] {
-        let error = mismatch(core, call, own, v.recv_counts[own], v.send_counts[own]);
-        core.spread(&error);
-        return Err(error);
-    }
     // SAFETY: counts and displacements lie in the caller's buffers, which do not overlap; the parts have the lengths
     // compared above.
     unsafe {
@@ -176,6 +172,20 @@ pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()
         kernels::copy(&[at(own)], call.send.add(v.send_displs[own] * element), v.send_counts[own] * element);
     }
     Ok(())
+}
+
+/// That the rank sends itself as much as it expects of itself.
+///
+/// # Errors
+/// `InvalidUsage` if not.
+pub(super) fn check_own(core: &Core, call: &Call, v: &VCounts) -> Result<()> {
+    let (sent, expected) = (v.send_counts[core.rank], v.recv_counts[core.rank]);
+    if sent == expected {
+        return Ok(());
+    }
+    let error = mismatch(core, call, core.rank, expected, sent);
+    core.spread(&error);
+    Err(error)
 }
 
 #[cold]

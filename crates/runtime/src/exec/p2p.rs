@@ -17,7 +17,7 @@ use super::operation::{Course, Operation};
 use super::p2p_quick::{Over, Quick};
 use super::p2p_short::Begun;
 use super::plan::{MessagePlan, alignment};
-use super::{ahead, trail};
+use super::{ahead, eager_v, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
@@ -225,6 +225,8 @@ impl Exchange {
     }
 
     /// The transfers of a message program that only exchanges user memory.
+    ///
+    /// `InvalidUsage` when the rank sends itself another length than it receives of itself.
     pub(super) fn from_program(
         core: &Core,
         links: &mut Links,
@@ -234,6 +236,7 @@ impl Exchange {
         v: Option<&VCounts>,
         seq: u64,
     ) -> Result<Box<Exchange>> {
+        v.map_or(Ok(()), |v| eager_v::check_own(core, call, v))?;
         let element = call.dtype.size();
         let mut exchange = links.lists(EXCHANGE_LANE);
         (exchange.sequence, exchange.number) = (seq, seq);

@@ -7,7 +7,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use oxccl_runtime::device::Stream;
-use oxccl_types::Collective;
+use oxccl_runtime::{Request, VCounts};
+use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, all_reduce, request, team};
 
@@ -121,5 +122,96 @@ fn sends_before_a_gate() {
             s.synchronize().unwrap();
         }
         (0..4).for_each(|i| data[i].expect(i as i32));
+    });
+}
+
+/// Counts of what each rank sends to each, `count(from, to)`, as `rank` gives them: parts that follow one another.
+fn by_counts(rank: usize, ranks: usize, count: impl Fn(usize, usize) -> usize) -> VCounts {
+    let displs = |counts: &[usize]| (0..counts.len()).map(|p| counts[..p].iter().sum()).collect();
+    let send_counts: Vec<usize> = (0..ranks).map(|peer| count(rank, peer)).collect();
+    let recv_counts: Vec<usize> = (0..ranks).map(|peer| count(peer, rank)).collect();
+    VCounts { send_displs: displs(&send_counts), recv_displs: displs(&recv_counts), send_counts, recv_counts }
+}
+
+fn all_to_all_v(v: &VCounts, input: *const u8, output: *mut u8, s: &Stream) -> Request {
+    Request { v: Some(Box::new(v.clone())), ..request(Collective::AllToAllV, input, output, 0, s) }
+}
+
+#[test]
+fn all_to_alls_by_counts_follow_each_other() {
+    for ranks in ["2", "3", "4"] {
+        alone("exchanges_by_counts", &[("EXCHANGES_BY_COUNTS", ranks)]);
+    }
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential all_to_alls_by` runs it in a process of its own"]
+fn exchanges_by_counts() {
+    const CALLS: usize = 60;
+    let ranks: usize = std::env::var("EXCHANGES_BY_COUNTS").unwrap().parse().unwrap();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        // Some send nothing, some receive nothing, some calls are longer than what begins early, on some ranks only.
+        for lengths in [[0, 1, 5, 300, 1], [1, 1, 1, 1, 1], [0, 0, 2000, 0, 7], [9000, 0, 3, 1, 20_000]] {
+            let value = |call: usize, rank: usize| (100 * call + rank) as i32;
+            // Between two of them one that passes on what the one before it received, block by block.
+            let counts = |call: usize| {
+                let even = !call.is_multiple_of(3);
+                by_counts(rank, ranks, move |a, b| if even { 2 } else { lengths[(call + 2 * a + 3 * b) % 5] })
+            };
+            let calls: Vec<VCounts> = (0..CALLS).map(counts).collect();
+            let total = |counts: &[usize]| counts.iter().sum::<usize>().max(1);
+            let inputs: Vec<Ints> =
+                calls.iter().enumerate().map(|(i, v)| Ints::new(total(&v.send_counts), value(i, rank))).collect();
+            let outputs: Vec<Ints> = calls.iter().map(|v| Ints::new(total(&v.recv_counts), -1)).collect();
+            for (i, v) in calls.iter().enumerate() {
+                let input = if i % 3 == 2 { outputs[i - 1].ptr() } else { inputs[i].ptr() };
+                comms[0].submit(all_to_all_v(v, input, outputs[i].ptr(), &s)).unwrap();
+            }
+            s.synchronize().unwrap();
+            for (i, v) in calls.iter().enumerate() {
+                for (peer, (count, displ)) in v.recv_counts.iter().zip(&v.recv_displs).enumerate() {
+                    let from = if i % 3 == 2 { value(i - 1, rank) } else { value(i, peer) };
+                    outputs[i].expect_at(*displ..displ + count, from);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn counts_that_differ_behind_other_calls_end_on_every_rank() {
+    for (wrong, ranks) in [("peer", "2"), ("peer", "3"), ("own", "2")] {
+        alone("differs_in_a_count", &[("EXCHANGES_BY_COUNTS", ranks), ("WRONG_COUNT", wrong)]);
+    }
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential counts_that` runs it in a process of its own"]
+fn differs_in_a_count() {
+    // A rank may have sent some calls more than it has received: around the ranks that must not come to all of them.
+    const CALLS: usize = 200;
+    let ranks: usize = std::env::var("EXCHANGES_BY_COUNTS").unwrap().parse().unwrap();
+    let own = std::env::var("WRONG_COUNT").unwrap() == "own";
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let mut failed = None;
+        let source = Ints::new(4 * ranks, rank as i32);
+        let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(4 * ranks, -1)).collect();
+        for (i, output) in outputs.iter().enumerate() {
+            let mut v = by_counts(rank, ranks, |_, _| 4);
+            if i == 25 && rank == 1 {
+                v.send_counts[if own { 1 } else { 0 }] = 3;
+            }
+            // A call may learn of the failure already.
+            failed = failed.or(comms[0].submit(all_to_all_v(&v, source.ptr(), output.ptr(), &s)).err());
+        }
+        let error = failed.or(s.synchronize().err()).expect("no rank can have received all parts");
+        assert_eq!(error.code, ResultCode::InvalidUsage, "{}", error.text);
+        assert!(error.text.contains("AlltoAllv"), "{}", error.text);
+        // Where it is found what came before is right: others may be told of the end while they wait.
+        if rank == 0 && !own {
+            outputs[..25].iter().for_each(|o| (0..ranks).for_each(|p| o.expect_at(4 * p..4 * p + 4, p as i32)));
+        }
     });
 }

@@ -1,11 +1,51 @@
 //! Collectives over a network that begin behind others: see [`ahead`].
 
+use std::ops::Range;
+
 use super::*;
+
+/// What a call over a network reads and writes on this rank: looked at by each call that is to begin behind it.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    /// Bytes of input and output.
+    pub(super) bytes: u64,
+    /// Bytes that it writes, or sends where that may be more: counts per peer differ.
+    pub(super) under_way: usize,
+    reads: Range<usize>,
+    pub(super) writes: [Range<usize>; 2],
+}
+
+impl Extent {
+    pub(super) fn of(core: &Core, call: &Call, v: Option<&VCounts>) -> Extent {
+        let (rank, element) = (core.rank as u32, call.dtype.size());
+        let (send, recv) = (call.send.addr(), call.recv.addr());
+        match v {
+            Some(v) => {
+                let (input, output) = v.lengths(element);
+                Extent {
+                    bytes: input.saturating_add(output),
+                    under_way: input.max(output) as usize,
+                    reads: v.reads(send, element),
+                    writes: [v.writes(recv, element), 0..0],
+                }
+            }
+            None => {
+                let (input, output) = (call.input_bytes(rank, core.ranks), call.output_bytes(rank, core.ranks));
+                Extent {
+                    bytes: input.saturating_add(output),
+                    under_way: output as usize,
+                    reads: send..send.saturating_add(input as usize),
+                    writes: call.written(rank, core.ranks),
+                }
+            }
+        }
+    }
+}
 
 impl CollectiveTask {
     /// Notes who may begin behind this call, which has the turn, if it has sent what it sends first.
     pub(super) fn let_follow(&mut self, core: &Core) {
-        if core.whole || self.followed_by != 0 || self.batch != 0 || self.v.is_some() {
+        if core.whole || self.followed_by != 0 || self.batch != 0 {
             return;
         }
         let Some(plan) = &self.plan else { return };
@@ -22,21 +62,18 @@ impl CollectiveTask {
     /// Sends, behind `others`, which have let it, what is sent first. `None`: nothing was done, its turn must come first.
     pub(super) fn begin_ahead(&mut self, core: &Core, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let call = &self.call;
-        let (input, output) =
-            (call.input_bytes(core.rank as u32, core.ranks), call.output_bytes(core.rank as u32, core.ranks));
+        let extent = self.extent.as_ref()?;
         // Calls with a root wait for each other in another way.
-        let simple = self.batch == 0 && self.v.is_none() && !call.collective.rooted();
-        let simple = simple && call.scale.is_none() && call.bias.is_null();
-        if core.whole || !simple || !matches!(self.phase, Phase::Start) || input + output > ahead::SHORT {
+        let simple = self.batch == 0 && !call.collective.rooted() && call.scale.is_none() && call.bias.is_null();
+        if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
         }
-        if !ahead::has_room(output, others) {
+        if !ahead::has_room(extent.under_way as u64, others) {
             return None;
         }
         let behind = others.back().map_or(ahead::any(core), |t| t.trails());
-        let reads = call.send.addr()..call.send.addr() + input as usize;
         if !core.is_turn(Lane::Collectives, self.turn.checked_sub(others.len() as u64)?)
-            || others.iter().any(|t| t.writes(&reads))
+            || others.iter().any(|t| t.writes(&extent.reads))
         {
             return None;
         }

@@ -40,10 +40,8 @@ impl Task for CollectiveTask {
     }
 
     fn follows(&self) -> usize {
-        let bytes =
-            |c: &Core| self.call.input_bytes(c.rank as u32, c.ranks) + self.call.output_bytes(c.rank as u32, c.ranks);
-        let short = |c: &&Arc<Core>| !c.whole && self.batch == 0 && self.v.is_none() && bytes(c) <= SHORT;
-        self.core.as_ref().filter(short).map_or(0, |c| Arc::as_ptr(c) as usize)
+        let short = self.batch == 0 && self.extent.as_ref().is_some_and(|extent| extent.bytes <= SHORT);
+        self.core.as_ref().filter(|_| short).map_or(0, |c| Arc::as_ptr(c) as usize)
     }
 
     fn may_hold(&mut self, next: bool) {
@@ -71,12 +69,14 @@ impl Task for CollectiveTask {
     }
 
     fn written(&self) -> usize {
-        let output = |c: &Arc<Core>| self.call.output_bytes(c.rank as u32, c.ranks) as usize;
-        self.core.as_ref().map_or(0, output)
+        self.extent.as_ref().map_or(0, |extent| extent.under_way)
     }
 
     fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
         let meets = |writes: &std::ops::Range<usize>| crate::exec::call::meet(writes, bytes);
+        if let Some(extent) = &self.extent {
+            return extent.writes.iter().any(meets);
+        }
         match &self.v {
             Some(v) => meets(&v.writes(self.call.recv.addr(), self.call.dtype.size())),
             None => self.core.as_ref().is_some_and(|c| self.call.written(c.rank as u32, c.ranks).iter().any(meets)),
