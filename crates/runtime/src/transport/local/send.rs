@@ -22,9 +22,9 @@ pub struct LocalSender {
     borrowed: Box<[u64]>,
     last_borrowed: u64,
     pages: Pages,
-    /// The last message of which it was found out: its number, and where it begins.
-    judged: Option<(u64, usize)>,
-    /// That it lies on large pages.
+    /// It is known of the message whose first bytes are not accepted yet.
+    judged: bool,
+    /// The message that is being sent lies on large pages.
     on_large_pages: bool,
 }
 
@@ -42,7 +42,7 @@ impl LocalSender {
             borrowed,
             last_borrowed: 0,
             pages,
-            judged: None,
+            judged: false,
             on_large_pages: false,
         }
     }
@@ -79,9 +79,8 @@ impl LocalSender {
     /// found out once: while there is no room for its first bytes they are offered again.
     fn lies_on_large_pages(&mut self, header: &Header, data: *const u8, len: usize) -> bool {
         let Some(from) = self.policy.cma_from else { return false };
-        let message = (header.sequence, data.addr());
-        if header.offset == 0 && self.judged != Some(message) {
-            self.judged = Some(message);
+        if header.offset == 0 && !self.judged {
+            self.judged = true;
             self.on_large_pages = self.pages.used(data, len);
         }
         self.on_large_pages && len >= from
@@ -152,6 +151,7 @@ impl LocalSender {
     /// `index` was reserved.
     #[inline(always)]
     unsafe fn hand_over(&mut self, index: usize, header: &Header, meta: u64) {
+        self.judged = false;
         let record = self.area().record(index);
         // SAFETY: a reserved record of eight words is the sender's alone until it is published.
         unsafe {
