@@ -667,7 +667,7 @@ impl CollectiveTask {
             return Ok(true);
         };
         if road == Road::Beside {
-            beside::take(core, engine, &self.call);
+            beside::take(core, engine, &self.call, self.seq);
             self.phase = Phase::Bias(0);
             return Ok(true);
         }
