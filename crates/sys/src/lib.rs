@@ -25,6 +25,6 @@ pub mod unix;
 pub use clock::Deadline;
 pub use futex::{Doorbell, Parked, Ticket};
 pub use latch::{Latch, LatchGuard};
-pub use memory::SharedMemory;
+pub use memory::{SharedMemory, populate};
 pub use reserve::Reservation;
 pub use sync::{SharedU32, SharedU64};

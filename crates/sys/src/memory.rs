@@ -119,6 +119,15 @@ impl SharedMemory {
         Ok(rustix::fs::fallocate(&self.fd, how, offset as u64, len as u64)?)
     }
 
+    /// Has the pages of `len` bytes at `offset` in memory, and mapped here, before they are written for the first time: a
+    /// page that is found missing by each write costs more than all of them at once. A wish: kernels before 5.14 refuse.
+    ///
+    /// # Panics
+    /// When the range is outside.
+    pub fn populate(&self, offset: usize, len: usize) {
+        populate(self.at(offset, len), len);
+    }
+
     /// A handle on the 32-bit word at `offset`; it keeps the mapping alive.
     ///
     /// # Panics
@@ -160,6 +169,14 @@ impl SharedMemory {
     }
 }
 
+/// As [`SharedMemory::populate`], of memory at `start` that is mapped writable; what is not mapped stays as it is.
+pub fn populate(start: *mut u8, len: usize) {
+    let page = rustix::param::page_size();
+    let before = start.addr() % page;
+    // SAFETY: populating changes no contents, and the kernel refuses addresses that are not mapped.
+    let _ = unsafe { rustix::mm::madvise(start.wrapping_sub(before).cast(), len + before, Advice::LinuxPopulateWrite) };
+}
+
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         if self.len > 0 {
@@ -184,6 +201,20 @@ mod tests {
         let mut out = [0; 11];
         b.read(9_989, &mut out);
         assert_eq!(&out, b"\x000123456789");
+    }
+
+    #[test]
+    fn populated_pages_are_there_and_no_others() {
+        let memory = SharedMemory::create("t", 64 << 12).unwrap();
+        let pages = || rustix::fs::fstat(memory.fd()).unwrap().st_blocks / 8;
+        memory.write(3 << 12, &[7]);
+        memory.populate((2 << 12) + 100, 3 << 12);
+        // Where the kernel cannot, none were added.
+        assert!([1, 4].contains(&pages()), "{} pages", pages());
+        let mut out = [0; 2];
+        memory.read((3 << 12) - 1, &mut out);
+        assert_eq!(out, [0, 7]);
+        populate(std::ptr::null_mut(), 1 << 12); // Nothing is mapped there; nothing happens.
     }
 
     #[test]

@@ -115,6 +115,14 @@ impl Geometry {
     }
 }
 
+/// The kinds of payload slots that eager calls use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slots {
+    Usual,
+    Small,
+    Medium,
+}
+
 /// A rank's state as its peers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -222,6 +230,17 @@ impl Hub {
     pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes + self.geometry.slots_bytes();
         self.at(slots + (seq % SMALL_SLOTS) as usize * SMALL_STRIDE)
+    }
+
+    /// Has all slots of one kind of `member` in memory before they are used for the first time.
+    #[cold]
+    pub fn populate(&self, member: usize, kind: Slots) {
+        let (first, bytes) = match kind {
+            Slots::Usual => (self.payload(member, 0), self.geometry.slots_bytes()),
+            Slots::Small => (self.small_payload(member, 0), SMALL_STRIDE * SMALL_SLOTS as usize),
+            Slots::Medium => (self.medium_payload(member, 0), MEDIUM_STRIDE * MEDIUM_SLOTS as usize),
+        };
+        oxccl_sys::populate(first, bytes);
     }
 
     /// The slot of `member` for a payload of medium size of collective `seq`: [`MEDIUM_BYTES`] bytes; only where the geometry is

@@ -12,7 +12,9 @@ use super::call::Call;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, WINDOW};
+use crate::communicator::hub::{
+    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
+};
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
 /// still read of the slots before it should stay with them.
@@ -140,6 +142,17 @@ impl Form {
     /// Bytes at the start of the payload slot that the payload takes, in whole lines.
     pub(super) fn in_slot(&self) -> usize {
         if self.place == Place::Slot { self.gives.next_multiple_of(64) } else { 0 }
+    }
+
+    /// The slots that this rank's payload goes to.
+    pub(super) fn slots(&self) -> Option<Slots> {
+        match self.place {
+            _ if self.gives == 0 => None,
+            Place::Line => None,
+            Place::SmallSlot => Some(Slots::Small),
+            Place::MediumSlot => Some(Slots::Medium),
+            Place::Slot => Some(Slots::Usual),
+        }
     }
 
     /// Where `member`'s payload of call `seq` lies.

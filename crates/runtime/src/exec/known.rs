@@ -6,6 +6,7 @@
 use super::call::Call;
 use super::eager::Form;
 use crate::communicator::core::Core;
+use crate::communicator::hub::Slots;
 use crate::request::Shape;
 
 /// Places of calls with a shape; each shape has one, which another may take.
@@ -61,6 +62,8 @@ fn place_of(shape: Option<&Shape>) -> usize {
 pub(super) struct Known {
     // Boxes, since a call is taken out while it is carried out. One more place is for calls without a shape.
     places: [Option<Box<Made>>; SHAPES + 1],
+    /// Which slots of this rank are all in memory.
+    populated: [bool; 3],
 }
 
 impl Known {
@@ -79,7 +82,19 @@ impl Known {
     /// An eager `call`, checked, to be kept for the next of its `shape`; in the box of the one that had its place.
     pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
         let made = Made::new(core, shape, call);
+        if let Some(slots) = made.form.slots() {
+            self.populate(core, slots);
+        }
         renewed(self.places[made.place].take(), made)
+    }
+
+    /// This rank will write to its `slots`: has all of them in memory, since each of the first calls that found its own
+    /// missing would take 1 to 2 us longer. Peers then find many of them with one fault.
+    #[inline]
+    pub(super) fn populate(&mut self, core: &Core, slots: Slots) {
+        if !std::mem::replace(&mut self.populated[slots as usize], true) {
+            core.hub.populate(core.me, slots);
+        }
     }
 
     /// Puts it to its place.

@@ -146,6 +146,16 @@ impl LocalArea {
         len <= self.sizes.small_bytes()
     }
 
+    /// Has the small slots in memory before they are used for the first time.
+    #[cold]
+    pub(super) fn populate_small(&self) {
+        let bytes = self.sizes.records * self.sizes.small_stride();
+        if bytes > 0 {
+            // Inside the area.
+            oxccl_sys::populate(self.base.wrapping_add(self.sizes.small_at()), bytes);
+        }
+    }
+
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at + 8 <= RECORDS_AT + self.sizes.records * RECORD && at.is_multiple_of(8));
         // SAFETY: in the area, aligned, and these words are only ever accessed atomically.

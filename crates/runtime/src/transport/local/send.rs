@@ -26,7 +26,12 @@ pub struct LocalSender {
     judged: bool,
     /// The message that is being sent lies on large pages.
     on_large_pages: bool,
+    /// Messages that took a small slot, up to [`OFTEN`].
+    small: u8,
 }
+
+/// A connection that carries that many small messages will carry more: it gets all its small slots then.
+const OFTEN: u8 = 3;
 
 impl LocalSender {
     /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
@@ -44,6 +49,7 @@ impl LocalSender {
             pages,
             judged: false,
             on_large_pages: false,
+            small: 0,
         }
     }
 
@@ -116,6 +122,9 @@ impl LocalSender {
             if !self.is_slot_free(accepted) {
                 return Ok(None);
             }
+            if self.small < OFTEN {
+                self.count_small(accepted);
+            }
             let slot = self.area().slot(index, accepted);
             // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
             unsafe { oxccl_kernels::copy_across(slot, data, accepted, header.total as usize) };
@@ -129,6 +138,14 @@ impl LocalSender {
         // SAFETY: the record is reserved, and the rest of it is filled.
         unsafe { self.hand_over(index, header, meta(kind, accepted)) };
         Ok(Some(accepted))
+    }
+
+    #[cold]
+    fn count_small(&mut self, len: usize) {
+        self.small += u8::from(self.area().is_small(len));
+        if self.small == OFTEN {
+            self.area().populate_small();
+        }
     }
 
     /// Fills record `index` with a whole message of at most [`INLINE_BYTES`], and hands it over.
