@@ -55,6 +55,8 @@ variables! {
         "Greatest number of channels of a message program.";
     LIGHT_FENCES: "OXCCL_LIGHT_FENCES", "0/1", "1", "0, 1",
         "Ranks that are about to sleep fence the others by the system call membarrier, where the kernel has it, so that no call pays for a fence. 0: every call fences.";
+    LARGE_PAGES: "OXCCL_LARGE_PAGES", "0/1", "1", "0, 1",
+        "Memory that this library did not allocate, from 2 MiB on, is put on large pages (madvise, MADV_COLLAPSE) after it was used a few times: the kernel then copies it up to twice as fast between processes. Never where /sys/kernel/mm/transparent_hugepage/enabled says never. 0: its pages stay as they are.";
     INIT_TIMEOUT: "OXCCL_INIT_TIMEOUT", "seconds", "120", "1..=86400",
         "How long an init waits for the other ranks.";
     COMM_SECRET: "OXCCL_COMM_SECRET", "text", "", "any text, the same on all ranks",
@@ -106,6 +108,8 @@ pub struct Config {
     pub constants: Constants,
     /// `OXCCL_LIGHT_FENCES`.
     pub light_fences: bool,
+    /// `OXCCL_LARGE_PAGES`.
+    pub large_pages: bool,
     /// `OXCCL_INIT_TIMEOUT`.
     pub init_timeout: Duration,
     /// `OXCCL_OP_TIMEOUT`; `None`: no limit.
@@ -227,6 +231,7 @@ impl Config {
             algo: text(ALGO.name).or_else(|| text("NCCL_ALGO")).unwrap_or_default(),
             max_channels: number(&MAX_CHANNELS, 1, 1, 4) as u32,
             light_fences: number(&LIGHT_FENCES, 1, 0, 1) == 1,
+            large_pages: number(&LARGE_PAGES, 1, 0, 1) == 1,
             constants: Constants::default(),
             init_timeout: Duration::from_secs(number(&INIT_TIMEOUT, 120, 1, 86_400)),
             op_timeout: (op_timeout > 0).then(|| Duration::from_secs(op_timeout)),

@@ -9,6 +9,7 @@ pub mod device;
 mod exec;
 pub mod group;
 pub mod log;
+mod pages;
 mod request;
 pub mod service;
 pub mod transport;

@@ -93,6 +93,12 @@ fn memory_that_is_not_mapped_is_named_as_the_cause() {
 fn who_gives_to_the_root_does_not_wait_for_it() {
     run("ahead-reduce");
     run("ahead-gather");
+    run("ahead-in_place");
+}
+
+#[test]
+fn results_stay_right_when_the_pages_of_the_buffers_become_large() {
+    run("large");
 }
 
 #[test]
@@ -127,6 +133,7 @@ fn worker() {
         "never" => side.all_succeed(&[1, 4 << 10, 16 << 10, 256 << 10, 1 << 20]),
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
+        "large" => side.repeats(),
         "shared" => side.gathers_many(),
         "differs" => side.differs(call),
         _ => side.is_unmapped(call),
@@ -186,6 +193,13 @@ fn nowhere(bytes: usize) -> *mut u8 {
     }
 }
 
+/// Bytes of this process that lie on large pages.
+fn large_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let kib = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
+    kib.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
 /// One rank.
 struct Side {
     comm: Arc<Communicator>,
@@ -209,12 +223,21 @@ impl Side {
     /// Makes `call` with `count` elements, of which the input is `send`, and waits for its end.
     fn make(&mut self, call: &str, send: Option<*mut u8>, count: usize) -> Result<()> {
         let other = 1 - self.rank;
-        self.input = (0..RANKS * count).map(|i| (i * 3 + self.rank) as u32).collect();
-        self.output = vec![u32::MAX; RANKS * count];
+        // In the same memory where it suffices.
+        self.input.clear();
+        self.input.extend((0..RANKS * count).map(|i| Self::given(self.rank, i)));
+        self.output.clear();
+        self.output.resize(RANKS * count, u32::MAX);
         let send = send.unwrap_or(self.input.as_mut_ptr().cast()).cast_const();
-        let recv = self.output.as_mut_ptr().cast();
+        let recv: *mut u8 = self.output.as_mut_ptr().cast();
         let enqueued = match call {
             "broadcast" => self.submit(Collective::Broadcast, send, recv, count, 0),
+            "in_place" => {
+                if self.rank == 1 {
+                    self.output[..count].copy_from_slice(&self.input[..count]);
+                }
+                self.submit(Collective::Broadcast, recv.cast_const(), recv, count, 1)
+            }
             "gather" => self.submit(Collective::Gather, send, recv, count, 0),
             "reduce" => self.submit(Collective::Reduce, send, recv, count, 0),
             "alltoall" => self.submit(Collective::AllToAll, send, recv, count, 0),
@@ -240,6 +263,7 @@ impl Side {
         let expected = |i: usize| -> Option<u32> {
             match call {
                 "broadcast" => (i < count).then(|| Self::given(0, i)),
+                "in_place" => (i < count).then(|| Self::given(1, i)),
                 "gather" => (me == 0).then(|| Self::given(i / count, i % count)),
                 "reduce" => (me == 0 && i < count).then(|| Self::given(0, i) + Self::given(1, i)),
                 "alltoall" => Some(Self::given(i / count, me * count + i % count)),
@@ -267,14 +291,15 @@ impl Side {
     /// Rank 1 ends its calls before rank 0 makes them: it says so by a message, for which rank 0 waits first.
     fn runs_ahead(&mut self, call: &str) {
         const CALLS: usize = 5;
-        const COUNT: usize = 4 << 10;
+        // More than what a root that works out of place puts into a slot.
+        let count = if call == "in_place" { 8 << 10 } else { 4 << 10 };
         for _ in 0..10 {
             if self.rank == 0 {
                 self.make("send", None, 1).unwrap();
             }
             for _ in 0..CALLS {
-                self.make(call, None, COUNT).unwrap();
-                self.check(call, COUNT);
+                self.make(call, None, count).unwrap();
+                self.check(call, count);
             }
             if self.rank == 1 {
                 self.make("send", None, 1).unwrap();
@@ -283,6 +308,25 @@ impl Side {
             self.make("exchange", None, 1).unwrap();
         }
         self.comm.destroy().unwrap();
+    }
+
+    /// The same buffers again and again, of some large pages each, and no multiple of one.
+    fn repeats(&mut self) {
+        const COUNT: usize = (2 << 20) + 5;
+        for call in ["broadcast", "in_place", "gather", "reduce", "alltoall", "exchange", "send"] {
+            for _ in 0..6 {
+                self.make(call, None, COUNT).unwrap_or_else(|e| panic!("{call}: {e}"));
+                self.check(call, COUNT);
+            }
+        }
+        self.comm.destroy().unwrap();
+        // Where the kernel gives none to anybody, these have none.
+        let large = oxccl_sys::pages::large();
+        let control = vec![1_u8; 2 * large];
+        if large > 0 && oxccl_sys::pages::enlarge(control.as_ptr().addr().next_multiple_of(large)) {
+            // One of them is the control's; each buffer has at least three.
+            assert!(large_bytes() >= 6 * large, "{} bytes lie on large pages", large_bytes());
+        }
     }
 
     /// Rank 0, whose output is mapped, announces as many gathers as it may; then rank 1, whose inputs are not, makes them.

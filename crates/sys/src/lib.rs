@@ -15,6 +15,7 @@ pub mod futex;
 pub mod host;
 mod latch;
 mod memory;
+pub mod pages;
 pub mod prefetch;
 pub mod process;
 mod reserve;

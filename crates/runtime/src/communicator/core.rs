@@ -237,7 +237,7 @@ impl Core {
                 .flatten(),
             crowded,
             polls: crate::exec::entry::polls(crowded),
-            engine: Latch::new(Engine::new(parts.ranks, parts.members.len())),
+            engine: Latch::new(Engine::new(parts.ranks, parts.members.len(), parts.config.large_pages)),
             pool: Latch::new(Vec::with_capacity(POOL)),
             lists: Latch::new(Vec::with_capacity(LISTS)),
             links: Latch::default(),

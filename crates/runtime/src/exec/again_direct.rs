@@ -190,7 +190,7 @@ impl Made {
             return Ok(Some(Phase::Meet));
         }
         if self.road == Road::Beside {
-            beside::take(core, engine, &self.call);
+            beside::take(core, engine, &self.call, *seq);
             return Ok(None);
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);

@@ -71,8 +71,10 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
     true
 }
 
-/// Takes the result from beside the lines. All have arrived, and every rank with an input put it there.
-pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call) {
+/// Takes the result of call `seq` from beside the lines. All have arrived, and every rank with an input put it there.
+pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
+    // What `put` relies on. Calls that others begin behind are served by mapped memory: nobody takes them from here.
+    debug_assert_eq!(engine.next_number(), seq + 1, "{} is taken after a later call was started", call.describe());
     if !receives(core, call) {
         return;
     }
@@ -108,11 +110,14 @@ pub(super) fn giver_for(core: &Core, call: &Call) -> Option<usize> {
 /// Bytes of the giver's input that move, if they may go into a slot. A block of a scatter of two ranks lies at its start.
 ///
 /// Measured with two processes on cores of their own: a broadcast out of place and longer blocks of a gather are faster
-/// where the other rank's core, or the kernel, copies at the same time.
+/// where the other rank's core, or the kernel, copies at the same time. Only the root knows whether it works in place.
 fn slot_payload(core: &Core, call: &Call) -> Option<usize> {
     let (geometry, block) = (core.hub.geometry(), call.block_bytes() as usize);
     let most = match call.collective {
-        Collective::Broadcast => geometry.eager_bytes,
+        Collective::Broadcast if core.rank as u32 == call.root && call.send != call.recv.cast_const() => {
+            geometry.eager_bytes
+        }
+        Collective::Broadcast => geometry.eager_bytes.max(geometry.large_bytes / 2),
         Collective::Scatter if core.ranks > 2 => geometry.eager_bytes / core.ranks,
         Collective::Scatter => geometry.eager_bytes.max(geometry.large_bytes / 8),
         Collective::Gather => geometry.eager_bytes.max(geometry.large_bytes / 4),
@@ -167,6 +172,8 @@ pub(super) fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, give
     let one_block = call.collective == Collective::Scatter && core.ranks == 2;
     let before = |member: usize| if member != core.me && one_block { 0 } else { core.rank };
     if receives(core, call) {
+        // As in `take`: the giver writes the slot again when this rank has started a later call.
+        debug_assert!(giver == core.me || engine.next_number() == seq + 1, "{} is taken too late", call.describe());
         // SAFETY: the payload is complete, since the line has arrived, and stays until this rank has started a later call;
         // the output is the caller's.
         unsafe { Form::new(core, call).combine_parts(core, call, from, before, &mut engine.srcs) };

@@ -24,6 +24,7 @@ use super::plan::{self, Plan, Plans};
 use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
+use crate::pages::Pages;
 use crate::request::VCounts;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
@@ -41,6 +42,7 @@ pub(crate) struct Engine {
     /// The buffers of all ranks fit the caches.
     pub(super) cached: bool,
     pub(super) bounce: Bounce,
+    pub(super) pages: Pages,
     /// Half of the scratch that the payload of the current direct call lies in.
     pub(super) half: usize,
     /// The last call for which this rank put something into the area of each half.
@@ -64,7 +66,7 @@ pub(crate) struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    pub(crate) fn new(ranks: usize, members: usize) -> Engine {
+    pub(crate) fn new(ranks: usize, members: usize, large_pages: bool) -> Engine {
         Engine {
             seq: 0,
             seen: Seen::new(members),
@@ -76,6 +78,7 @@ impl Engine {
             any_far: false,
             cached: true,
             bounce: Bounce::default(),
+            pages: Pages::new(large_pages),
             half: 0,
             put_at: [0; 2],
             far_srcs: Vec::with_capacity(ranks + 1),
@@ -678,7 +681,7 @@ impl CollectiveTask {
             return Ok(false);
         }
         if road == Road::Beside {
-            beside::take(core, engine, &self.call);
+            beside::take(core, engine, &self.call, self.seq);
             self.phase = Phase::Bias(0);
             return Ok(true);
         }

@@ -129,13 +129,17 @@ pub(super) fn announce(
                 words[0] |= IN_SLOT;
             } else if beside && beside::put(core, engine, call, seq, send, input_bytes) {
                 words[0] |= BESIDE;
+            } else if core.reaches {
+                engine.pages.used(send, input_bytes);
             }
         }
-        if output_bytes > 0
-            && let Some(at) = engine.exporter.export(call.recv, output_bytes)
-        {
-            words[0] |= OUTPUT | u64::from(at.segment) << 36;
-            words[2] = at.offset;
+        if output_bytes > 0 {
+            if let Some(at) = engine.exporter.export(call.recv, output_bytes) {
+                words[0] |= OUTPUT | u64::from(at.segment) << 36;
+                words[2] = at.offset;
+            } else if core.reaches {
+                engine.pages.used(call.recv, output_bytes);
+            }
         }
         words[3] = withdrawn();
     }

@@ -302,6 +302,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
             ..Policy::new(same, cma)
         },
     };
+    let policy = Policy { large_pages: core.config.large_pages, ..policy };
     let area = area(core, core.rank as u32, to, lane)?;
     Ok(Some(Box::new(LocalSender::new(area, policy, Some(core.mapper()), peer(core, to)))))
 }
@@ -314,6 +315,7 @@ fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn R
         mapper: Some(core.mapper()),
         pid: (cma && !same_process).then_some(core.peers[from as usize].pid),
         same_process,
+        large_pages: core.config.large_pages,
     };
     Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))))
 }

@@ -104,6 +104,7 @@ fn policy(which: u8) -> Policy {
             direct_from: Some(500),
             cma_from: Some(2000),
             cma_below: 100_000,
+            large_pages: true,
             same_process: false,
             forced: None,
         },
@@ -127,7 +128,10 @@ impl<const R: u8> LocalFactory<R> {
         }
         let mapper = Some(self.mapper.clone() as Arc<dyn Mapper>);
         let pid = cma.then_some(pid);
-        LocalReceiver::new(area, LocalReceiverOptions { peer: peer(1), mapper, pid, same_process: R == RAW })
+        LocalReceiver::new(
+            area,
+            LocalReceiverOptions { peer: peer(1), mapper, pid, same_process: R == RAW, large_pages: true },
+        )
     }
 
     fn sender(&self, area: LocalArea) -> LocalSender {

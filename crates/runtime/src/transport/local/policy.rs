@@ -49,6 +49,8 @@ pub struct Policy {
     /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
     /// kernel's one, which asks for none.
     pub cma_below: usize,
+    /// Put long messages that the kernel copies on large pages; of such a one it copies any number of bytes.
+    pub large_pages: bool,
     /// Whether both ends live in one process, so that every address is reachable as it is.
     pub same_process: bool,
     /// Take this route for everything that has bytes, whatever it costs; an error where it cannot be taken.
@@ -73,6 +75,7 @@ impl Policy {
             direct_from: Some(Self::DIRECT_FROM),
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
             cma_below: Self::CMA_BELOW,
+            large_pages: false,
             same_process,
             forced: None,
         }
@@ -80,7 +83,14 @@ impl Policy {
 
     /// Only `route`.
     pub const fn only(route: Route) -> Policy {
-        Policy { direct_from: None, cma_from: None, cma_below: usize::MAX, same_process: false, forced: Some(route) }
+        Policy {
+            direct_from: None,
+            cma_from: None,
+            cma_below: usize::MAX,
+            large_pages: false,
+            same_process: false,
+            forced: Some(route),
+        }
     }
 
     /// Whether `route` may be tried for `len` bytes of a message of `whole`.

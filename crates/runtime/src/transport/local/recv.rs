@@ -9,6 +9,7 @@ use oxccl_types::{Error, Result};
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
 use super::policy::{Exported, Mapper};
 use super::{Kind, cma, split_meta};
+use crate::pages::Pages;
 use crate::transport::ring::Consumer;
 use crate::transport::{Arrival, Header, Peer, RecvEnd, no_room};
 
@@ -22,6 +23,8 @@ pub struct LocalReceiverOptions {
     pub pid: Option<u32>,
     /// Whether the sender lives in this process.
     pub same_process: bool,
+    /// Put what long messages are received into on large pages, where the kernel copies them.
+    pub large_pages: bool,
 }
 
 /// The receiving end over a [`LocalArea`].
@@ -33,6 +36,7 @@ pub struct LocalReceiver {
     bounce: Box<[Line]>,
     /// How many bytes of the current record's rest are in `bounce`, and where they begin.
     bounced: Option<(usize, usize)>,
+    pages: Pages,
 }
 
 /// Storage of the bounce buffer.
@@ -61,6 +65,7 @@ impl LocalReceiver {
         let lines = if options.pid.is_some() { area.slot_bytes() / 64 } else { 0 };
         LocalReceiver {
             ring: Consumer::new(area, area.records()),
+            pages: Pages::new(options.large_pages),
             options,
             current: None,
             bounce: vec![Line { _bytes: [0; 64] }; lines].into(),
@@ -143,6 +148,15 @@ impl LocalReceiver {
         ))
     }
 
+    /// The kernel will put a message of `len` bytes at `dst`, of which the caller may take a part at a time: it goes on behind
+    /// the last as a rule, and where it does not nothing is lost. Memory of this library is as it should be.
+    #[cold]
+    fn prepare(&mut self, dst: *mut u8, len: usize) {
+        if self.options.mapper.as_ref().is_some_and(|m| m.export(dst, len).is_none()) {
+            self.pages.used(dst, len);
+        }
+    }
+
     /// Bytes `[data, data + len)` of the sender to `dst`.
     ///
     /// # Safety
@@ -215,6 +229,9 @@ impl RecvEnd for LocalReceiver {
         header.len = header.len.min(capacity as u64);
         let len = header.len as usize;
         if cma {
+            if header.offset == 0 && self.pages.minds(header.total as usize) {
+                self.prepare(dst, header.total as usize);
+            }
             // SAFETY: `dst` has `capacity >= len` bytes by contract.
             unsafe { self.read_sender(data, dst, len)? };
         } else {

@@ -8,6 +8,7 @@ use oxccl_types::{Error, Result};
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
 use super::policy::{Mapper, Policy, Route};
 use super::{Kind, LEN_BITS, meta};
+use crate::pages::Pages;
 use crate::transport::ring::Producer;
 use crate::transport::{Header, Peer, SendEnd, Ticket};
 
@@ -20,6 +21,11 @@ pub struct LocalSender {
     /// Per record: the last ticket up to it whose bytes stayed in the sender's memory; 0 = none yet.
     borrowed: Box<[u64]>,
     last_borrowed: u64,
+    pages: Pages,
+    /// It is known of the message whose first bytes are not accepted yet.
+    judged: bool,
+    /// The message that is being sent lies on large pages.
+    on_large_pages: bool,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
 }
@@ -31,13 +37,18 @@ impl LocalSender {
     /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
     pub fn new(area: LocalArea, policy: Policy, mapper: Option<Arc<dyn Mapper>>, peer: Peer) -> LocalSender {
         let borrowed = vec![0; area.records()].into();
+        let ring = Producer::new(area, area.records());
+        let pages = Pages::new(policy.large_pages);
         LocalSender {
-            ring: Producer::new(area, area.records()),
+            ring,
             policy,
             mapper,
             peer,
             borrowed,
             last_borrowed: 0,
+            pages,
+            judged: false,
+            on_large_pages: false,
             small: 0,
         }
     }
@@ -46,8 +57,9 @@ impl LocalSender {
         self.ring.cells()
     }
 
-    /// The kind of record and its two words for `len > 0` bytes at `data`, of a message of `whole`.
-    fn place(&self, data: *const u8, len: usize, whole: u64) -> Result<(Kind, u64, u64)> {
+    /// The kind of record and its two words for `len > 0` bytes at `data` of the message of `header`.
+    fn place(&mut self, header: &Header, data: *const u8, len: usize) -> Result<(Kind, u64, u64)> {
+        let whole = header.total;
         if self.policy.allows(Route::Direct, len, whole) {
             if self.policy.same_process {
                 return Ok((Kind::Address, data as u64, 0));
@@ -56,7 +68,7 @@ impl LocalSender {
                 return Ok((Kind::Exported, at.segment, at.offset));
             }
         }
-        if self.policy.allows(Route::Cma, len, whole) {
+        if self.lies_on_large_pages(header, data, len) || self.policy.allows(Route::Cma, len, whole) {
             return Ok((Kind::Cma, data as u64, 0));
         }
         if self.policy.allows(Route::Slots, len, whole) {
@@ -67,6 +79,17 @@ impl LocalSender {
              library; allocate it with ncclMemAlloc or do not force the route",
             self.peer, self.policy.forced
         )))
+    }
+
+    /// Whether the message of `header`, of which `len` bytes at `data` are left, is read by the kernel from large pages. It is
+    /// found out once: while there is no room for its first bytes they are offered again.
+    fn lies_on_large_pages(&mut self, header: &Header, data: *const u8, len: usize) -> bool {
+        let Some(from) = self.policy.cma_from else { return false };
+        if header.offset == 0 && !self.judged {
+            self.judged = true;
+            self.on_large_pages = self.pages.used(data, len);
+        }
+        self.on_large_pages && len >= from
     }
 
     /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.
@@ -92,7 +115,7 @@ impl LocalSender {
             unsafe { self.put_inline(index, header, data, len) };
             return Ok(Some(len));
         }
-        let (kind, a, b) = self.place(data, len, header.total)?;
+        let (kind, a, b) = self.place(header, data, len)?;
         let mut accepted = len.min((1 << LEN_BITS) - 64);
         if kind == Kind::Slot {
             accepted = len.min(self.area().slot_bytes());
@@ -145,6 +168,7 @@ impl LocalSender {
     /// `index` was reserved.
     #[inline(always)]
     unsafe fn hand_over(&mut self, index: usize, header: &Header, meta: u64) {
+        self.judged = false;
         let record = self.area().record(index);
         // SAFETY: a reserved record of eight words is the sender's alone until it is published.
         unsafe {
@@ -218,7 +242,7 @@ impl SendEnd for LocalSender {
             Some(route) => route == Route::Slots,
             None => {
                 [Route::Direct, Route::Cma].iter().all(|route| !self.policy.allows(*route, len, header.total))
-                    || self.place(data, len, header.total)?.0 == Kind::Slot
+                    || self.place(header, data, len)?.0 == Kind::Slot
             }
         };
         if !copied || len > self.area().slot_bytes() {

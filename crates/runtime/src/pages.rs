@@ -1,0 +1,175 @@
+//! Which memory of the program is put on large pages: what the kernel copies between processes again and again. With small
+//! ones it looks up, pins and lets go each of them, which takes as long as the copy.
+//!
+//! It remembers buffers by where they lie. What is beneath them is the kernel's: this asks, and is content with a refusal.
+
+use oxccl_sys::pages;
+
+/// Buffers that are remembered.
+const PLACES: usize = 32;
+/// Uses of a buffer before its pages become large: what is used only once or twice is not worth it.
+const USES: u32 = 3;
+/// Bytes that are put on large pages in one use: a call is held up by that, once.
+const PART: usize = 8 << 20;
+/// Uses after which, and after twice as many each time, it is looked at anew: it may have been freed, and be other memory now.
+const ANEW: u32 = 256;
+
+/// A buffer.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: usize,
+    len: usize,
+    uses: u32,
+    /// Up to where its pages were made large, or refused; 0 before the first.
+    done: usize,
+    /// Large pages that were made, or were there.
+    made: usize,
+}
+
+/// The buffers that are used where this is.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// Bytes of a large page; 0: none are wanted.
+    large: usize,
+    places: Vec<Place>,
+    /// The place that goes next when there are too many.
+    oldest: usize,
+}
+
+impl Pages {
+    /// None yet; `wanted`: pages are made large.
+    pub(crate) fn new(wanted: bool) -> Pages {
+        Pages { large: if wanted { pages::large() } else { 0 }, ..Pages::default() }
+    }
+
+    /// The kernel is about to copy the `len` bytes at `at`, and does not yet. Whether half of them or more are known to lie on
+    /// large pages: all but the ends, unless some were refused.
+    #[inline]
+    pub(crate) fn used(&mut self, at: *const u8, len: usize) -> bool {
+        self.minds(len) && self.is_large(at.addr(), len)
+    }
+
+    /// Whether a buffer of `len` bytes may lie on large pages.
+    #[inline]
+    pub(crate) fn minds(&self, len: usize) -> bool {
+        self.large != 0 && len >= self.large
+    }
+
+    #[cold]
+    fn is_large(&mut self, at: usize, len: usize) -> bool {
+        let large = self.large;
+        let place = self.place(at, len);
+        place.uses = place.uses.saturating_add(1);
+        if place.uses <= USES {
+            return false;
+        }
+        if place.uses >= ANEW && place.uses.is_power_of_two() {
+            (place.done, place.made) = (0, 0);
+        }
+        let end = at + len;
+        let stop = place.done.max(at).saturating_add(PART);
+        let mut page = place.done.max(at & !(large - 1));
+        while page < end && page < stop {
+            let inside = page >= at && page + large <= end;
+            // At the ends of the buffer is other memory of the program: it does not grow by this.
+            if (inside || pages::is_resident(page)) && pages::enlarge(page) {
+                place.made += 1;
+            }
+            page += large;
+        }
+        place.done = page;
+        page >= end && 2 * place.made * large >= len
+    }
+
+    /// Where the buffer is remembered.
+    fn place(&mut self, at: usize, len: usize) -> &mut Place {
+        let found = self.places.iter().position(|p| (p.at, p.len) == (at, len));
+        let new = Place { at, len, uses: 0, done: 0, made: 0 };
+        let index = match found {
+            Some(index) => index,
+            None if self.places.len() < PLACES => {
+                self.places.push(new);
+                self.places.len() - 1
+            }
+            None => {
+                self.oldest = (self.oldest + 1) % PLACES;
+                self.places[self.oldest] = new;
+                self.oldest
+            }
+        };
+        &mut self.places[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of the anonymous memory of this process at `at` that lie on large pages.
+    fn large_bytes_at(at: usize) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|r| r.split_once('-'));
+            let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(from), Some(to))) = range.map(|(from, to)| (hex(from), hex(to))) {
+                inside = (from..to).contains(&at);
+            } else if inside && let Some(kib) = line.strip_prefix("AnonHugePages:") {
+                return kib.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10;
+            }
+        }
+        0
+    }
+
+    #[test]
+    fn pages_become_large_after_a_few_uses_and_keep_what_they_hold() {
+        let mut pages = Pages::new(true);
+        let large = pages.large;
+        if large == 0 {
+            return;
+        }
+        let data: Vec<u64> = (0..(PART + 3 * large) as u64 / 8).collect();
+        let len = 8 * data.len();
+        let at = data.as_ptr().cast();
+        assert!((0..USES).all(|_| !pages.used(at, len)));
+        // Where the system makes all pages large there is nothing to see.
+        if large_bytes_at(at.addr() + len / 2) > 0 {
+            return;
+        }
+        assert!(!pages.used(at, len), "all of it in one use");
+        // Not certain where memory is short.
+        if pages.used(at, len) {
+            assert!(large_bytes_at(at.addr() + len / 2) >= PART);
+        }
+        assert!(data.iter().enumerate().all(|(i, value)| *value == i as u64));
+    }
+
+    #[test]
+    fn none_are_made_where_they_are_not_wanted_or_the_buffer_is_small() {
+        let (mut unwanted, mut pages) = (Pages::new(false), Pages::new(true));
+        let large = pages.large.max(2 << 20);
+        let data = vec![1_u8; 8 * large];
+        for _ in 0..2 * USES {
+            assert!(!unwanted.used(data.as_ptr(), data.len()));
+            assert!(!pages.used(data.as_ptr(), large - 1));
+        }
+        assert!(unwanted.places.is_empty() && pages.places.is_empty());
+    }
+
+    #[test]
+    fn memory_that_is_gone_is_refused_and_many_buffers_are_forgotten() {
+        let mut pages = Pages::new(true);
+        let large = pages.large;
+        if large == 0 {
+            return;
+        }
+        // The first pages are never mapped.
+        let nowhere = std::ptr::without_provenance(8);
+        assert!((0..20).all(|_| !pages.used(nowhere, large + large / 2)));
+        (1..3 * PLACES).for_each(|i| {
+            pages.used(std::ptr::without_provenance(8 * i), large);
+        });
+        assert_eq!(pages.places.len(), PLACES);
+        assert!(pages.places.iter().all(|place| place.at != nowhere.addr()));
+    }
+}
