@@ -8,188 +8,28 @@ use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
-use super::again_direct::Calls;
 use super::call::Call;
-use super::direct::{self, Buffers, Cursor, Road};
-use super::entry::{self, History, Seen};
-use super::far::{Bounce, Spot};
+use super::direct::{self, Cursor, Road};
+use super::entry;
 use super::fused::Fused;
-use super::imports::Imports;
-use super::known::Known;
 use super::lent::{self, Met};
 use super::lent_v::{self, Taken};
-use super::links::Links;
 use super::messages::{self, MessageState, Run};
-use super::plan::{self, Plan, Plans};
+use super::plan::{self, Plan};
 use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, trail};
-use crate::communicator::core::{Blocked, Core, Lane};
-use crate::device::{Exporter, Settle, Step, Task, abandoned, caught};
-use crate::pages::Pages;
+use crate::communicator::core::{Core, Lane};
+use crate::device::{Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
-
-/// What the collectives of a communicator share: used by the task whose turn it is.
-pub(crate) struct Engine {
-    seq: u64,
-    pub(super) seen: Seen,
-    history: History,
-    /// The last call whose peers' arrival was not awaited: sequence and signature.
-    unsettled: Option<(u64, [u64; 2])>,
-    pub(super) exporter: Exporter,
-    pub(super) imports: Imports,
-    pub(super) spots: Vec<Buffers>,
-    /// Some of them are in processes that this one has not mapped.
-    pub(super) any_far: bool,
-    /// The buffers of all ranks fit the caches.
-    pub(super) cached: bool,
-    pub(super) bounce: Bounce,
-    pub(super) pages: Pages,
-    /// Half of the scratch that the payload of the current direct call lies in.
-    pub(super) half: usize,
-    /// The last call for which this rank put something into the area of each half.
-    pub(super) put_at: [u64; 2],
-    pub(super) far_srcs: Vec<Spot>,
-    pub(super) far_dsts: Vec<Spot>,
-    pub(super) srcs: Vec<*const u8>,
-    pub(super) dsts: Vec<*mut u8>,
-    pub(super) links: Links,
-    /// The states of message programs that are over, for the next ones.
-    // Boxes, since tasks hold boxes.
-    #[allow(clippy::vec_box)]
-    pub(super) spare_messages: Vec<Box<MessageState>>,
-    pub(super) plans: Plans,
-    temp: Temp,
-    pub(super) known: Known,
-    pub(super) known_direct: Calls,
-}
-
-// SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
-unsafe impl Send for Engine {}
-
-impl Engine {
-    pub(crate) fn new(ranks: usize, members: usize, large_pages: bool) -> Engine {
-        Engine {
-            seq: 0,
-            seen: Seen::new(members),
-            history: History::default(),
-            unsettled: None,
-            exporter: Exporter::new(),
-            imports: Imports::new(ranks),
-            spots: vec![Buffers::NONE; members],
-            any_far: false,
-            cached: true,
-            bounce: Bounce::default(),
-            pages: Pages::new(large_pages),
-            half: 0,
-            put_at: [0; 2],
-            far_srcs: Vec::with_capacity(ranks + 1),
-            far_dsts: Vec::with_capacity(ranks + 1),
-            srcs: Vec::with_capacity(ranks + 1),
-            dsts: Vec::with_capacity(ranks + 1),
-            links: Links::default(),
-            spare_messages: Vec::with_capacity(ahead::MOST),
-            plans: Plans::default(),
-            temp: Temp::default(),
-            known: Known::default(),
-            known_direct: Calls::default(),
-        }
-    }
-
-    /// The number of the call that starts next.
-    #[inline]
-    pub(super) fn next_number(&self) -> u64 {
-        self.seq + 1
-    }
-
-    /// The number of the call with `signature`, which starts now, and the signature with the history taken in.
-    #[inline]
-    pub(super) fn number(&mut self, core: &Core, signature: [u64; 2]) -> (u64, [u64; 2]) {
-        self.seq += 1;
-        // Lines that nobody looked at are made up for by the history; messages are all looked at, and there the call
-        // that differs should be named, not the one after it.
-        let signature = if core.whole { self.history.add(signature) } else { signature };
-        self.seen.called(self.seq, signature);
-        (self.seq, signature)
-    }
-
-    /// The call `seq` ends before its peers are known to have made it.
-    #[inline]
-    pub(super) fn leave_unsettled(&mut self, seq: u64, signature: [u64; 2]) {
-        self.unsettled = Some((seq, signature));
-    }
-
-    /// Whether it ended so.
-    #[inline]
-    pub(super) fn is_unsettled(&self, seq: u64) -> bool {
-        self.unsettled.is_some_and(|(last, _)| last == seq)
-    }
-
-    /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
-    pub(crate) fn releasable(&self) -> usize {
-        self.imports.bytes() + self.temp.bytes + self.bounce.bytes()
-    }
-
-    /// Gives that back; what is needed again is made again.
-    pub(crate) fn release(&mut self) {
-        self.imports.clear();
-        self.known_direct.forget();
-        self.temp.drop_memory();
-        self.bounce.clear();
-    }
-
-    /// Whether the connections may be closed without a loss for a peer.
-    pub(crate) fn closable(&mut self) -> bool {
-        self.links.closable()
-    }
-
-    /// Looks whether the peers of calls that finished early have made the same call: the ranks that have not yet.
-    pub(crate) fn settle(&mut self, core: &Core) -> Result<Vec<usize>> {
-        let Some((seq, signature)) = self.unsettled else { return Ok(Vec::new()) };
-        // Once a later call runs, its signature carries the history, and peers may write the old lines again.
-        if self.seq != seq || self.seen.all_started(core, signature, seq)? {
-            self.unsettled = None;
-            return Ok(Vec::new());
-        }
-        Ok(self.seen.missing(core, seq))
-    }
-}
-
-/// Device memory for inputs that are scaled before anybody reads them.
-#[derive(Default)]
-struct Temp {
-    memory: usize,
-    bytes: usize,
-}
-
-impl Temp {
-    fn ensure(&mut self, bytes: usize) -> Result<*mut u8> {
-        if self.bytes < bytes {
-            self.drop_memory();
-            self.memory = crate::device::alloc(bytes)? as usize;
-            self.bytes = bytes;
-        }
-        Ok(self.memory as *mut u8)
-    }
-
-    fn drop_memory(&mut self) {
-        // SAFETY: only the collective whose turn it is uses the memory, and none runs now. An error would mean that
-        // the registry does not know its own allocation; there is nothing left to free then.
-        let _ = unsafe { crate::device::free(self.memory as *mut u8) };
-        self.memory = 0;
-        self.bytes = 0;
-    }
-}
-
-impl Drop for Temp {
-    fn drop(&mut self) {
-        self.drop_memory();
-    }
-}
 
 mod begin;
 mod early;
+mod engine;
 mod task;
+mod waiting;
 
 use begin::Extent;
+pub(crate) use engine::Engine;
+use waiting::Waiting;
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -833,75 +673,5 @@ impl CollectiveTask {
             core.spread(&error);
         }
         Err(error)
-    }
-}
-
-/// A blocked task, as the reasons for giving up see it.
-struct Waiting<'a> {
-    task: &'a CollectiveTask,
-    core: &'a Core,
-}
-
-impl Waiting<'_> {
-    fn missing(&self, seq: u64) -> Vec<usize> {
-        self.core.lock_engine().seen.missing(self.core, seq)
-    }
-}
-
-impl Blocked for Waiting<'_> {
-    fn describe(&self) -> String {
-        let missing = self.missing(self.task.seq);
-        let who = if missing.is_empty() || matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_)) {
-            "peers that have started it".to_string()
-        } else {
-            format!("rank(s) {missing:?}, which have not called it")
-        };
-        format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
-    }
-
-    fn needs(&self, rank: usize) -> bool {
-        let task = self.task;
-        if !self.core.is_turn(Lane::Collectives, task.turn) {
-            return false;
-        }
-        match &task.phase {
-            Phase::EagerPublish | Phase::Announce => {
-                let ahead = entry::ahead(self.core, &task.call, task.v.as_deref());
-                self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
-            }
-            Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
-                Some(member) => rank == self.core.members[member],
-                None => self.missing(task.seq).contains(&rank),
-            },
-            Phase::Fused(_) => task.seq > 0 && self.missing(task.seq).contains(&rank),
-            Phase::Meet => lent::needs(self.core, task.plan.as_deref(), &self.missing(task.seq), rank),
-            Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {
-                Some(plan) => direct::awaited(plan, cursor) == Some(rank),
-                None => true,
-            },
-            Phase::LentV(_) => lent_v::awaits(self.core, task.seq, rank),
-            Phase::Messages(state) => match task.plan.as_deref() {
-                Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
-                _ => true,
-            },
-            Phase::Exchange(exchange) => exchange.awaits(rank),
-            _ => false,
-        }
-    }
-
-    fn call(&self) -> Option<(u64, [u64; 2])> {
-        (self.task.seq > 0).then_some((self.task.seq, self.task.call.signature))
-    }
-
-    fn earlier(&self, seq: u64) -> Option<[u64; 2]> {
-        self.core.lock_engine().seen.own(seq)
-    }
-
-    fn indirect(&self) -> bool {
-        match self.task.phase {
-            Phase::Meet => lent::hangs_by_others(self.task.plan.as_deref()),
-            Phase::Direct { .. } | Phase::LentV(_) | Phase::Messages(_) | Phase::Exchange(_) => true,
-            _ => false,
-        }
     }
 }

@@ -1,0 +1,175 @@
+//! The engine of a communicator: what its collectives share, used by the one whose turn it is. It carries out nothing itself.
+
+use oxccl_types::Result;
+
+use crate::communicator::core::Core;
+use crate::device::Exporter;
+use crate::exec::again_direct::Calls;
+use crate::exec::ahead;
+use crate::exec::direct::Buffers;
+use crate::exec::entry::{History, Seen};
+use crate::exec::far::{Bounce, Spot};
+use crate::exec::imports::Imports;
+use crate::exec::known::Known;
+use crate::exec::links::Links;
+use crate::exec::messages::MessageState;
+use crate::exec::plan::Plans;
+use crate::pages::Pages;
+
+/// What the collectives of a communicator share: used by the task whose turn it is.
+pub(crate) struct Engine {
+    seq: u64,
+    pub(in crate::exec) seen: Seen,
+    history: History,
+    /// The last call whose peers' arrival was not awaited: sequence and signature.
+    unsettled: Option<(u64, [u64; 2])>,
+    pub(in crate::exec) exporter: Exporter,
+    pub(in crate::exec) imports: Imports,
+    pub(in crate::exec) spots: Vec<Buffers>,
+    /// Some of them are in processes that this one has not mapped.
+    pub(in crate::exec) any_far: bool,
+    /// The buffers of all ranks fit the caches.
+    pub(in crate::exec) cached: bool,
+    pub(in crate::exec) bounce: Bounce,
+    pub(in crate::exec) pages: Pages,
+    /// Half of the scratch that the payload of the current direct call lies in.
+    pub(in crate::exec) half: usize,
+    /// The last call for which this rank put something into the area of each half.
+    pub(in crate::exec) put_at: [u64; 2],
+    pub(in crate::exec) far_srcs: Vec<Spot>,
+    pub(in crate::exec) far_dsts: Vec<Spot>,
+    pub(in crate::exec) srcs: Vec<*const u8>,
+    pub(in crate::exec) dsts: Vec<*mut u8>,
+    pub(in crate::exec) links: Links,
+    /// The states of message programs that are over, for the next ones.
+    // Boxes, since tasks hold boxes.
+    #[allow(clippy::vec_box)]
+    pub(in crate::exec) spare_messages: Vec<Box<MessageState>>,
+    pub(in crate::exec) plans: Plans,
+    pub(super) temp: Temp,
+    pub(in crate::exec) known: Known,
+    pub(in crate::exec) known_direct: Calls,
+}
+
+// SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    pub(crate) fn new(ranks: usize, members: usize, large_pages: bool) -> Engine {
+        Engine {
+            seq: 0,
+            seen: Seen::new(members),
+            history: History::default(),
+            unsettled: None,
+            exporter: Exporter::new(),
+            imports: Imports::new(ranks),
+            spots: vec![Buffers::NONE; members],
+            any_far: false,
+            cached: true,
+            bounce: Bounce::default(),
+            pages: Pages::new(large_pages),
+            half: 0,
+            put_at: [0; 2],
+            far_srcs: Vec::with_capacity(ranks + 1),
+            far_dsts: Vec::with_capacity(ranks + 1),
+            srcs: Vec::with_capacity(ranks + 1),
+            dsts: Vec::with_capacity(ranks + 1),
+            links: Links::default(),
+            spare_messages: Vec::with_capacity(ahead::MOST),
+            plans: Plans::default(),
+            temp: Temp::default(),
+            known: Known::default(),
+            known_direct: Calls::default(),
+        }
+    }
+
+    /// The number of the call that starts next.
+    #[inline]
+    pub(in crate::exec) fn next_number(&self) -> u64 {
+        self.seq + 1
+    }
+
+    /// The number of the call with `signature`, which starts now, and the signature with the history taken in.
+    #[inline]
+    pub(in crate::exec) fn number(&mut self, core: &Core, signature: [u64; 2]) -> (u64, [u64; 2]) {
+        self.seq += 1;
+        // Lines that nobody looked at are made up for by the history; messages are all looked at, and there the call
+        // that differs should be named, not the one after it.
+        let signature = if core.whole { self.history.add(signature) } else { signature };
+        self.seen.called(self.seq, signature);
+        (self.seq, signature)
+    }
+
+    /// The call `seq` ends before its peers are known to have made it.
+    #[inline]
+    pub(in crate::exec) fn leave_unsettled(&mut self, seq: u64, signature: [u64; 2]) {
+        self.unsettled = Some((seq, signature));
+    }
+
+    /// Whether it ended so.
+    #[inline]
+    pub(in crate::exec) fn is_unsettled(&self, seq: u64) -> bool {
+        self.unsettled.is_some_and(|(last, _)| last == seq)
+    }
+
+    /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
+    pub(crate) fn releasable(&self) -> usize {
+        self.imports.bytes() + self.temp.bytes + self.bounce.bytes()
+    }
+
+    /// Gives that back; what is needed again is made again.
+    pub(crate) fn release(&mut self) {
+        self.imports.clear();
+        self.known_direct.forget();
+        self.temp.drop_memory();
+        self.bounce.clear();
+    }
+
+    /// Whether the connections may be closed without a loss for a peer.
+    pub(crate) fn closable(&mut self) -> bool {
+        self.links.closable()
+    }
+
+    /// Looks whether the peers of calls that finished early have made the same call: the ranks that have not yet.
+    pub(crate) fn settle(&mut self, core: &Core) -> Result<Vec<usize>> {
+        let Some((seq, signature)) = self.unsettled else { return Ok(Vec::new()) };
+        // Once a later call runs, its signature carries the history, and peers may write the old lines again.
+        if self.seq != seq || self.seen.all_started(core, signature, seq)? {
+            self.unsettled = None;
+            return Ok(Vec::new());
+        }
+        Ok(self.seen.missing(core, seq))
+    }
+}
+
+/// Device memory for inputs that are scaled before anybody reads them.
+#[derive(Default)]
+pub(super) struct Temp {
+    pub(super) memory: usize,
+    bytes: usize,
+}
+
+impl Temp {
+    pub(super) fn ensure(&mut self, bytes: usize) -> Result<*mut u8> {
+        if self.bytes < bytes {
+            self.drop_memory();
+            self.memory = crate::device::alloc(bytes)? as usize;
+            self.bytes = bytes;
+        }
+        Ok(self.memory as *mut u8)
+    }
+
+    fn drop_memory(&mut self) {
+        // SAFETY: only the collective whose turn it is uses the memory, and none runs now. An error would mean that
+        // the registry does not know its own allocation; there is nothing left to free then.
+        let _ = unsafe { crate::device::free(self.memory as *mut u8) };
+        self.memory = 0;
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        self.drop_memory();
+    }
+}

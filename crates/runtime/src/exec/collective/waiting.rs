@@ -1,0 +1,76 @@
+//! What a blocked collective waits for: the texts of its timeouts, and whether the end of a peer ends it.
+
+use super::{CollectiveTask, Phase};
+use crate::communicator::core::{Blocked, Core, Lane};
+use crate::exec::plan::Plan;
+use crate::exec::{direct, eager, entry, lent, lent_v, messages};
+
+/// A blocked task, as the reasons for giving up see it.
+pub(super) struct Waiting<'a> {
+    pub(super) task: &'a CollectiveTask,
+    pub(super) core: &'a Core,
+}
+
+impl Waiting<'_> {
+    fn missing(&self, seq: u64) -> Vec<usize> {
+        self.core.lock_engine().seen.missing(self.core, seq)
+    }
+}
+
+impl Blocked for Waiting<'_> {
+    fn describe(&self) -> String {
+        let missing = self.missing(self.task.seq);
+        let who = if missing.is_empty() || matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_)) {
+            "peers that have started it".to_string()
+        } else {
+            format!("rank(s) {missing:?}, which have not called it")
+        };
+        format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
+    }
+
+    fn needs(&self, rank: usize) -> bool {
+        let task = self.task;
+        if !self.core.is_turn(Lane::Collectives, task.turn) {
+            return false;
+        }
+        match &task.phase {
+            Phase::EagerPublish | Phase::Announce => {
+                let ahead = entry::ahead(self.core, &task.call, task.v.as_deref());
+                self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
+            }
+            Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
+                Some(member) => rank == self.core.members[member],
+                None => self.missing(task.seq).contains(&rank),
+            },
+            Phase::Fused(_) => task.seq > 0 && self.missing(task.seq).contains(&rank),
+            Phase::Meet => lent::needs(self.core, task.plan.as_deref(), &self.missing(task.seq), rank),
+            Phase::Direct { road, cursor } => match task.plan.as_deref().and_then(|plan| plan.direct(*road)) {
+                Some(plan) => direct::awaited(plan, cursor) == Some(rank),
+                None => true,
+            },
+            Phase::LentV(_) => lent_v::awaits(self.core, task.seq, rank),
+            Phase::Messages(state) => match task.plan.as_deref() {
+                Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
+                _ => true,
+            },
+            Phase::Exchange(exchange) => exchange.awaits(rank),
+            _ => false,
+        }
+    }
+
+    fn call(&self) -> Option<(u64, [u64; 2])> {
+        (self.task.seq > 0).then_some((self.task.seq, self.task.call.signature))
+    }
+
+    fn earlier(&self, seq: u64) -> Option<[u64; 2]> {
+        self.core.lock_engine().seen.own(seq)
+    }
+
+    fn indirect(&self) -> bool {
+        match self.task.phase {
+            Phase::Meet => lent::hangs_by_others(self.task.plan.as_deref()),
+            Phase::Direct { .. } | Phase::LentV(_) | Phase::Messages(_) | Phase::Exchange(_) => true,
+            _ => false,
+        }
+    }
+}
