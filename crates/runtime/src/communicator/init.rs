@@ -131,19 +131,24 @@ fn settings_in(payload: &[u8]) -> &[u8] {
 }
 
 /// Whether the ranks on the host of `rank` outnumber their cores. Those that share no memory share the cores all the same;
-/// a name is good enough for a guess. `members`: those that share memory.
+/// a name is good enough for a guess, unless their kernels are known to be different ones. `members`: those that share memory,
+/// which come to the same answer.
 ///
 /// Or those of all containers of the machine, which have names and quotas of their own, but not cores.
 pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> bool {
     let part = |p: &PeerInfo, bytes: Range<usize>| p.payload.get(bytes).unwrap_or_default().to_vec();
     let cores = |p: &PeerInfo| Cores::decode(&part(p, CORES..BOOT));
-    let host = &peers[rank].host;
-    let near = peers.iter().enumerate().filter(|(other, p)| p.host == *host || members.contains(other));
-    let on_host = near.map(|(_, p)| cores(p)).collect::<Option<Vec<_>>>();
-    let boot = part(&peers[rank], BOOT..SETTINGS);
-    let known = boot.iter().any(|byte| *byte != 0);
-    let same = peers.iter().filter(|p| known && part(p, BOOT..SETTINGS) == boot);
-    let on_machine = same.map(|p| cores(p)?.without_quota()).collect::<Option<Vec<_>>>();
+    let boot = |p: &PeerInfo| Some(part(p, BOOT..SETTINGS)).filter(|boot| boot.iter().any(|byte| *byte != 0));
+    let own = &peers[members.first().copied().unwrap_or(rank)];
+    let (host, kernel) = (&own.host, boot(own));
+    let same = |p: &PeerInfo| kernel.is_some() && boot(p) == kernel;
+    let others = |p: &PeerInfo| kernel.is_some() && boot(p).is_some_and(|other| kernel != Some(other));
+    let all = |is: &dyn Fn(&PeerInfo) -> bool| {
+        let near = peers.iter().enumerate().filter(|(other, p)| is(p) || members.contains(other));
+        near.map(|(_, p)| cores(p)).collect::<Option<Vec<_>>>()
+    };
+    let on_host = all(&|p| p.host == *host && !others(p));
+    let on_machine = all(&same).and_then(|sets| sets.iter().map(Cores::without_quota).collect::<Option<Vec<_>>>());
     [on_host, on_machine].into_iter().flatten().any(|sets| affinity::outnumber(&sets))
 }
 
@@ -457,5 +462,27 @@ mod tests {
         // All may use all of four cores, and each container may use two at a time; then one.
         let limited = |available: u32| crowded(["a", "a", "b", "b"].map(|host| peer(host, 7, available, 15)));
         assert!(!limited(2) && limited(1));
+    }
+
+    #[test]
+    fn a_host_name_says_nothing_about_ranks_of_different_kernels() {
+        let named = |boots: [u128; 2]| {
+            let peers = [peer("node", boots[0], 1, 1), peer("node", boots[1], 1, 1)];
+            [0, 1].map(|rank| crowded(&peers, rank, &[rank]))
+        };
+        assert_eq!(named([7, 9]), [false; 2]);
+        // Where one is not known, the name is all there is.
+        assert_eq!((named([7, 7]), named([7, 0]), named([0, 0])), ([true; 2], [true; 2], [true; 2]));
+    }
+
+    #[test]
+    fn ranks_that_share_memory_come_to_the_same_answer() {
+        // Four on three cores; one that has cores of its own, and may not see the kernel's id.
+        for boot in [7, 0] {
+            let of = |(boot, cores): (u128, u8)| peer("node", boot, cores.count_ones(), cores);
+            let peers = [(7, 3), (7, 6), (7, 5), (7, 3), (boot, 0xf0)].map(of);
+            let answers = [0, 1, 2, 3, 4].map(|rank| crowded(&peers, rank, &[0, 1, 2, 3, 4]));
+            assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+        }
     }
 }

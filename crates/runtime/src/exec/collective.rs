@@ -80,7 +80,8 @@ pub(crate) struct CollectiveTask {
     trails: bool,
     /// The same for calls over a network: which ones, see [`ahead`].
     followed_by: usize,
-    /// Where ranks share no memory. Apart, since tasks of ranks that do are moved a lot.
+    /// Where ranks share no memory, once the task is in its box. Apart, since tasks of ranks that do are moved a lot; kept with
+    /// the box for the next call.
     extent: Option<Box<Extent>>,
     /// Its end is known to the communicator.
     over: bool,
@@ -111,7 +112,6 @@ impl CollectiveTask {
     pub(crate) fn new(core: Arc<Core>, call: Call, v: Option<Box<VCounts>>, batch: u64) -> CollectiveTask {
         let turn = core.issue(Lane::Collectives);
         let mut task = CollectiveTask::with_turn(turn, call, v);
-        task.extent = (!core.whole).then(|| Box::new(Extent::of(&core, &task.call, task.v.as_deref())));
         task.core = Some(core);
         task.batch = batch;
         task
@@ -233,7 +233,22 @@ impl CollectiveTask {
 
     /// The task in a box, one of an earlier call where there is one.
     pub(crate) fn boxed(self) -> Box<CollectiveTask> {
-        let pooled = self.core.as_ref().and_then(|c| c.pool.try_lock().and_then(|mut p| p.pop()));
+        if self.core.as_ref().is_some_and(|core| !core.whole) {
+            return self.boxed_with_extent();
+        }
+        let pooled = self.pooled();
+        self.put(pooled)
+    }
+
+    /// The box of an earlier call of the communicator.
+    #[inline(always)]
+    fn pooled(&self) -> Option<Box<CollectiveTask>> {
+        self.core.as_ref().and_then(|c| c.pool.try_lock().and_then(|mut p| p.pop()))
+    }
+
+    /// The task in that box, if there is one.
+    #[inline(always)]
+    fn put(self, pooled: Option<Box<CollectiveTask>>) -> Box<CollectiveTask> {
         match pooled {
             Some(mut old) => {
                 *old = self;
@@ -392,6 +407,7 @@ impl CollectiveTask {
         core.check()?;
         (self.seq, self.call.signature) = engine.number(core, self.call.signature);
         if core.ranks == 1 {
+            self.v.as_deref().map_or(Ok(()), |v| eager_v::check_own(core, &self.call, v))?;
             self.phase = Phase::Local(0);
             return Ok(());
         }

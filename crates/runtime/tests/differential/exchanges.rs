@@ -3,7 +3,7 @@
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::group;
+use oxccl_runtime::{Request, VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, To, request, team};
@@ -137,4 +137,30 @@ fn messages_to_oneself_that_do_not_match_are_refused_and_nothing_is_sent() {
         sink.expect_at(0..3, 2 - rank as i32);
         sink.expect_at(3..4, -1);
     });
+}
+
+#[test]
+fn an_all_to_all_by_counts_whose_own_counts_differ_writes_no_more_than_is_expected() {
+    for ranks in [1, 2, 3] {
+        team(ranks, 1, |rank, comms| {
+            let s = Stream::new().unwrap();
+            // In a line, in memory that peers take from, or by messages.
+            let most = [4, 3000, 100_000][ranks - 1];
+            let (source, sink) = (Ints::new(ranks * most, 1), Ints::new(ranks * most, -1));
+            let displs: Vec<usize> = (0..ranks).map(|r| r * most).collect();
+            let mut v = VCounts {
+                send_counts: vec![most; ranks],
+                send_displs: displs.clone(),
+                recv_counts: vec![most; ranks],
+                recv_displs: displs,
+            };
+            v.recv_counts[rank] = most / 2;
+            let call = request(Collective::AllToAllV, source.ptr(), sink.ptr(), 0, &s);
+            let submitted = comms[0].submit(Request { v: Some(Box::new(v)), ..call });
+            let error = submitted.err().or(s.synchronize().err()).expect("the counts differ");
+            assert_eq!(error.code, ResultCode::InvalidUsage, "{error}");
+            assert!(error.text.contains("AlltoAllv"), "{error}");
+            sink.expect_at(rank * most + most / 2..(rank + 1) * most, -1);
+        });
+    }
 }

@@ -11,6 +11,7 @@ mod exchanges;
 mod fused;
 mod job;
 mod lent;
+mod mixture;
 mod network;
 mod oracle;
 mod scenarios;

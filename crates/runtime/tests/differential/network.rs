@@ -12,10 +12,10 @@ use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, all_reduce, request, team};
 
-/// Runs the ignored test `name` of this module in a process with `env`. A hang ends by the limit for operations.
-fn alone(name: &str, env: &[(&str, &str)]) {
+/// Runs the ignored test `name` in a process with `env`. A hang ends by the limit for operations.
+pub(crate) fn alone(name: &str, env: &[(&str, &str)]) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("network::{name}"), "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
         .env("OXCCL_SHM", "0")
         .env("OXCCL_OP_TIMEOUT", "20")
         .envs(env.iter().copied())
@@ -29,7 +29,7 @@ fn alone(name: &str, env: &[(&str, &str)]) {
 
 #[test]
 fn a_message_that_the_kernel_takes_in_part_goes_on_while_its_sender_waits() {
-    alone("exchanges_long_messages", &[("OXCCL_SLOT_BYTES", "4194304")]);
+    alone("network::exchanges_long_messages", &[("OXCCL_SLOT_BYTES", "4194304")]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn exchanges_long_messages() {
 
 #[test]
 fn bursts_of_small_calls_arrive_in_order() {
-    alone("sends_a_burst", &[]);
+    alone("network::sends_a_burst", &[]);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn sends_a_burst() {
 
 #[test]
 fn what_is_small_does_not_wait_for_a_call_that_waits_itself() {
-    alone("sends_before_a_gate", &[]);
+    alone("network::sends_before_a_gate", &[]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn all_to_all_v(v: &VCounts, input: *const u8, output: *mut u8, s: &Stream) -> R
 #[test]
 fn all_to_alls_by_counts_follow_each_other() {
     for ranks in ["2", "3", "4"] {
-        alone("exchanges_by_counts", &[("EXCHANGES_BY_COUNTS", ranks)]);
+        alone("network::exchanges_by_counts", &[("EXCHANGES_BY_COUNTS", ranks)]);
     }
 }
 
@@ -182,7 +182,7 @@ fn exchanges_by_counts() {
 #[test]
 fn counts_that_differ_behind_other_calls_end_on_every_rank() {
     for (wrong, ranks) in [("peer", "2"), ("peer", "3"), ("own", "2")] {
-        alone("differs_in_a_count", &[("EXCHANGES_BY_COUNTS", ranks), ("WRONG_COUNT", wrong)]);
+        alone("network::differs_in_a_count", &[("EXCHANGES_BY_COUNTS", ranks), ("WRONG_COUNT", wrong)]);
     }
 }
 

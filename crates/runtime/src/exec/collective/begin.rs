@@ -43,6 +43,23 @@ impl Extent {
 }
 
 impl CollectiveTask {
+    /// The task in a box, with its extent: both those of an earlier call where there is one.
+    #[inline(never)]
+    pub(super) fn boxed_with_extent(mut self) -> Box<CollectiveTask> {
+        let mut pooled = self.pooled();
+        if let Some(core) = &self.core {
+            let extent = Extent::of(core, &self.call, self.v.as_deref());
+            self.extent = match pooled.as_mut().and_then(|old| old.extent.take()) {
+                Some(mut kept) => {
+                    *kept = extent;
+                    Some(kept)
+                }
+                None => Some(Box::new(extent)),
+            };
+        }
+        self.put(pooled)
+    }
+
     /// Notes who may begin behind this call, which has the turn, if it has sent what it sends first.
     pub(super) fn let_follow(&mut self, core: &Core) {
         if core.whole || self.followed_by != 0 || self.batch != 0 {
