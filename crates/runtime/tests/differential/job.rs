@@ -15,6 +15,7 @@ use crate::bursts;
 use crate::case::{Case, Memory, Prepared, Rounding, What};
 use crate::common::Children;
 use crate::oracle::Op;
+use crate::uneven;
 
 /// How a job is told to a process.
 const VARIABLE: &str = "OXCCL_TEST_DIFFERENTIAL_JOB";
@@ -46,6 +47,8 @@ pub enum Calls {
     Large(usize),
     /// So many bursts of calls back to back.
     Bursts(usize),
+    /// So many rounds of AlltoAllv among other calls.
+    Uneven(usize),
     /// So many calls whose root runs ahead; of the last one the ranks differ.
     Differing(usize),
 }
@@ -61,6 +64,10 @@ impl Job {
 
     pub fn bursts(processes: &[usize], bursts: usize) -> Job {
         Job { processes: processes.to_vec(), memory: Memory::Mixed, calls: Calls::Bursts(bursts) }
+    }
+
+    pub fn uneven(processes: &[usize], rounds: usize) -> Job {
+        Job { processes: processes.to_vec(), memory: Memory::Mixed, calls: Calls::Uneven(rounds) }
     }
 
     pub fn differing(calls: usize) -> Job {
@@ -186,6 +193,7 @@ fn worker() {
     let calls = match kind {
         "Every" => Calls::Every(n),
         "Bursts" => Calls::Bursts(n),
+        "Uneven" => Calls::Uneven(n),
         "Differing" => Calls::Differing(n),
         _ => Calls::Large(n),
     };
@@ -256,6 +264,17 @@ impl Script {
             Calls::Large(calls) => return self.run_large(&comm, &streams, calls),
             Calls::Bursts(bursts) => {
                 let done = bursts::run(&comm, self.ranks, rank, bursts, self.seed);
+                comm.destroy().unwrap();
+                drop(abort);
+                return done;
+            }
+            Calls::Uneven(rounds) => {
+                let (sender, made) = std::sync::mpsc::sync_channel(1);
+                let tell = Box::new(move |other| drop(sender.send(other)));
+                comm.split(Some(0), rank as i32, None, tell).unwrap();
+                let other: Arc<Communicator> = made.recv().unwrap().unwrap();
+                let done = uneven::run([&comm, &other], self.ranks, rank, rounds, self.seed);
+                other.destroy().unwrap();
                 comm.destroy().unwrap();
                 drop(abort);
                 return done;

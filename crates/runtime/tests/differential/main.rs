@@ -16,6 +16,7 @@ mod network;
 mod oracle;
 mod scenarios;
 mod trails;
+mod uneven;
 
 use case::{Memory, Rounding};
 use job::{Job, Road, run, seed};
@@ -128,6 +129,17 @@ fn calls_back_to_back() {
         run(&SHARED[1], &Job::bursts(processes, 60), seed);
     }
     run(&road("shm", &[("OXCCL_P2P", "shm")], Rounding::Once), &Job::bursts(&[1, 1], 40), seed);
+}
+
+#[test]
+fn parts_of_any_length_among_other_calls() {
+    let seed = seed();
+    // The last has more ranks than a line has room to say where their parts lie.
+    for processes in [&[1, 1][..], &[1, 1, 1, 1, 1], &[2, 3], &[4], &[6, 5]] {
+        let ranks: usize = processes.iter().sum();
+        run(&SHARED[0], &Job::uneven(processes, 60 / ranks), seed);
+    }
+    run(&SHARED[1], &Job::uneven(&[1, 1, 1], 20), seed);
 }
 
 #[test]
