@@ -539,7 +539,20 @@ fn division_is_exact_around_multiples_of_the_divisor() {
 #[test]
 fn copies_reach_every_destination() {
     let mut rng = rng();
-    let sizes = (0..300).chain([8191, 8192, 8193, 9300, 16383, 16384, 16385, 100_001]);
+    let sizes = (0..300).chain([
+        8191,
+        8192,
+        8193,
+        9300,
+        16383,
+        16384,
+        16385,
+        (20 << 10) - 1,
+        20 << 10,
+        100_001,
+        384 << 10,
+        (384 << 10) + 1,
+    ]);
     // As they are, and as parts of long transfers.
     for (bytes, whole) in sizes.flat_map(|bytes| [(bytes, bytes), (bytes, usize::MAX)]) {
         let src = random(&mut rng, DataType::Uint8, bytes);

@@ -70,9 +70,8 @@ impl Pages {
         let stop = place.done.max(at).saturating_add(PART);
         let mut page = place.done.max(at & !(large - 1));
         while page < end && page < stop {
-            let inside = page >= at && page + large <= end;
-            // At the ends of the buffer is other memory of the program: it does not grow by this.
-            if (inside || pages::is_resident(page)) && pages::enlarge(page) {
+            // The program does not grow by this, whether the page lies inside or has other memory of it beside the buffer.
+            if pages::is_own(page) && pages::enlarge(page) {
                 place.made += 1;
             }
             page += large;

@@ -1,6 +1,7 @@
 //! Large pages beneath memory that this process has already: what the kernel needs to ask it for them, and nothing of when
 //! that is worth it.
 
+use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 /// Small pages of a large one at most; larger ones are not asked for.
@@ -27,15 +28,30 @@ pub fn enlarge(at: usize) -> bool {
     unsafe { libc::madvise(at, large(), libc::MADV_COLLAPSE) == 0 }
 }
 
-/// Whether the [`large`] bytes at `at`, a multiple of as many, are all mapped and have memory beneath.
-pub fn is_resident(at: usize) -> bool {
-    let small = crate::host::page_size();
-    let mut pages = [0_u8; MOST_SMALL];
-    let pages = &mut pages[..large() / small];
-    let at = std::ptr::without_provenance_mut(at);
-    // SAFETY: one byte for each page of the range; the kernel says so where something is not mapped.
-    let known = unsafe { libc::mincore(at, large(), pages.as_mut_ptr()) == 0 };
-    known && !pages.is_empty() && pages.iter().all(|page| page & 1 == 1)
+/// Whether all of the [`large`] bytes at `at`, a multiple of as many, have memory beneath that a large page would take the
+/// place of, so that the program does not grow: not the page of zeros, which is beneath what was only read, nor pages that a
+/// forked process has as well. Not so either where the kernel does not say what is there.
+pub fn is_own(at: usize) -> bool {
+    /// Bits of what the kernel says of a page.
+    const PRESENT: u64 = 1 << 63;
+    const OF_FILE: u64 = 1 << 61;
+    const EXCLUSIVE: u64 = 1 << 56;
+    const WORD: usize = size_of::<u64>();
+    // Opened each time: a forked process that inherits it would be told of its parent's pages.
+    let Ok(map) = std::fs::File::open("/proc/self/pagemap") else { return false };
+    let first = at / crate::host::page_size();
+    let count = large() / crate::host::page_size();
+    let mut words = [0_u8; 512 * WORD];
+    let own = |word: &[u8; WORD]| {
+        let word = u64::from_ne_bytes(*word);
+        word & PRESENT != 0 && word & (OF_FILE | EXCLUSIVE) != 0
+    };
+    let all_own = |done: usize| {
+        let words = &mut words[..WORD * (count - done).min(512)];
+        let known = map.read_exact_at(words, ((first + done) * WORD) as u64).is_ok();
+        known && words.as_chunks().0.iter().all(own)
+    };
+    count > 0 && (0..count).step_by(512).all(all_own)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -50,13 +66,77 @@ mod tests {
         }
         let mut memory: Vec<u64> = (0..3 * large as u64 / 8).collect();
         let at = memory.as_ptr().addr().next_multiple_of(large);
-        assert!(is_resident(at));
+        if !is_own(at) {
+            return; // The kernel does not say.
+        }
         // Where memory is short there may be none.
         let _ = enlarge(at);
-        assert!(is_resident(at));
+        assert!(is_own(at));
         assert!(memory.iter().enumerate().all(|(i, value)| *value == i as u64));
         memory.fill(7);
         assert!(memory.iter().all(|value| *value == 7));
+    }
+
+    /// Anonymous memory of one large page, which begins at a multiple of its size; given back in the end.
+    struct Mapped(*mut u8);
+
+    impl Mapped {
+        fn new() -> Mapped {
+            let (write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: a fresh mapping.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), 2 * large(), write, private, -1, 0) };
+            assert_ne!(at, libc::MAP_FAILED);
+            Mapped(at.cast())
+        }
+
+        fn page(&self) -> *mut u8 {
+            self.0.wrapping_add(self.0.addr().next_multiple_of(large()) - self.0.addr())
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: the own mapping, given back once.
+            assert_eq!(unsafe { libc::munmap(self.0.cast(), 2 * large()) }, 0);
+        }
+    }
+
+    #[test]
+    fn what_was_only_read_or_is_shared_with_a_child_is_not_its_own() {
+        if large() == 0 || !std::path::Path::new("/proc/self/pagemap").exists() {
+            return;
+        }
+        let memory = Mapped::new();
+        let small = crate::host::page_size();
+        let page = memory.page();
+        let touch = |write: bool| {
+            for at in (0..large()).step_by(small) {
+                // SAFETY: inside.
+                unsafe {
+                    if write { page.add(at).write_volatile(1) } else { assert_eq!(page.add(at).read_volatile(), 0) }
+                }
+            }
+        };
+        touch(false);
+        assert!(!is_own(page.addr()), "pages of zeros would become memory");
+        touch(true);
+        assert!(is_own(page.addr()));
+        // SAFETY: the child only waits for a signal.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            loop {
+                // SAFETY: no memory is touched.
+                unsafe { libc::pause() };
+            }
+        }
+        let shared = !is_own(page.addr());
+        // SAFETY: the own child.
+        unsafe {
+            assert!(libc::kill(child, libc::SIGKILL) == 0 && libc::waitpid(child, std::ptr::null_mut(), 0) == child)
+        };
+        assert!(shared, "a child has them as well");
+        assert!(is_own(page.addr()));
     }
 
     #[test]
@@ -66,6 +146,6 @@ mod tests {
             return;
         }
         // The first page is never mapped.
-        assert!(!is_resident(0) && !enlarge(0));
+        assert!(!is_own(0) && !enlarge(0));
     }
 }
