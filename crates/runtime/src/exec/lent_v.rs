@@ -4,6 +4,8 @@
 //! Each rank decides for itself, as in [`eager_v`](super::eager_v): of the parts that a rank gets some may come with the lines,
 //! some lie in mapped memory, and the rest comes by messages when these were taken.
 
+use std::ops::Range;
+
 use oxccl_kernels as kernels;
 use oxccl_types::{Error, Result};
 
@@ -21,7 +23,7 @@ use crate::request::VCounts;
 const HEAD: usize = 3;
 /// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
 const MOST_MEMBERS: usize = INLINE_BYTES / 8 - HEAD;
-/// Bytes that one step moves at most, and those of one part.
+/// Bytes that one step moves at most.
 const STEP: usize = 1 << 20;
 
 /// Where the send buffer lies, as the line says it.
@@ -36,6 +38,8 @@ pub(super) struct Place {
 pub(super) struct Taken {
     /// How many peers' parts were looked at, from the one behind this rank on.
     peers: usize,
+    /// Bytes of the next one's part that are taken.
+    bytes: usize,
     /// Some parts come, or go, by messages, which is next.
     pub messages: bool,
 }
@@ -43,7 +47,7 @@ pub(super) struct Taken {
 impl Taken {
     /// Nothing yet; `messages` as there.
     pub(super) fn new(messages: bool) -> Taken {
-        Taken { peers: 0, messages }
+        Taken { peers: 0, bytes: 0, messages }
     }
 }
 
@@ -131,7 +135,7 @@ pub(super) fn step(
     seq: u64,
     taken: &mut Taken,
 ) -> Result<Step> {
-    let (members, element) = (core.members.len(), call.dtype.size());
+    let members = core.members.len();
     let mut moved = 0;
     if taken.peers + 1 < members {
         let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Step::Blocked) };
@@ -139,25 +143,17 @@ pub(super) fn step(
             if moved >= STEP {
                 return Ok(Step::Progress);
             }
-            taken.peers += 1;
-            let member = (core.me + taken.peers) % members;
-            if !lends(core, member, seq) {
-                continue;
+            let member = (core.me + taken.peers + 1) % members;
+            if lends(core, member, seq) {
+                let (piece, over) =
+                    take_some(core, engine, call, v, seq, member, taken.bytes..taken.bytes + STEP - moved)?;
+                moved += piece;
+                taken.bytes += piece;
+                if !over {
+                    continue;
+                }
             }
-            let (displ, count) = part(core, member, seq);
-            let rank = core.members[member];
-            if count != v.recv_counts[rank] {
-                return Err(Error::internal("the length of a part has changed"));
-            }
-            if count == 0 {
-                continue;
-            }
-            let bytes = count * element;
-            let from = find(core, engine, member, seq, displ * element, bytes)?;
-            // SAFETY: the part lies in the caller's buffer, which has `recv_counts` elements there and overlaps nothing that is
-            // read; what the owner lends stays until this rank's flag is raised.
-            unsafe { kernels::copy_part(&[call.recv.add(v.recv_displs[rank] * element)], from, bytes, bytes) };
-            moved += bytes;
+            (taken.peers, taken.bytes) = (taken.peers + 1, 0);
         }
         // All know from the lines that this comes.
         raise(core, 0, seq, 1);
@@ -170,6 +166,36 @@ pub(super) fn step(
         false if moved > 0 => Step::Progress,
         false => Step::Blocked,
     })
+}
+
+/// Takes what lies in `range` of the part of `member`, in bytes of it: how many there were, and whether they are the last.
+fn take_some(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    v: &VCounts,
+    seq: u64,
+    member: usize,
+    range: Range<usize>,
+) -> Result<(usize, bool)> {
+    let element = call.dtype.size();
+    let (displ, count) = part(core, member, seq);
+    let rank = core.members[member];
+    if count != v.recv_counts[rank] {
+        return Err(Error::internal("the length of a part has changed"));
+    }
+    let bytes = count * element;
+    let (begin, end) = (range.start.min(bytes), range.end.min(bytes));
+    if begin < end {
+        let from = find(core, engine, member, seq, displ * element, bytes)?;
+        // SAFETY: the part lies in the caller's buffer, which has `recv_counts` elements there and overlaps nothing that is
+        // read; what the owner lends stays until this rank's flag is raised.
+        unsafe {
+            let to = call.recv.add(v.recv_displs[rank] * element + begin);
+            kernels::copy_part(&[to], from.add(begin), end - begin, bytes);
+        }
+    }
+    Ok((end - begin, end == bytes))
 }
 
 /// Whether this rank has done its part but for messages.

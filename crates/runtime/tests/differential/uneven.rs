@@ -73,7 +73,7 @@ struct Step {
 }
 
 impl Step {
-    fn draw(rng: &mut fastrand::Rng, ranks: usize, unit: usize, buffers: (usize, usize)) -> Step {
+    fn draw(rng: &mut fastrand::Rng, (ranks, root): (usize, usize), unit: usize, buffers: (usize, usize)) -> Step {
         let collective = match rng.u8(..14) {
             0 => Collective::AllToAll,
             1 => Collective::AllGather,
@@ -84,7 +84,7 @@ impl Step {
             _ => Collective::AllToAllV,
         };
         let parts = (collective == Collective::AllToAllV).then(|| Parts::draw(rng, ranks, unit));
-        Step { collective, root: rng.usize(..ranks), buffers, parts }
+        Step { collective, root, buffers, parts }
     }
 
     fn request(&self, rank: usize, unit: usize, buffers: &[Buffer], stream: &Stream) -> Request {
@@ -114,9 +114,9 @@ impl Step {
                 (Collective::ReduceScatter, _) => put(0, &sum(me)),
                 (Collective::Broadcast, _) => put(0, block(self.root, 0)),
                 (_, Some(parts)) => {
-                    for r in 0..ranks {
+                    for (r, input) in inputs.iter().enumerate() {
                         let (n, at, to) = (parts.counts[r][me], parts.from[r][me], parts.to[me][r]);
-                        out[to..to + n].copy_from_slice(&inputs[r][at..at + n]);
+                        out[to..to + n].copy_from_slice(&input[at..at + n]);
                     }
                 }
                 other => unreachable!("{other:?}"),
@@ -160,10 +160,12 @@ pub fn run(comms: [&Arc<Communicator>; 2], ranks: usize, rank: usize, rounds: us
     for round in 0..rounds {
         let unit = match rng.usize(..12) {
             // More than one step moves.
-            0 if ranks <= 5 => 70_000,
+            0 if ranks <= 3 => 300_000,
             n => [40, 300, 700, 2100, 9000][n % 5],
         };
         let all_device = rng.bool();
+        // One for all calls: what was made before begins soonest.
+        let root = rng.usize(..ranks);
         let mut buffer = || Buffer::new(unit * ranks * 4, 0, all_device || own.u8(..4) > 0);
         let mut buffers: Vec<Buffer> = (0..BUFFERS).map(|_| buffer()).collect();
         let mut model: Model = vec![vec![vec![0; unit * ranks]; BUFFERS]; ranks];
@@ -192,13 +194,13 @@ pub fn run(comms: [&Arc<Communicator>; 2], ranks: usize, rank: usize, rounds: us
                 order.swap(1, there);
             }
             let grouped = rng.u8(..16) == 0;
-            let mut steps = vec![Step::draw(&mut rng, ranks, unit, (order[0], order[1]))];
+            let mut steps = vec![Step::draw(&mut rng, (ranks, root), unit, (order[0], order[1]))];
             if let Some(mut again) = last.take().filter(|_| rng.bool()) {
                 again.buffers = (order[0], order[1]);
                 steps[0] = again;
             }
             if grouped {
-                steps.push(Step::draw(&mut rng, ranks, unit, (order[2], order[3])));
+                steps.push(Step::draw(&mut rng, (ranks, root), unit, (order[2], order[3])));
                 group::start();
             }
             for step in &steps {

@@ -121,6 +121,8 @@ impl Engine {
     pub(crate) fn release(&mut self) {
         self.imports.clear();
         self.known_direct.forget();
+        // The slots are given back as well: who makes a call for the first time has them in memory again.
+        self.known = Known::default();
         self.temp.drop_memory();
         self.bounce.clear();
     }
