@@ -130,7 +130,7 @@ fn calls_over_a_network_allocate_nothing_after_the_first_ones() {
 }
 
 #[test]
-#[ignore = "no test by itself: calls_over_a_network_allocate_nothing_after_the_first_ones runs it in a process of its own"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test allocations calls_over` runs it in a process of its own"]
 fn calls_over_a_network() {
     with_pair(|pair| {
         let rounds: Vec<usize> = (0..40).map(|_| pair.round_of_singles(8)).collect();

@@ -235,12 +235,22 @@ impl Hub {
     /// Has all slots of one kind of `member` in memory before they are used for the first time.
     #[cold]
     pub fn populate(&self, member: usize, kind: Slots) {
-        let (first, bytes) = match kind {
-            Slots::Usual => (self.payload(member, 0), self.geometry.slots_bytes()),
-            Slots::Small => (self.small_payload(member, 0), SMALL_STRIDE * SMALL_SLOTS as usize),
-            Slots::Medium => (self.medium_payload(member, 0), MEDIUM_STRIDE * MEDIUM_SLOTS as usize),
+        let bytes = match kind {
+            Slots::Usual => self.geometry.slots_bytes(),
+            Slots::Small => SMALL_STRIDE * SMALL_SLOTS as usize,
+            Slots::Medium => MEDIUM_STRIDE * MEDIUM_SLOTS as usize,
         };
-        oxccl_sys::populate(first, bytes);
+        oxccl_sys::populate(self.slot(member, kind, 0), bytes);
+    }
+
+    /// The slot of that kind of `member` for collective `seq`.
+    #[inline]
+    pub fn slot(&self, member: usize, kind: Slots, seq: u64) -> *mut u8 {
+        match kind {
+            Slots::Usual => self.payload(member, seq),
+            Slots::Small => self.small_payload(member, seq),
+            Slots::Medium => self.medium_payload(member, seq),
+        }
     }
 
     /// The slot of `member` for a payload of medium size of collective `seq`: [`MEDIUM_BYTES`] bytes; only where the geometry is

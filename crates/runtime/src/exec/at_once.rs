@@ -21,7 +21,6 @@ use super::p2p_quick::{Message, Over, Quick};
 use super::p2p_short::Begun;
 use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail};
 use crate::communicator::core::{Core, Lane};
-use crate::communicator::hub::Slots;
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
 
@@ -183,7 +182,6 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
-    engine.known.populate(core, Slots::Usual);
     let (mut seq, mut published) = (0, false);
     let run = || advance_v(core, &mut engine, &mut call, &v, &mut seq, &mut published, ends);
     let reached = caught(run).and_then(|r| r);

@@ -13,7 +13,9 @@ use super::collective::Engine;
 use super::entry::{LINES_AHEAD, publish};
 use super::lent_v;
 use crate::communicator::core::Core;
-use crate::communicator::hub::{INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, WINDOW};
+use crate::communicator::hub::{
+    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
+};
 use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
@@ -39,6 +41,16 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
         bytes = bytes.checked_add(v.send_counts[*rank].checked_mul(element)?)?;
     }
     (bytes <= limit).then_some(bytes)
+}
+
+/// The slots that `place` means, if it means any.
+fn slots(place: u32) -> Option<Slots> {
+    match place {
+        IN_SLOT => Some(Slots::Usual),
+        IN_SMALL_SLOT => Some(Slots::Small),
+        IN_MEDIUM_SLOT => Some(Slots::Medium),
+        _ => None,
+    }
 }
 
 /// Where this rank's parts go, and how many bytes they have with their table.
@@ -76,17 +88,19 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     }
     let (place, bytes) = way.unwrap_or((BY_MESSAGES, 0));
     let in_line = if place == IN_LINE { WORD + bytes } else { WORD };
+    let slots = slots(place);
+    if let Some(slots) = slots {
+        engine.known.populate(core, slots);
+    }
     publish(core, call, seq, in_line, |body| {
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
         // `published` counted.
         unsafe {
             body.cast::<u32>().write(place);
-            match place {
-                BY_MESSAGES => {}
-                IN_LINE => fill(core, call, v, body.add(WORD)),
-                IN_SMALL_SLOT => fill(core, call, v, core.hub.small_payload(core.me, seq)),
-                IN_MEDIUM_SLOT => fill(core, call, v, core.hub.medium_payload(core.me, seq)),
-                _ => fill(core, call, v, core.hub.payload(core.me, seq)),
+            match slots {
+                Some(slots) => fill(core, call, v, core.hub.slot(core.me, slots, seq)),
+                None if place == IN_LINE => fill(core, call, v, body.add(WORD)),
+                None => {}
             }
         }
     });
@@ -123,10 +137,7 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
     unsafe {
         let area = match body.cast::<u32>().read() {
             IN_LINE => body.add(WORD),
-            IN_SLOT => core.hub.payload(member, seq),
-            IN_SMALL_SLOT => core.hub.small_payload(member, seq),
-            IN_MEDIUM_SLOT => core.hub.medium_payload(member, seq),
-            _ => return None,
+            place => core.hub.slot(member, slots(place)?, seq),
         };
         let length = |m: usize| area.cast::<u32>().add(m).read_unaligned() as usize;
         let before: usize = (0..core.me).map(length).sum();

@@ -2,18 +2,26 @@
 
 use super::*;
 
-impl Task for CollectiveTask {
-    fn step(&mut self) -> Step {
+impl CollectiveTask {
+    /// What `step` comes to, by which a panic fails the task; `None` when it has no communicator any more.
+    #[inline(always)]
+    fn stepped(&mut self, step: impl FnOnce(&mut Self, &Core) -> Step) -> Option<Step> {
         // Taken out for the time of the step, so that the task can be changed beside it.
-        let Some(core) = self.core.take() else { return Step::Done };
-        let step = caught(|| self.step_with(&core)).unwrap_or_else(|error| {
+        let core = self.core.take()?;
+        let step = caught(|| step(self, &core)).unwrap_or_else(|error| {
             if !self.over {
                 self.fail(&core, &error);
             }
             Step::Failed(error)
         });
         self.core = Some(core);
-        step
+        Some(step)
+    }
+}
+
+impl Task for CollectiveTask {
+    fn step(&mut self) -> Step {
+        self.stepped(|task, core| task.step_with(core)).unwrap_or(Step::Done)
     }
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
@@ -103,15 +111,7 @@ impl Task for CollectiveTask {
     }
 
     fn step_early(&mut self) -> Step {
-        let Some(core) = self.core.take() else { return Step::Blocked };
-        let step = caught(|| self.go_early(&core)).unwrap_or_else(|error| {
-            if !self.over {
-                self.fail(&core, &error);
-            }
-            Step::Failed(error)
-        });
-        self.core = Some(core);
-        step
+        self.stepped(|task, core| task.go_early(core)).unwrap_or(Step::Blocked)
     }
 
     fn bars(&self, next: &Call) -> bool {
