@@ -56,12 +56,15 @@ pub fn is_own(at: usize) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
     fn what_memory_holds_stays_when_its_pages_become_large() {
         let large = large();
         if large == 0 {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
             return;
         }
         let mut memory: Vec<u64> = (0..3 * large as u64 / 8).collect();
@@ -103,6 +106,7 @@ mod tests {
     #[test]
     fn what_was_only_read_or_is_shared_with_a_child_is_not_its_own() {
         if large() == 0 || !std::path::Path::new("/proc/self/pagemap").exists() {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
             return;
         }
         let memory = Mapped::new();
@@ -142,6 +146,7 @@ mod tests {
     fn what_is_not_there_is_refused() {
         let large = large();
         if large == 0 {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
             return;
         }
         // The first page is never mapped.
