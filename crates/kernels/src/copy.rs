@@ -101,22 +101,6 @@ unsafe fn copy_near(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe { std::ptr::copy(src, dst, bytes) }
 }
 
-/// Copies up to the first multiple of `line`, at most [`SMALL`], in the destination; what is left. Memory of malloc lies 16 bytes
-/// behind a multiple, and stores that span two lines take twice as long.
-///
-/// # Safety
-/// `src` is readable and `dst` writable for `bytes` bytes; they do not overlap.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-unsafe fn align(dst: *mut u8, src: *const u8, bytes: usize, line: usize) -> (*mut u8, *const u8, usize) {
-    let head = (dst.addr().wrapping_neg() & (line - 1)).min(bytes);
-    // SAFETY: the caller's promise; the head lies within `bytes`.
-    unsafe {
-        copy_small(dst, src, head);
-        (dst.add(head), src.add(head), bytes - head)
-    }
-}
-
 /// As [`copy_near`] for a part of a long transfer: what follows is asked for as well.
 ///
 /// # Safety
@@ -129,8 +113,6 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
         return;
     }
     const LINE: usize = 64;
-    // SAFETY: the caller's promise; what is copied first lies in front of the rest.
-    let (dst, src, bytes) = unsafe { align(dst, src, bytes, LINE) };
     let lines = bytes / LINE;
     for line in 0..lines {
         // SAFETY: the line lies in both ranges; a prefetch accesses no memory as far as the program can tell, whatever the
@@ -187,8 +169,6 @@ pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
 unsafe fn across(dst: *mut u8, src: *const u8, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
     const LINE: usize = 64;
-    // SAFETY: the caller's promise; what is copied first lies in front of the rest.
-    let (dst, src, bytes) = unsafe { align(dst, src, bytes, LINE) };
     let lines = bytes / LINE;
     let asked = lines.saturating_sub(ACROSS_AHEAD / LINE);
     for line in 0..lines {

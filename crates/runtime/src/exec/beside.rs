@@ -109,13 +109,13 @@ pub(super) fn giver_for(core: &Core, call: &Call) -> Option<usize> {
 
 /// Bytes of the giver's input that move, if they may go into a slot. A block of a scatter of two ranks lies at its start.
 ///
-/// Measured with two processes on cores of their own: longer broadcasts out of place, and longer blocks of a gather, are faster
+/// Measured with two processes on cores of their own: a broadcast out of place and longer blocks of a gather are faster
 /// where the other rank's core, or the kernel, copies at the same time. Only the root knows whether it works in place.
 fn slot_payload(core: &Core, call: &Call) -> Option<usize> {
     let (geometry, block) = (core.hub.geometry(), call.block_bytes() as usize);
     let most = match call.collective {
         Collective::Broadcast if core.rank as u32 == call.root && call.send != call.recv.cast_const() => {
-            geometry.eager_bytes.max(geometry.large_bytes / 4)
+            geometry.eager_bytes
         }
         Collective::Broadcast => geometry.eager_bytes.max(geometry.large_bytes / 2),
         Collective::Scatter if core.ranks > 2 => geometry.eager_bytes / core.ranks,
@@ -171,13 +171,7 @@ pub(super) fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, give
     };
     let one_block = call.collective == Collective::Scatter && core.ranks == 2;
     let before = |member: usize| if member != core.me && one_block { 0 } else { core.rank };
-    if giver == core.me && call.collective == Collective::Broadcast {
-        if call.send != call.recv.cast_const() {
-            // SAFETY: the caller's buffers, which do not overlap. The instruction for whole strings goes on while the stores to
-            // the slot wait for lines that the others have; plain stores would queue behind them.
-            unsafe { std::ptr::copy_nonoverlapping(call.send, call.recv, call.block_bytes() as usize) };
-        }
-    } else if receives(core, call) {
+    if receives(core, call) {
         // As in `take`: the giver writes the slot again when this rank has started a later call.
         debug_assert!(giver == core.me || engine.next_number() == seq + 1, "{} is taken too late", call.describe());
         // SAFETY: the payload is complete, since the line has arrived, and stays until this rank has started a later call;
