@@ -22,7 +22,7 @@ struct Step {
     to: (usize, usize),
 }
 
-const COLLECTIVES: [Collective; 12] = [
+const COLLECTIVES: [Collective; 14] = [
     Collective::Broadcast,
     Collective::Broadcast,
     Collective::Scatter,
@@ -31,6 +31,8 @@ const COLLECTIVES: [Collective; 12] = [
     Collective::AllGather,
     Collective::AllToAll,
     Collective::AllReduce,
+    Collective::AllReduce,
+    Collective::Reduce,
     Collective::ReduceScatter,
     Collective::AllToAll,
     Collective::AllToAllV,
@@ -98,7 +100,7 @@ impl Step {
             match self.collective {
                 Collective::Broadcast => output[0] = input(self.root, 0),
                 Collective::Scatter => output[0] = input(self.root, rank),
-                Collective::Gather if rank != self.root => {}
+                Collective::Gather | Collective::Reduce if rank != self.root => {}
                 Collective::Gather | Collective::AllGather => (0..ranks).for_each(|r| output[r] = input(r, 0)),
                 Collective::AllToAll => (0..ranks).for_each(|r| output[r] = input(r, rank)),
                 Collective::AllToAllV => {
