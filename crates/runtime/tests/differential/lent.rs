@@ -225,30 +225,34 @@ fn a_gather_does_not_write_what_an_all_to_all_v_still_lends() {
     let ranks = (processors() + 1).clamp(5, 9);
     team(ranks, 1, |rank, comms| {
         let stream = Stream::new().unwrap();
-        let count = 50_000;
-        let block = Ints::new(count, -7);
-        for round in 0..60 {
-            let lent = Ints::new(count * ranks, 1000 * round + rank as i32);
-            let taken = Ints::new(count * ranks, -1);
-            let sends = |from: usize, to: usize| to == 1 && !(1..3).contains(&from);
-            let elements = |sends: bool| if sends { count } else { 0 };
-            let mut call = request(Collective::AllToAllV, lent.ptr().cast_const(), taken.ptr(), 0, &stream);
+        // A direct call, and one that is begun at once.
+        let count = 100_000 / ranks / 2 * 2;
+        let much = 20 * count;
+        let (block, gift) = (Ints::new(count, -7), Ints::new(much, 3));
+        let taken = Ints::new(count + much * (ranks - 3), -1);
+        for round in 0..100 {
+            let lent = Ints::new(count * ranks, 1000 + round);
+            let given = |from: usize, to: usize| match from {
+                0 if to == 1 => count,
+                3.. if to == 1 => much,
+                _ => 0,
+            };
+            let (from, at) = if rank == 0 { (&lent, 2 * count) } else { (&gift, 0) };
+            let mut call = request(Collective::AllToAllV, from.ptr().cast_const(), taken.ptr(), 0, &stream);
             call.v = Some(Box::new(VCounts {
-                send_counts: (0..ranks).map(|to| elements(sends(rank, to))).collect(),
-                send_displs: vec![2 * count; ranks],
-                recv_counts: (0..ranks).map(|from| elements(sends(from, rank))).collect(),
-                recv_displs: (0..ranks).map(|from| from * count).collect(),
+                send_counts: (0..ranks).map(|to| given(rank, to)).collect(),
+                send_displs: vec![at; ranks],
+                recv_counts: (0..ranks).map(|from| given(from, rank)).collect(),
+                recv_displs: (0..ranks).map(|from| if from < 3 { 0 } else { count + (from - 3) * much }).collect(),
             }));
             comms[0].submit(call).unwrap_or_else(|e| panic!("{e}"));
             let gather = request(Collective::Gather, block.ptr().cast_const(), lent.ptr(), count, &stream);
             comms[0].submit(gather.to(0)).unwrap_or_else(|e| panic!("{e}"));
             stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
             if rank == 1 {
-                taken.expect_at(0..count, 1000 * round);
+                assert!(taken.is_at(0..count, 1000 + round), "round {round}");
             }
-            if rank == 0 {
-                lent.expect(-7);
-            }
+            assert!(rank != 0 || lent.is_at(0..count * ranks, -7), "round {round}");
         }
     });
 }
