@@ -188,10 +188,8 @@ pub(super) fn in_order(core: &Core, engine: &mut Engine, plan: &Plan, road: Road
     if road != Road::Mapped {
         engine.strayed = true;
     } else if engine.strayed {
-        if !direct::all_announced_at(core, seq) && !(turn && direct::all_are_at(core, seq)) {
-            return false;
-        }
-        engine.strayed = false;
+        engine.strayed = !(direct::all_announced_at(core, seq) || turn && direct::all_are_at(core, seq));
+        return !engine.strayed;
     }
     true
 }
