@@ -24,6 +24,7 @@ pub fn rank(order: &Order) {
     match order.words[1].as_str() {
         "gathers" => gathers(order, &comm),
         "mixed" => mixed(order, &comm),
+        "strays" => strays(order, &comm),
         "until" => {
             let error = (0..).find_map(|n| burst(order, &comm, n, Late::Never).err()).expect("it ends");
             order.report("error", &format!("{:?} {}", error.code, error.text));
@@ -256,6 +257,40 @@ fn gathers(order: &Order, comm: &Communicator) {
     order.report("fine", "");
 }
 
+/// Pairs of sums into one output, which in the first of them lies in private memory on one rank: that one goes another way,
+/// and each rank ends it when it has put its output together, while the peers write parts of the second.
+fn strays(order: &Order, comm: &Communicator) {
+    const PAIRS: usize = 12;
+    let (me, ranks) = (comm.rank(), comm.ranks());
+    let len = LEN * ranks;
+    for round in 0..order.number(2) as usize {
+        let strays = round % ranks == me;
+        let value = |i: usize, r: usize| (round % 50 * 1000 + i * 20 + r) as f32;
+        let mut from: Vec<Buffer> = (0..2 * PAIRS).map(|i| Buffer::filled(Memory::Device, len, value(i, me))).collect();
+        let mut to: Vec<Buffer> = (0..PAIRS).map(|_| Buffer::filled(Memory::Device, len, -1.0)).collect();
+        let mut apart: Vec<Buffer> = (0..PAIRS).map(|_| Buffer::filled(Memory::Malloc, len, -1.0)).collect();
+        let stream = Stream::on(comm.device()).expect("a stream");
+        stream
+            .scope(|s| {
+                let from: Vec<Lent<'_, f32>> = from.iter_mut().map(|b| s.lend(b.get_mut())).collect();
+                let to: Vec<Lent<'_, f32>> = to.iter_mut().map(|b| s.lend(b.get_mut())).collect();
+                let apart: Vec<Lent<'_, f32>> = apart.iter_mut().map(|b| s.lend(b.get_mut())).collect();
+                for i in 0..PAIRS {
+                    let first = if strays { apart[i] } else { to[i] };
+                    s.all_reduce(comm, from[2 * i], first, ReduceOp::Max)?;
+                    s.all_reduce(comm, from[2 * i + 1], to[i], ReduceOp::Max)?;
+                }
+                Ok(())
+            })
+            .unwrap_or_else(|e| panic!("{e:?}"));
+        for (i, to) in to.iter().enumerate() {
+            let wrong = to.get().iter().position(|v| *v != value(2 * i + 1, ranks - 1));
+            assert!(wrong.is_none(), "round {round}: sum {i} of {len} elements at {wrong:?}");
+        }
+    }
+    order.report("fine", "");
+}
+
 /// Random calls over a few buffers of either kind of memory, different on each rank, against a model.
 fn mixed(order: &Order, comm: &Communicator) {
     const BUFFERS: usize = 4;
@@ -399,6 +434,17 @@ fn gathers_from_private_memory_to_a_root_that_runs_ahead() {
             pool.start(&format!("lent gathers {}", random.next() >> 8));
             pool.expect("end", &(0..ranks).collect::<Vec<_>>(), Duration::from_secs(60));
         }
+    }
+}
+
+#[test]
+fn sums_behind_one_that_goes_another_way_keep_the_order() {
+    let _alone = alone();
+    // Where the kernel copies, and by the scratch.
+    for env in [&[][..], &[("OXCCL_P2P", "shm")]] {
+        let mut pool = Pool::new(5, 1, env);
+        pool.start("lent strays 20");
+        pool.expect("end", &(0..5).collect::<Vec<_>>(), Duration::from_secs(60));
     }
 }
 

@@ -84,7 +84,10 @@ fn behind<'a, S: 'a, const OWN: bool>(
                 at..at + r.count * r.dtype.size()
             };
             let mut now = requests.clone().filter(|r| r.collective == Collective::Send || is_own(r));
-            if !core.are_all(Lane::P2p, stream.behind() as u64) || now.any(|r| stream.will_write(touches(r))) {
+            let writes = |r: &Request<S>| r.collective == Collective::Recv;
+            let meets =
+                |r: &Request<S>| stream.will_write(touches(r)) || OWN && writes(r) && stream.has_lent(&touches(r));
+            if !core.are_all(Lane::P2p, stream.behind() as u64) || now.any(meets) {
                 return Ok(false);
             }
             let Some(mut links) = core.try_lock_links() else { return Ok(false) };

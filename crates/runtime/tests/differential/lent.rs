@@ -1,6 +1,7 @@
 //! Calls of medium size by more ranks than there are cores, back to back, each of which may read or overwrite what those in
 //! front of it read, write or lend to the peers: random ones on a few buffers, against a model of the buffers.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use oxccl_runtime::config::tuning::processors;
@@ -214,6 +215,62 @@ fn messages_are_neither_written_over_nor_sent_too_early() {
                     "buffer {b} on rank {rank} of {ranks} in round {round} (seed {seed}): {made:?}"
                 );
             }
+        }
+    });
+}
+
+/// What a rank copies to itself may lie where a peer has still to read, though not what the exchange in front of it sends.
+#[test]
+fn a_message_to_oneself_does_not_write_what_a_peer_has_still_to_read() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    let made = AtomicU64::new(0);
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let (long, short) = (20_000, 100);
+        let null = std::ptr::null_mut();
+        for round in 0..50 {
+            let value = (round * 10) as i32;
+            let (lent, other) = (Ints::new(long, value + 1), Ints::new(long, value + 2));
+            let (few, own) = (Ints::new(short, value + 3), Ints::new(short, value + 4));
+            let send = |to: usize, of: &Ints, count: usize| {
+                let call = request(Collective::Send, of.ptr().cast_const(), null, count, &stream);
+                comms[0].submit(call.to(to)).unwrap_or_else(|e| panic!("{e}"));
+            };
+            let receive = |from: usize, into: &Ints, count: usize| {
+                let call = request(Collective::Recv, null.cast_const(), into.ptr(), count, &stream);
+                comms[0].submit(call.to(from)).unwrap_or_else(|e| panic!("{e}"));
+            };
+            match rank {
+                0 => {
+                    send(1, &lent, long);
+                    // Neither all short nor all long.
+                    group::start();
+                    receive(2, &other, long);
+                    receive(3, &few, short);
+                    group::end().unwrap_or_else(|e| panic!("{e}"));
+                    group::start();
+                    send(0, &own, short);
+                    receive(0, &lent, short);
+                    group::end().unwrap_or_else(|e| panic!("{e}"));
+                    made.store(round + 1, Ordering::Release);
+                }
+                1 => {
+                    let since = Instant::now();
+                    while made.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_secs(10) {
+                        std::thread::yield_now();
+                    }
+                    receive(0, &other, long);
+                }
+                2 => send(0, &lent, long),
+                3 => send(0, &own, short),
+                _ => {}
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            assert!(rank != 1 || other.is_at(0..long, value + 1), "round {round}");
+            assert!(
+                rank != 0 || lent.is_at(0..short, value + 4) && lent.is_at(short..long, value + 1),
+                "round {round}"
+            );
         }
     });
 }
