@@ -216,7 +216,13 @@ impl Pool {
 
     /// Another worker of the same kind.
     pub fn spawn(&self) -> Worker {
-        let env: Vec<(&str, &str)> = self.env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        self.spawn_with(&[])
+    }
+
+    /// The same with more variables.
+    pub fn spawn_with(&self, more: &[(&str, &str)]) -> Worker {
+        let own = self.env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let env: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
         Worker::spawn(&env, &self.sender)
     }
 

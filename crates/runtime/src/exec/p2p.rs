@@ -308,6 +308,11 @@ impl Exchange {
         self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| !is_local(core, t.peer))
     }
 
+    /// Whether some of it is with ranks that share no memory with this one, and none with itself.
+    pub(super) fn reaches_out(&self, core: &Core) -> bool {
+        self.copies.is_empty() && self.sends.iter().chain(&self.recvs).any(|t| !is_local(core, t.peer))
+    }
+
     /// Whether all that it sends was accepted, so that what is sent next comes behind it.
     pub(super) fn is_offered(&self) -> bool {
         self.sends.iter().all(|t| t.offered && t.done == t.bytes)
@@ -560,10 +565,10 @@ impl P2pTask {
         self
     }
 
-    /// As [`trailing`](Self::trailing) where the messages go over a network and all were accepted.
+    /// As [`trailing`](Self::trailing) where messages go over a network and all were accepted.
     fn let_follow(&mut self) {
         let core = &self.course.core;
-        self.trails |= !core.whole && self.batch == 0 && self.exchange.is_remote(core) && self.exchange.is_offered();
+        self.trails |= !core.whole && self.batch == 0 && self.exchange.reaches_out(core) && self.exchange.is_offered();
     }
 
     /// Sends, behind `others`, which have let it. `None`: nothing was done, its turn must come first.
