@@ -32,6 +32,10 @@ pub fn rank(order: &Order) {
                 cut();
             });
         }
+        if odd && what == "idle" {
+            burst(order, &comm, 0, None).expect("a good burst");
+            return alone_among(&comm);
+        }
         let other = |n: u64| (odd && n == 1).then_some((at as usize, what));
         (0..).find_map(|n| burst(order, &comm, n, other(n)).err()).expect("it ends")
     });
@@ -42,6 +46,19 @@ pub fn rank(order: &Order) {
     }
     drop(comm);
     order.report("gone", &(now_ns() - begin).to_string());
+}
+
+/// A broadcast that needs nothing of the others, which make another call, and nothing after it until there is an error.
+fn alone_among(comm: &Communicator) -> oxccl::Error {
+    comm.broadcast(&mut [1_i32], comm.rank()).expect("a call that only sends");
+    let limit = now_ns() + GIVE_UP.as_nanos() as u64;
+    while now_ns() < limit {
+        if let Err(e) = comm.async_error() {
+            return e;
+        }
+        pause(Duration::from_millis(5));
+    }
+    panic!("no error of a rank that made another call than the others");
 }
 
 /// Ends all connections of this process with others, as a link does that is cut.
@@ -147,9 +164,9 @@ fn ends(kind: &str, near: usize, what: &str, rounds: usize) {
             let took = Duration::from_nanos(e.ns.saturating_sub(since));
             assert!(took < NOTICE, "rank {} noticed after {took:?}; {said}", e.rank);
             assert!(e.text.starts_with("RemoteError "), "{e:?}; {said}");
-            // Who is cut off cannot know whose fault it is.
-            let named = if e.rank == victim { "rank ".to_string() } else { format!("rank {victim}") };
-            assert!(e.text.contains(&named), "{e:?} names not rank {victim}; {said}");
+            // Of a connection that was cut each end takes the other for the one that is gone.
+            let named = if what == "cut" { "rank ".to_string() } else { format!("rank {victim}") };
+            assert!(e.text.contains(&named), "{e:?} names not {named}; {said}");
         }
     }
 }
@@ -165,12 +182,12 @@ fn a_rank_that_is_killed_in_a_ring_that_is_partly_near_is_named() {
 }
 
 #[test]
-fn a_rank_that_is_cut_off_among_all_to_alls_by_counts_is_named() {
+fn ranks_that_are_cut_off_among_all_to_alls_by_counts_end() {
     ends("v", 0, "cut", 8);
 }
 
 #[test]
-fn a_rank_that_is_cut_off_in_a_ring_is_named() {
+fn ranks_that_are_cut_off_in_a_ring_end() {
     ends("ring", 0, "cut", 4);
 }
 
@@ -189,6 +206,7 @@ fn an_all_to_all_by_counts_against_another_call_is_an_error_that_names_both() {
         ("broadcast-root", "Broadcast("),
         ("reduce", "Reduce("),
         ("gather", "Gather("),
+        ("idle", "Broadcast("),
     ];
     let mut faults = String::new();
     for (i, (other, name)) in others.into_iter().enumerate() {

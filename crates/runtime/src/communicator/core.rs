@@ -125,6 +125,8 @@ pub(crate) struct Core {
     news: Mutex<Option<Error>>,
     /// The last call of which neighbours were told.
     told: AtomicU64,
+    /// When that was, ns.
+    told_ns: AtomicU64,
     /// What neighbours in the control ring are blocked in: rank, number, signature.
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
@@ -255,6 +257,7 @@ impl Core {
             departures: Mutex::default(),
             news: Mutex::default(),
             told: AtomicU64::new(0),
+            told_ns: AtomicU64::new(0),
             heard: Mutex::default(),
             failure: OnceLock::new(),
             eager_limits: Default::default(),

@@ -10,7 +10,7 @@ use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, part_range};
 use oxccl_types::{Error, Result};
 
-use super::call::{Call, describe};
+use super::call::{self, Call, describe};
 use super::collective::Engine;
 use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
@@ -383,6 +383,11 @@ impl Bound<'_> {
     fn next<'e>(&self, engine: &'e mut Engine, from: u32, taken: u64, bytes: u64) -> Result<Option<&'e mut Receiver>> {
         let Some(end) = engine.links.receiver(self.core, from, CHANNEL_LANE + self.channel)? else { return Ok(None) };
         let Some(h) = end.poll_header()? else { return Ok(None) };
+        if h.sequence != self.seq && !self.core.whole {
+            let error = || call::strange(self.core, self.seq, self.call.signature, from, &h);
+            engine.links.found_strange(self.seq, error);
+            return Ok(None);
+        }
         if h.signature != self.call.signature || h.sequence != self.seq {
             let error = mismatch(self.core, self.call, from, &h);
             end.refuse(&error.text);

@@ -375,6 +375,10 @@ impl Blocked for Waiting<'_> {
         None
     }
 
+    fn strange(&self) -> Option<Error> {
+        None
+    }
+
     fn indirect(&self) -> bool {
         false
     }

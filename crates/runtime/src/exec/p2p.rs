@@ -429,6 +429,12 @@ impl Exchange {
             let Some(end) = links.receiver(core, t.peer, self.lane)? else { continue };
             while !t.complete && *budget > 0 {
                 let Some(header) = end.poll_header()? else { break };
+                if header.sequence != self.sequence && !core.whole {
+                    links.found_strange(self.sequence, || {
+                        call::strange(core, self.sequence, t.signature, t.peer, &header)
+                    });
+                    break;
+                }
                 if header.signature != t.signature || header.total != t.bytes || header.sequence != self.sequence {
                     let error = mismatch(core, t, &header);
                     end.refuse(&error.text);
@@ -673,6 +679,10 @@ impl Blocked for Waiting<'_> {
     }
 
     fn earlier(&self, _: u64) -> Option<[u64; 2]> {
+        None
+    }
+
+    fn strange(&self) -> Option<Error> {
         None
     }
 

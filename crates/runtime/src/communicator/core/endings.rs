@@ -46,6 +46,8 @@ pub(crate) trait Blocked {
     fn call(&self) -> Option<(u64, [u64; 2])>;
     /// The signature of the collective `seq` of this rank, if it is remembered.
     fn earlier(&self, seq: u64) -> Option<[u64; 2]>;
+    /// What it met that no peer should have sent, if nobody can say more of it.
+    fn strange(&self) -> Option<Error>;
     /// Whether ranks that it does not need may still be needed by those that it needs, so that a departure that
     /// stays unexplained for long ends it too.
     fn indirect(&self) -> bool;
@@ -162,7 +164,12 @@ impl Core {
         if let Some(d) = others.filter_map(|rank| self.departure(rank)).find(fatal) {
             return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
         }
-        self.compare(operation)?;
+        self.compare(operation, now)?;
+        if waited > INDIRECT * grace
+            && let Some(e) = operation.strange()
+        {
+            return Err(e);
+        }
         if let Some(limit) = self.config.op_timeout
             && u128::from(waited) > limit.as_nanos()
         {
@@ -174,11 +181,16 @@ impl Core {
 
     /// Without shared memory a call is seen only by those who get its data. Ranks that are blocked for long tell their
     /// neighbours in the control ring what in, so that calls of which none sends the other anything are compared too.
-    fn compare(&self, operation: &dyn Blocked) -> Result<()> {
+    fn compare(&self, operation: &dyn Blocked, now: u64) -> Result<()> {
         let (false, Some((seq, signature))) = (self.whole, operation.call()) else { return Ok(()) };
-        if self.told.swap(seq, Ordering::Relaxed) != seq
+        // Again after a while: a neighbour may have come to its call since, and have ended it.
+        let long = INDIRECT * self.config.death_grace.as_nanos() as u64;
+        let news = self.told.swap(seq, Ordering::Relaxed) != seq;
+        let again = now.saturating_sub(self.told_ns.load(Ordering::Relaxed)) > long;
+        if (news || again)
             && let Some(ring) = lock(&self.control).as_ref()
         {
+            self.told_ns.store(now, Ordering::Relaxed);
             ring.tell_neighbours(&News::Call { rank: self.rank, seq, signature });
         }
         let heard = lock(&self.heard).clone();
@@ -189,6 +201,20 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Compares what a neighbour is blocked in with what this rank called, which may have ended, and nothing be under way here
+    /// that would find it out. Who has the engine at this moment is told again.
+    fn answer(&self, rank: usize, seq: u64, theirs: [u64; 2]) {
+        let mine = self.engine.try_lock().filter(|_| !self.whole).and_then(|engine| engine.called(seq));
+        if let Some(mine) = mine.filter(|mine| *mine != theirs)
+            && self.check().is_ok()
+        {
+            let error = different(self, mine, rank, theirs, seq);
+            self.spread(&error);
+            self.fail(&error);
+            self.bell().ring();
+        }
     }
 
     /// To be called by an operation whose connection failed with `doubt`, until it is an error: a connection often
@@ -306,6 +332,7 @@ impl Core {
                 heard.push((rank, seq, signature));
                 drop(heard);
                 self.bell().ring();
+                self.answer(rank, seq, signature);
             }
             News::Error { code, text, .. } => {
                 lock(&self.news).get_or_insert(Error::new(code, text));
