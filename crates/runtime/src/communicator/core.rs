@@ -127,6 +127,8 @@ pub(crate) struct Core {
     told: AtomicU64,
     /// When that was, ns.
     told_ns: AtomicU64,
+    /// A collective of this rank, by its number, that met a message of one of another number, and the error of that.
+    strange: Mutex<Option<(u64, Error)>>,
     /// What neighbours in the control ring are blocked in: rank, number, signature.
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
@@ -258,6 +260,7 @@ impl Core {
             news: Mutex::default(),
             told: AtomicU64::new(0),
             told_ns: AtomicU64::new(0),
+            strange: Mutex::default(),
             heard: Mutex::default(),
             failure: OnceLock::new(),
             eager_limits: Default::default(),

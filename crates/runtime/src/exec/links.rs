@@ -97,8 +97,6 @@ pub(crate) struct Links {
     gather: bool,
     /// The newest operation that has begun behind others.
     newest: u64,
-    /// A collective of this rank, by its number, that met a message of one of another number, and the error of that.
-    strange: Option<(u64, Error)>,
     /// The lists of exchanges that are over, for the next ones.
     // Boxes, since tasks hold boxes.
     #[allow(clippy::vec_box)]
@@ -181,21 +179,6 @@ impl Links {
     /// What is sent from now on does not wait.
     pub(super) fn gathered(&mut self) {
         self.gather = false;
-    }
-
-    /// Notes that collective `number` of this rank met a message of one of another number from `from`: their calls differ
-    /// from an earlier one on. Which one that is the peers [find out](Core::check_blocked) while this call is blocked; `error`
-    /// makes what is told if they do not.
-    #[cold]
-    pub(super) fn found_strange(&mut self, number: u64, error: impl FnOnce() -> Error) {
-        if self.strange.as_ref().is_none_or(|(n, _)| *n != number) {
-            self.strange = Some((number, error()));
-        }
-    }
-
-    /// The error of the strange message that collective `number` has met, if it has.
-    pub(super) fn strange(&self, number: u64) -> Option<Error> {
-        self.strange.as_ref().filter(|(n, _)| *n == number).map(|(_, error)| error.clone())
     }
 
     /// Whether an operation has begun behind `number`.
@@ -350,7 +333,8 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     core.wake_by(&stream);
     let (piece, part) = (piece_bytes(core), part_bytes(core));
     let slots = SLOTS * piece.div_ceil(part);
-    let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None };
+    let options =
+        TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, patient: !core.crowded };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
 }
 

@@ -385,7 +385,7 @@ impl Bound<'_> {
         let Some(h) = end.poll_header()? else { return Ok(None) };
         if h.sequence != self.seq && !self.core.whole {
             let error = || call::strange(self.core, self.seq, self.call.signature, from, &h);
-            engine.links.found_strange(self.seq, error);
+            self.core.found_strange(self.seq, error);
             return Ok(None);
         }
         if h.signature != self.call.signature || h.sequence != self.seq {

@@ -375,10 +375,6 @@ impl Blocked for Waiting<'_> {
         None
     }
 
-    fn strange(&self) -> Option<Error> {
-        None
-    }
-
     fn indirect(&self) -> bool {
         false
     }

@@ -430,7 +430,7 @@ impl Exchange {
             while !t.complete && *budget > 0 {
                 let Some(header) = end.poll_header()? else { break };
                 if header.sequence != self.sequence && !core.whole {
-                    links.found_strange(self.sequence, || {
+                    core.found_strange(self.sequence, || {
                         call::strange(core, self.sequence, t.signature, t.peer, &header)
                     });
                     break;
@@ -679,10 +679,6 @@ impl Blocked for Waiting<'_> {
     }
 
     fn earlier(&self, _: u64) -> Option<[u64; 2]> {
-        None
-    }
-
-    fn strange(&self) -> Option<Error> {
         None
     }
 

@@ -46,8 +46,6 @@ pub(crate) trait Blocked {
     fn call(&self) -> Option<(u64, [u64; 2])>;
     /// The signature of the collective `seq` of this rank, if it is remembered.
     fn earlier(&self, seq: u64) -> Option<[u64; 2]>;
-    /// What it met that no peer should have sent, if nobody can say more of it.
-    fn strange(&self) -> Option<Error>;
     /// Whether ranks that it does not need may still be needed by those that it needs, so that a departure that
     /// stays unexplained for long ends it too.
     fn indirect(&self) -> bool;
@@ -166,7 +164,7 @@ impl Core {
         }
         self.compare(operation, now)?;
         if waited > INDIRECT * grace
-            && let Some(e) = operation.strange()
+            && let Some(e) = self.strange(operation)
         {
             return Err(e);
         }
@@ -201,6 +199,23 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Notes that collective `number` of this rank met a message of one of another number: their calls differ from an earlier
+    /// one on. Which one that is the ranks [find out](Core::check_blocked) while the call is blocked; `error` makes what is
+    /// told if they do not.
+    #[cold]
+    pub(crate) fn found_strange(&self, number: u64, error: impl FnOnce() -> Error) {
+        let mut strange = lock(&self.strange);
+        if strange.as_ref().is_none_or(|(n, _)| *n != number) {
+            *strange = Some((number, error()));
+        }
+    }
+
+    /// The error of the strange message that `operation` has met, if it has.
+    fn strange(&self, operation: &dyn Blocked) -> Option<Error> {
+        let (number, _) = operation.call()?;
+        lock(&self.strange).as_ref().filter(|(n, _)| *n == number).map(|(_, error)| error.clone())
     }
 
     /// Compares what a neighbour is blocked in with what this rank called, which may have ended, and nothing be under way here

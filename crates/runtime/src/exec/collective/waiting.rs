@@ -1,7 +1,5 @@
 //! What a blocked collective waits for: the texts of its timeouts, and whether the end of a peer ends it.
 
-use oxccl_types::Error;
-
 use super::{CollectiveTask, Phase};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::exec::plan::Plan;
@@ -66,10 +64,6 @@ impl Blocked for Waiting<'_> {
 
     fn earlier(&self, seq: u64) -> Option<[u64; 2]> {
         self.core.lock_engine().seen.own(seq)
-    }
-
-    fn strange(&self) -> Option<Error> {
-        self.core.lock_engine().links.strange(self.task.seq)
     }
 
     fn indirect(&self) -> bool {
