@@ -27,6 +27,7 @@ use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
 use crate::service::{CommKey, Inbox};
+use crate::transport::Header;
 pub(crate) use endings::Blocked;
 use endings::Departure;
 
@@ -127,8 +128,8 @@ pub(crate) struct Core {
     told: AtomicU64,
     /// When that was, ns.
     told_ns: AtomicU64,
-    /// A collective of this rank, by its number, that met a message of one of another number, and the error of that.
-    strange: Mutex<Option<(u64, Error)>>,
+    /// A collective of this rank, by its number, that met a message of one of another number, of whom, and its header.
+    strange: Mutex<Option<(u64, usize, Header)>>,
     /// What neighbours in the control ring are blocked in: rank, number, signature.
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,

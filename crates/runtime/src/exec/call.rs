@@ -167,7 +167,7 @@ pub(crate) fn describe(signature: [u64; 2]) -> String {
 
 /// The error of collective number `seq` of this rank that met a message of `from` for another one.
 #[cold]
-pub(super) fn strange(core: &Core, seq: u64, mine: [u64; 2], from: u32, theirs: &Header) -> Error {
+pub(crate) fn strange(core: &Core, seq: u64, mine: [u64; 2], from: usize, theirs: &Header) -> Error {
     Error::usage(format!(
         "ranks called different operations: rank {} called {} as its collective number {seq} of communicator {:#x}, for which \
          rank {from} sent nothing, but for {}, its collective number {}; all ranks must make the same calls with the same \

@@ -10,7 +10,7 @@ use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, part_range};
 use oxccl_types::{Error, Result};
 
-use super::call::{self, Call, describe};
+use super::call::{Call, describe};
 use super::collective::Engine;
 use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
@@ -384,8 +384,7 @@ impl Bound<'_> {
         let Some(end) = engine.links.receiver(self.core, from, CHANNEL_LANE + self.channel)? else { return Ok(None) };
         let Some(h) = end.poll_header()? else { return Ok(None) };
         if h.sequence != self.seq && !self.core.whole {
-            let error = || call::strange(self.core, self.seq, self.call.signature, from, &h);
-            self.core.found_strange(self.seq, error);
+            self.core.found_strange(self.seq, from, &h);
             return Ok(None);
         }
         if h.signature != self.call.signature || h.sequence != self.seq {

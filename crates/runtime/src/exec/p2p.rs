@@ -430,9 +430,7 @@ impl Exchange {
             while !t.complete && *budget > 0 {
                 let Some(header) = end.poll_header()? else { break };
                 if header.sequence != self.sequence && !core.whole {
-                    core.found_strange(self.sequence, || {
-                        call::strange(core, self.sequence, t.signature, t.peer, &header)
-                    });
+                    core.found_strange(self.sequence, t.peer, &header);
                     break;
                 }
                 if header.signature != t.signature || header.total != t.bytes || header.sequence != self.sequence {

@@ -10,10 +10,15 @@ use super::{ABORTED, Core, DEPARTED, ENDED, NEWS, REVOKED, lock};
 use crate::bootstrap::News;
 use crate::communicator::hub::Presence;
 use crate::device::Settle;
+use crate::exec::call;
 use crate::exec::entry::different;
+use crate::transport::Header;
 
 /// Times the grace after which an operation ends that waits for nobody who departed, if nothing moves at all.
 const INDIRECT: u64 = 10;
+/// Times the grace after which the message of another call than is awaited ends an operation, if nobody has named the calls
+/// that differ.
+const STRANGE: u64 = 4;
 
 /// A rank that takes no further part.
 #[derive(Clone, Debug)]
@@ -163,8 +168,8 @@ impl Core {
             return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
         }
         self.compare(operation, now)?;
-        if waited > INDIRECT * grace
-            && let Some(e) = self.strange(operation)
+        if let (false, Some((seq, mine))) = (self.whole, operation.call())
+            && let Some(e) = self.strange(operation, seq, mine, waited > STRANGE * grace)
         {
             return Err(e);
         }
@@ -201,21 +206,21 @@ impl Core {
         Ok(())
     }
 
-    /// Notes that collective `number` of this rank met a message of one of another number: their calls differ from an earlier
-    /// one on. Which one that is the ranks [find out](Core::check_blocked) while the call is blocked; `error` makes what is
-    /// told if they do not.
+    /// Notes that collective `number` of this rank met a message of `from` for one of another number: their calls differ from
+    /// an earlier one on. Which one that is the ranks [find out](Core::check_blocked) while the call is blocked.
     #[cold]
-    pub(crate) fn found_strange(&self, number: u64, error: impl FnOnce() -> Error) {
-        let mut strange = lock(&self.strange);
-        if strange.as_ref().is_none_or(|(n, _)| *n != number) {
-            *strange = Some((number, error()));
-        }
+    pub(crate) fn found_strange(&self, number: u64, from: u32, header: &Header) {
+        lock(&self.strange).get_or_insert((number, from as usize, *header));
     }
 
-    /// The error of the strange message that `operation` has met, if it has.
-    fn strange(&self, operation: &dyn Blocked) -> Option<Error> {
-        let (number, _) = operation.call()?;
-        lock(&self.strange).as_ref().filter(|(n, _)| *n == number).map(|(_, error)| error.clone())
+    /// The error of the strange message that call `seq` has met, where this rank remembers what it called itself when the peer
+    /// made that call, or else if all has been said that others know.
+    fn strange(&self, operation: &dyn Blocked, seq: u64, mine: [u64; 2], last: bool) -> Option<Error> {
+        let (_, from, header) = (*lock(&self.strange)).filter(|(number, ..)| *number == seq)?;
+        let (number, theirs) = (header.sequence, header.signature);
+        let then = operation.earlier(number).filter(|then| number < seq && *then != theirs);
+        let error = || call::strange(self, seq, mine, from, &header);
+        then.map(|then| different(self, then, from, theirs, number)).or_else(|| last.then(error))
     }
 
     /// Compares what a neighbour is blocked in with what this rank called, which may have ended, and nothing be under way here
