@@ -9,8 +9,10 @@ use oxccl_sys::pages;
 const PLACES: usize = 32;
 /// Uses of a buffer before its pages become large: what is used only once or twice is not worth it.
 const USES: u32 = 3;
-/// Bytes that are put on large pages in one use: a call is held up by that, once.
+/// Bytes that are put on large pages in one use, at least: a call is held up by that, once.
 const PART: usize = 8 << 20;
+/// At most: so of 128 MiB half. The sooner it is done, the sooner what it costs is won back.
+const MOST: usize = 64 << 20;
 /// Uses after which, and after twice as many each time, it is looked at anew: it may have been freed, and be other memory now.
 const ANEW: u32 = 256;
 
@@ -67,7 +69,7 @@ impl Pages {
             (place.done, place.made) = (0, 0);
         }
         let end = at + len;
-        let stop = place.done.max(at).saturating_add(PART);
+        let stop = place.done.max(at).saturating_add((len / 2).clamp(PART, MOST));
         let mut page = place.done.max(at & !(large - 1));
         while page < end && page < stop {
             // The program does not grow by this, whether the page lies inside or has other memory of it beside the buffer.

@@ -20,6 +20,8 @@ const REPETITIONS: std::ops::RangeInclusive<usize> = 5..=201;
 /// With calls so slow that even the fewest repetitions take long, three must do.
 const LONG_US: f64 = 4e6;
 const MOST_CALLS: usize = 20_000;
+/// Times that the number of calls is found again where the repetitions turned out to be far shorter than they should be.
+const CALIBRATIONS: usize = 2;
 /// Time that warming up may take.
 const WARM_UP_US: f64 = 200_000.0;
 
@@ -167,30 +169,53 @@ impl Meter<'_> {
     }
 
     /// The JSON lines' way: repetitions of equal length until the budget is spent.
-    fn repetitions(&self, row: &Row<'_>, in_place: bool, mut one: f64) -> Result<Half> {
-        let clock = self.team.one_clock();
-        let aggregate = self.args.aggregate as f64;
-        let k = match (self.args.mode, self.args.iters) {
-            (Mode::Sync, _) => 1,
-            (Mode::BackToBack, Some(n)) => n,
-            (Mode::BackToBack, None) => {
-                // A few calls say little about many in a row: a short burst first.
-                let burst = ((5_000.0 / (one + 0.05)) as usize).min(200);
-                if burst > 0 {
-                    one = self.repetition(row, in_place, burst)?.span_us(clock) / burst as f64 / aggregate;
-                }
-                let length = if self.crowded { REPETITION_SHARED_US } else { REPETITION_US };
-                ((length / (one * aggregate + 0.01)) as usize).clamp(1, MOST_CALLS)
+    fn repetitions(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<Half> {
+        let calibrated = self.args.mode == Mode::BackToBack && self.args.iters.is_none();
+        if !calibrated {
+            let k = if self.args.mode == Mode::Sync { 1 } else { self.args.iters.unwrap_or(1) };
+            return self.equal(row, in_place, k);
+        }
+        let mut k = self.calibrated(row, in_place, one)?;
+        for _ in 0..CALIBRATIONS {
+            let half = self.equal(row, in_place, k)?;
+            // Other work on the machine may have disturbed the burst: repetitions of few calls then measure how a call begins
+            // after a barrier. All teams see the same times, so they decide alike.
+            let wanted = self.calls_of(half.min_us);
+            if wanted <= 4 * k {
+                return Ok(half);
             }
-        };
+            k = wanted;
+        }
+        self.equal(row, in_place, k)
+    }
+
+    /// Calls a repetition, of which one takes about `one` microseconds after warming up.
+    fn calibrated(&self, row: &Row<'_>, in_place: bool, mut one: f64) -> Result<usize> {
+        // A few calls say little about many in a row: a short burst first.
+        let burst = ((5_000.0 / (one + 0.05)) as usize).min(200);
+        if burst > 0 {
+            let span = self.repetition(row, in_place, burst)?.span_us(self.team.one_clock());
+            one = span / burst as f64 / self.args.aggregate as f64;
+        }
+        Ok(self.calls_of(one))
+    }
+
+    /// Calls of `one` microseconds each that fill a repetition.
+    fn calls_of(&self, one: f64) -> usize {
+        let length = if self.crowded { REPETITION_SHARED_US } else { REPETITION_US };
+        ((length / (one * self.args.aggregate as f64 + 0.01)) as usize).clamp(1, MOST_CALLS)
+    }
+
+    /// Repetitions of `k` iterations until the budget is spent.
+    fn equal(&self, row: &Row<'_>, in_place: bool, k: usize) -> Result<Half> {
         let (mut times, mut spent) = (Vec::new(), 0.0);
         while times.len() < *REPETITIONS.end()
             && (times.len() < *REPETITIONS.start() || spent < BUDGET_US)
             && !(times.len() >= 3 && spent > LONG_US)
         {
-            let span = self.repetition(row, in_place, k)?.span_us(clock);
+            let span = self.repetition(row, in_place, k)?.span_us(self.team.one_clock());
             spent += span;
-            times.push(span / k as f64 / aggregate);
+            times.push(span / k as f64 / self.args.aggregate as f64);
         }
         Ok(summary(times, k))
     }
