@@ -333,8 +333,7 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     core.wake_by(&stream);
     let (piece, part) = (piece_bytes(core), part_bytes(core));
     let slots = SLOTS * piece.div_ceil(part);
-    let options =
-        TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, patient: !core.crowded };
+    let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
 }
 

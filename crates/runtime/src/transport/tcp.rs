@@ -64,9 +64,6 @@ pub struct TcpOptions {
     pub slot_bytes: usize,
     /// Size wished for the kernel's socket buffer; `None` leaves it to the kernel, which adapts it.
     pub buffer_bytes: Option<usize>,
-    /// Nobody else needs the core of whoever waits for the rest of a long message: looks at the stream, which hold up those who
-    /// put in what comes, are further apart.
-    pub patient: bool,
 }
 
 /// Bytes that may wait in the kernel to be sent. More would only leave the caches and, where the kernel paces what it sends,

@@ -245,7 +245,7 @@ const BUFFERS: libc::c_int = 16 << 10;
 
 fn tcp_options(rank: u32, stream: &TcpStream, slots: usize, slot_bytes: usize) -> TcpOptions {
     let place = stream.peer_addr().unwrap().to_string();
-    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(BUFFERS as usize), patient: true }
+    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(BUFFERS as usize) }
 }
 
 fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {

@@ -2,7 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-use oxccl_sys::sync::spin_loop;
 use oxccl_types::{Error, Result};
 
 use super::frame::{Frame, HEADER};
@@ -14,11 +13,6 @@ use crate::transport::{Arrival, Header, RecvEnd, no_room, refusal};
 const AHEAD: usize = 4096;
 /// Bytes read where a header is awaited, if the frame before this one fitted: a copy of so few is cheaper than another read.
 const WHOLE: usize = 8 << 10;
-
-/// Bytes that are still to come of a message of which one look in vain is not followed by another at once.
-const LONG: usize = 64 << 10;
-/// Pauses of the processor between them: about a microsecond.
-const PAUSES: u32 = 24;
 
 /// What comes in.
 pub(super) struct Incoming {
@@ -182,12 +176,7 @@ impl TcpEnd {
             // SAFETY: the rest of `dst`.
             match unsafe { self.read(dst.add(done), len - done) } {
                 Ok(Some(n)) => done += n,
-                Ok(None) => {
-                    if len - done >= LONG && self.options.patient && self.has_written_all() {
-                        (0..PAUSES).for_each(|_| spin_loop());
-                    }
-                    break;
-                }
+                Ok(None) => break,
                 Err(_) if done > 0 => break, // the next call meets the error again
                 Err(e) => return Err(e),
             }

@@ -215,11 +215,6 @@ impl TcpEnd {
         self.out.said.is_empty()
     }
 
-    /// Whether the kernel has all that was accepted.
-    pub(super) fn has_written_all(&self) -> bool {
-        self.out.written == self.out.accepted
-    }
-
     /// Write what the kernel takes now.
     pub(super) fn push(&mut self) -> Result<()> {
         loop {
