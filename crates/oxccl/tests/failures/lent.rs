@@ -98,15 +98,16 @@ fn uneven(from: usize, to: usize) -> usize {
     LEN - 16 * from - 32 * to
 }
 
-/// A burst of calls by which every rank takes from every other what these lend: alltoall, v (AlltoAllv), reduce_scatter, mixed
-/// (these and all-gather in turn). Call `odd.0` of rank `odd.1` has an element less.
+/// A burst of calls by which every rank takes from every other what these lend, or writes its part to all: alltoall, v
+/// (AlltoAllv), reduce_scatter, all_reduce, reduce, ring (Send and Recv), turns (these and all-gather in turn, but for ring).
+/// Call `odd.0` of rank `odd.1` has an element less.
 fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usize, usize)>) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
     let mut from: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN * ranks, value(i, me))).collect();
     let mut to: Vec<Buffer> = (0..BURST).map(|_| Buffer::filled(Memory::Device, LEN * ranks, -1.0)).collect();
     let kind = |i: usize| match order.words[2].as_str() {
-        "turns" => ["alltoall", "v", "reduce_scatter", "all_gather"][i / 3 % 4],
+        "turns" => ["alltoall", "all_reduce", "v", "reduce", "reduce_scatter", "all_gather"][i / 3 % 6],
         one => one,
     };
     let stream = Stream::on(comm.device())?;
@@ -128,6 +129,15 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
                 "reduce_scatter" => {
                     s.reduce_scatter(comm, a.slice(0..all), b.slice(0..LEN - less(i)), ReduceOp::Max)?;
                 }
+                "all_reduce" => s.all_reduce(comm, a.slice(0..all), b.slice(0..all), ReduceOp::Max)?,
+                "reduce" => {
+                    let root = i % ranks;
+                    s.reduce(comm, a.slice(0..all), b.slice(0..all), ReduceOp::Max, root)?;
+                }
+                "ring" => s.group(|| {
+                    s.send(comm, a.slice(0..all), (me + 1) % ranks)?;
+                    s.recv(comm, b.slice(0..LEN * ranks), (me + ranks - 1) % ranks)
+                })?,
                 _ => s.all_gather(comm, a.slice(0..LEN - less(i)), b.slice(0..all))?,
             }
         }
@@ -139,6 +149,9 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
             let (len, expected) = match kind(i) {
                 "v" => (uneven(r, me), value(i, r)),
                 "reduce_scatter" => (if r == 0 { LEN } else { 0 }, value(i, ranks - 1)),
+                "reduce" if me != i % ranks => (LEN, -1.0),
+                "all_reduce" | "reduce" => (LEN, value(i, ranks - 1)),
+                "ring" => (LEN, value(i, (me + ranks - 1) % ranks)),
                 _ => (LEN, value(i, r)),
             };
             let (block, after) = rest.split_at(len);
@@ -156,7 +169,7 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
 fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let kind = order.words[2].as_str();
-    if AMONG_ALL.contains(&kind) {
+    if AMONG_ALL.contains(&kind) || kind == "ring" {
         return burst_among_all(order, comm, n, None);
     }
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
@@ -268,7 +281,7 @@ fn mixed(order: &Order, comm: &Communicator) {
             .scope(|s| {
                 let small: Vec<Lent<'_, f32>> = small.iter_mut().map(|b| s.lend(b.get_mut())).collect();
                 let large: Vec<Lent<'_, f32>> = large.iter_mut().map(|b| s.lend(b.get_mut())).collect();
-                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(13)).collect();
+                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(14)).collect();
                 let root_of = random.below(ranks as u64 + 2) as usize;
                 for i in 0..20 + random.below(60) as usize {
                     let k = kinds[random.below(kinds.len() as u64) as usize];
@@ -334,6 +347,10 @@ fn mixed(order: &Order, comm: &Communicator) {
                             for (r, m) in small_model.iter_mut().enumerate() {
                                 m[b] = large_model.iter().map(|m| m[a][r]).fold(-1.0, f32::max);
                             }
+                        }
+                        13 => {
+                            s.reduce(comm, small[a], small[c], ReduceOp::Max, root)?;
+                            small_model[root][c] = small_model.iter().map(|m| m[a]).fold(-1.0, f32::max);
                         }
                         8 => {
                             s.gather(comm, large[b].slice(me * len..(me + 1) * len), large[b], root)?;
@@ -401,7 +418,7 @@ fn mixed_bursts_give_what_they_should() {
 /// Bursts with a root.
 const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
 /// Bursts in which all take from all.
-const AMONG_ALL: [&str; 4] = ["alltoall", "v", "reduce_scatter", "turns"];
+const AMONG_ALL: [&str; 6] = ["alltoall", "v", "reduce_scatter", "all_reduce", "reduce", "turns"];
 
 fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
     let all: Vec<usize> = (0..4).collect();
@@ -434,7 +451,7 @@ fn ranks_killed_in_bursts_are_named() {
     let mut random = Random::seeded("lent kill");
     let mut pool = Pool::new(4, 1, &[]);
     let mut spare = Some(pool.spawn());
-    for kind in KINDS.into_iter().chain(AMONG_ALL) {
+    for kind in KINDS.into_iter().chain(AMONG_ALL).chain(["ring"]) {
         let worst = (0..KILLS).map(|_| one_kill(&mut pool, &mut spare, &mut random, kind)).max();
         println!("{kind}: worst {:.1} ms", worst.unwrap_or(0) as f64 / 1e6);
     }
@@ -446,7 +463,7 @@ fn aborts_in_bursts_are_heard() {
     let mut random = Random::seeded("lent abort");
     let mut pool = Pool::new(4, 1, &[]);
     let all: Vec<usize> = (0..4).collect();
-    for kind in KINDS.into_iter().chain(AMONG_ALL) {
+    for kind in KINDS.into_iter().chain(AMONG_ALL).chain(["ring"]) {
         for _ in 0..3 {
             let (who, delay) = (random.below(4) as usize, random.below(40_000));
             pool.start(&format!("lent abort {kind} {who} {delay}"));

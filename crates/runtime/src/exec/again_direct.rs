@@ -171,6 +171,7 @@ impl Made {
         }
         if direct::in_slot(&own) {
             beside::take_from_slot(core, engine, &self.call, core.me, *seq);
+            engine.strayed |= lent::shares(Some(&self.plan));
             return Ok(None);
         }
         if let Some(giver) = beside::giver_for(core, &self.call) {
@@ -179,6 +180,7 @@ impl Made {
             }
             if direct::in_slot(&direct::words(core, giver, *seq)) {
                 beside::take_from_slot(core, engine, &self.call, giver, *seq);
+                engine.strayed |= lent::shares(Some(&self.plan));
                 return Ok(None);
             }
         }
@@ -187,6 +189,9 @@ impl Made {
             return Ok(Some(Phase::Meet));
         }
         if !self.fits(core, &own, *seq, met) && !self.bind(core, engine, own, *seq, met)? {
+            return Ok(Some(Phase::Meet));
+        }
+        if !lent::in_order(core, engine, &self.plan, self.road, *seq, true) {
             return Ok(Some(Phase::Meet));
         }
         if self.road == Road::Beside {

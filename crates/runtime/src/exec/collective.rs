@@ -284,6 +284,7 @@ impl CollectiveTask {
                                     direct::announce(core, engine, &self.call, self.seq, self.send, beside, false);
                                 if direct::in_slot(&words) {
                                     beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
+                                    engine.strayed |= lent::shares(plan);
                                     self.phase = Phase::Bias(0);
                                     continue;
                                 }
@@ -322,6 +323,7 @@ impl CollectiveTask {
                         }
                         if direct::in_slot(&direct::words(core, giver, self.seq)) {
                             beside::take_from_slot(core, engine, &self.call, giver, self.seq);
+                            engine.strayed |= lent::shares(self.plan.as_deref());
                             self.phase = Phase::Bias(0);
                             continue;
                         }
@@ -533,7 +535,8 @@ impl CollectiveTask {
             self.phase = self.message_road(core, engine)?;
             return Ok(true);
         };
-        if road != Road::Mapped && !core.is_turn(Lane::Collectives, self.turn) {
+        let turn = core.is_turn(Lane::Collectives, self.turn);
+        if road != Road::Mapped && !turn || !lent::in_order(core, engine, plan, road, self.seq, turn) {
             return Ok(false);
         }
         if road == Road::Beside {

@@ -179,12 +179,16 @@ pub(super) fn is_input_mapped(words: &Words) -> bool {
 /// Whether every rank has come to call `seq`, all lines of which have arrived, and not only announced it. Otherwise what it
 /// reads of the scratch of others for the call in front would be written over.
 pub(super) fn all_are_at(core: &Core, seq: u64) -> bool {
-    let members = 0..core.members.len();
-    if members.clone().all(|m| words(core, m, seq)[0] & BEHIND == 0) {
+    if all_announced_at(core, seq) {
         return true;
     }
     raise(core, 0, seq, 0);
-    members.filter(|m| *m != core.me).all(|m| is_raised(core, m, 0, seq, 0, 1))
+    (0..core.members.len()).filter(|m| *m != core.me).all(|m| is_raised(core, m, 0, seq, 0, 1))
+}
+
+/// Whether no rank announced call `seq`, all lines of which have arrived, before those in front of it were over there.
+pub(super) fn all_announced_at(core: &Core, seq: u64) -> bool {
+    (0..core.members.len()).all(|m| words(core, m, seq)[0] & BEHIND == 0)
 }
 
 /// What a line says of the buffers alone.

@@ -5,6 +5,11 @@
 //! the others make the same call is looked at beside it, as for small calls. Who lends waits until all have taken. Where
 //! ranks share cores the next calls begin behind it (see `trail`): they say where their inputs lie, and each peer takes from
 //! several calls before it gives its core away.
+//!
+//! Of sums by two shots the peers write parts of the output, too, each the same part in every call. Such a call begins behind
+//! others if its output is nothing that these still use, or the output of the same call made before: parts are then written
+//! in the order of the calls, since each rank keeps it. That holds for calls over mapped memory only, so the first one
+//! behind one that took another road waits until all ranks have come to it, see [`in_order`].
 
 use std::ops::Range;
 
@@ -31,6 +36,9 @@ pub(crate) struct Part {
     opens: bool,
     /// The one lender's takers may end before all have met.
     early: bool,
+    /// Each rank combines its part of all inputs and writes it where it is wanted, as soon as all lines are there; all wait
+    /// for all.
+    shares: bool,
 }
 
 impl Part {
@@ -45,8 +53,19 @@ impl Part {
             lends: mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes)),
             opens: lenders == 1 && writes(mapped),
             early: lenders == 1,
+            shares: is_shared_out(mapped),
         }
     }
+}
+
+/// Whether a program combines a part of all inputs into outputs of others, waits for nothing before, and then for all.
+fn is_shared_out(mapped: &DirectPlan) -> bool {
+    let [ops] = &mapped.program.channels[..] else { return false };
+    let [Op::Move { srcs, .. }, Op::Signal, waits @ ..] = &ops[..] else { return false };
+    let ranks = mapped.reads_input.len();
+    let for_all = waits.len() + 1 == ranks && waits.iter().all(|op| matches!(op, Op::Wait { .. }));
+    let written = mapped.writes_output.iter().any(|w| *w);
+    for_all && srcs.len() == ranks && mapped.program.scratch_slots == 0 && written
 }
 
 /// Which lines of a call have come.
@@ -114,8 +133,8 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 /// write their blocks.
 pub(super) fn trails(core: &Core, plan: &Plan, call: &Call, own: &Words) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
-    let may =
-        part.lends && direct::is_input_mapped(own) || opens(part, call) && direct::is_mapped(mapped, core.me, own);
+    let may = part.lends && direct::is_input_mapped(own)
+        || (part.shares || opens(part, call)) && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
 }
 
@@ -130,42 +149,66 @@ fn opens(part: &Part, call: &Call) -> bool {
 pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'_>, call: &Call, plan: &Plan) -> bool {
     let Plan::Direct { part, .. } = plan else { return false };
     let (rank, ranks) = (core.rank as u32, core.ranks);
-    let mut is_mapped = |at, bytes| core.one_process || engine.exporter.export(at, bytes as usize).is_some();
+    let mut is_mapped =
+        |at, bytes| core.one_process || bytes == 0 || engine.exporter.export(at, bytes as usize).is_some();
+    let (input, output) = (call.input_bytes(rank, ranks), call.output_bytes(rank, ranks));
     trail::goes_on(core)
         && trail::may_follow(core, stream, call)
         && match part.lends {
+            _ if part.shares => {
+                is_mapped(call.send, input) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
+            }
             // It may take before those in front are over, so it must not write what they lend.
             true => {
-                is_mapped(call.send, call.input_bytes(rank, ranks))
-                    && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
+                is_mapped(call.send, input) && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
             }
-            false => {
-                let output = call.output_bytes(rank, ranks);
-                opens(part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
-            }
+            false => opens(part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call),
         }
 }
 
 /// Whether `call`, served by `plan`, may do its part before those in front of it are over, if these have given all that they
-/// have: it reads what peers lend and writes what only this rank touches.
+/// have: it reads what peers lend and writes what only this rank touches, or its part of what they let it write.
 pub(super) fn may_take_early(plan: Option<&Plan>, call: &Call) -> bool {
-    matches!(plan, Some(Plan::Direct { part, .. }) if part.lends) && !call.collective.rooted()
+    let Some(Plan::Direct { part, .. }) = plan else { return false };
+    part.shares || part.lends && !call.collective.rooted()
+}
+
+/// Whether peers write parts of the output of calls served by `plan`.
+pub(super) fn shares(plan: Option<&Plan>) -> bool {
+    matches!(plan, Some(Plan::Direct { part, .. }) if part.shares)
+}
+
+/// Whether call `seq`, all lines of which have arrived, may go by `road` as for the outputs that peers write: each part of
+/// them is written in the order of the calls where these are [shared](Part::shares) over mapped memory. Behind one that was
+/// not all must have come to this one. The same answer on every rank, sooner or later. `turn`: those in front are over here.
+pub(super) fn in_order(core: &Core, engine: &mut Engine, plan: &Plan, road: Road, seq: u64, turn: bool) -> bool {
+    if !shares(Some(plan)) {
+        return true;
+    }
+    if road != Road::Mapped {
+        engine.strayed = true;
+    } else if engine.strayed {
+        engine.strayed = !(direct::all_announced_at(core, seq) || turn && direct::all_are_at(core, seq));
+        return !engine.strayed;
+    }
+    true
 }
 
 /// Whether nothing is left to be done of a mapped program of `call` at `cursor` but to wait until peers have read the input.
 pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &Cursor) -> bool {
     let Some(Plan::Direct { mapped, part, .. }) = plan else { return false };
-    part.lends && road == Road::Mapped && call.bias.is_null() && direct::only_waits(mapped, cursor)
+    (part.lends || part.shares) && road == Road::Mapped && call.bias.is_null() && direct::only_waits(mapped, cursor)
 }
 
 /// Whether peers may not write the output of `next` on `rank` before `call` is over there.
 pub(super) fn bars(call: &Call, next: &Call, rank: u32, ranks: usize) -> bool {
-    let of = |c: &Call| (c.collective, c.root, c.recv, c.block_bytes());
+    let of = |c: &Call| (c.collective, c.root, c.recv, c.count, c.dtype);
     // Read when all else is over.
     if !call.bias.is_null() {
         return true;
     }
-    // Each peer writes one block, and in the order of the calls; this rank's own block is written by nobody else.
+    // Each peer writes one block or part, and in the order of the calls. This rank's own block is written by nobody else; what
+    // lies in the place of a part is read by no other than who writes it.
     if of(call) == of(next) {
         return false;
     }

@@ -12,7 +12,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, is_local};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, direct_from, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_quick::{Over, Quick};
 use super::p2p_short::Begun;
@@ -218,12 +218,6 @@ impl Exchange {
         self.recvs.len() - self.over
     }
 
-    /// Whether it will write some of these bytes.
-    fn will_write(&self, bytes: &Range<usize>) -> bool {
-        let meets = |t: &Transfer| call::meet(&(t.at.addr()..t.at.addr() + t.bytes as usize), bytes);
-        self.recvs[self.over..].iter().any(meets)
-    }
-
     /// The transfers of a message program that only exchanges user memory.
     ///
     /// `InvalidUsage` when the rank sends itself another length than it receives of itself.
@@ -316,6 +310,24 @@ impl Exchange {
     /// Whether all that it sends was accepted, so that what is sent next comes behind it.
     pub(super) fn is_offered(&self) -> bool {
         self.sends.iter().all(|t| t.offered && t.done == t.bytes)
+    }
+
+    /// Whether all of it is with ranks that share memory with this one, in messages so long that they are read where they lie,
+    /// and all that it sends was accepted: what is left is to receive, and to wait until the peers have read.
+    fn is_lent(&self, core: &Core) -> bool {
+        let long = |t: &Transfer| t.bytes as usize >= direct_from(core) && is_local(core, t.peer);
+        core.whole && self.copies.is_empty() && self.is_offered() && self.sends.iter().chain(&self.recvs).all(long)
+    }
+
+    /// Whether it will write bytes of which `is` holds.
+    pub(super) fn writes(&self, is: impl Fn(&Range<usize>) -> bool) -> bool {
+        self.recvs[self.over..].iter().any(|t| is(&(t.at.addr()..t.at.addr() + t.bytes as usize)))
+    }
+
+    /// As [`step`](Self::step) of one that [lends](Self::is_lent) and whose turn it is not. Whether anything moved.
+    fn step_early(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
+        let progress = self.step_sends(core, links)?;
+        Ok(self.step_recvs(core, links, &mut { STEP })? || progress)
     }
 
     /// Whether only receives are left.
@@ -547,24 +559,43 @@ pub(crate) struct P2pTask {
     started: bool,
     /// The next exchange may begin behind it, and leave its receives to it.
     trails: bool,
+    /// It [lends](Exchange::is_lent) what it sends: those behind it go on when it has received all.
+    lends: bool,
 }
 
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
         let exchange = exchange.numbered(turn);
-        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started: false, trails: false }
+        P2pTask {
+            course: Course::new(core, Lane::P2p, turn),
+            batch,
+            exchange,
+            started: false,
+            trails: false,
+            lends: false,
+        }
     }
 
     /// The task of an exchange that was begun without one.
     pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
         let exchange = exchange.numbered(turn);
-        P2pTask { course: Course::new(core, Lane::P2p, turn), batch: 0, exchange, started: true, trails: false }
+        P2pTask {
+            course: Course::new(core, Lane::P2p, turn),
+            batch: 0,
+            exchange,
+            started: true,
+            trails: false,
+            lends: false,
+        }
     }
 
-    /// So that the next exchange may begin behind it, if it only receives any more and ranks share cores.
+    /// So that the next exchange may begin behind it, if it only receives any more, or waits until peers have read, and ranks
+    /// share cores.
     pub(super) fn trailing(mut self) -> P2pTask {
-        self.trails = self.course.core.crowded && self.exchange.is_sent();
+        let core = &self.course.core;
+        self.lends = core.crowded && self.exchange.is_lent(core);
+        self.trails = self.lends || core.crowded && self.exchange.is_sent();
         self.let_follow();
         self
     }
@@ -719,12 +750,45 @@ impl Task for P2pTask {
     }
 
     fn writes(&self, bytes: &Range<usize>) -> bool {
-        self.exchange.will_write(bytes)
+        self.exchange.writes(|range| call::meet(range, bytes))
+    }
+
+    fn lends(&self) -> bool {
+        self.lends
+    }
+
+    fn lent(&self, bytes: &Range<usize>) -> bool {
+        let meets = |t: &Transfer| call::meet(&(t.at.addr()..t.at.addr() + t.bytes as usize), bytes);
+        self.exchange.sends.iter().any(|t| !t.complete && meets(t))
+    }
+
+    fn has_given(&self) -> bool {
+        self.lends && self.exchange.receives() == 0
+    }
+
+    fn step_early(&mut self) -> Step {
+        if !self.lends {
+            return Step::Blocked;
+        }
+        let core = self.course.core.clone();
+        let went = caught(|| {
+            core.check()?;
+            let mut links = core.lock_links();
+            // Receiving may read straight from the sender's memory.
+            let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
+            self.exchange.step_early(&core, &mut links)
+        });
+        match went.and_then(|went| went) {
+            Ok(true) => Step::Progress,
+            Ok(false) => Step::Blocked,
+            Err(error) => self.gave(Err(error)),
+        }
     }
 
     fn takes_more(&mut self) -> Option<&mut Exchange> {
         let local = !self.exchange.is_remote(&self.course.core);
-        (self.trails && local).then_some(&mut *self.exchange)
+        // What is received behind one that lends might lie where peers have still to read.
+        (self.trails && !self.lends && local).then_some(&mut *self.exchange)
     }
 
     fn follows(&self) -> usize {

@@ -127,7 +127,10 @@ fn begin<'a, S: 'a>(
 ) -> Result<bool> {
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    let begins = exchange.is_quick(core) && !exchange.reads(|bytes| stream.will_write(bytes));
+    // It may receive before those in front are over.
+    let begins = exchange.is_quick(core)
+        && !exchange.reads(|bytes| stream.will_write(bytes))
+        && !exchange.writes(|bytes| stream.has_lent(bytes));
     let Some(turn) = begins.then(|| core.issue_behind(Lane::P2p, stream.behind() as u64)).flatten() else {
         exchange.give_back(&mut links);
         return Ok(false);

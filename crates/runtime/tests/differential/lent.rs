@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use oxccl_runtime::VCounts;
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
+use oxccl_runtime::{VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
 use crate::job::seed;
@@ -22,7 +22,7 @@ struct Step {
     to: (usize, usize),
 }
 
-const COLLECTIVES: [Collective; 12] = [
+const COLLECTIVES: [Collective; 14] = [
     Collective::Broadcast,
     Collective::Broadcast,
     Collective::Scatter,
@@ -31,6 +31,8 @@ const COLLECTIVES: [Collective; 12] = [
     Collective::AllGather,
     Collective::AllToAll,
     Collective::AllReduce,
+    Collective::AllReduce,
+    Collective::Reduce,
     Collective::ReduceScatter,
     Collective::AllToAll,
     Collective::AllToAllV,
@@ -98,7 +100,7 @@ impl Step {
             match self.collective {
                 Collective::Broadcast => output[0] = input(self.root, 0),
                 Collective::Scatter => output[0] = input(self.root, rank),
-                Collective::Gather if rank != self.root => {}
+                Collective::Gather | Collective::Reduce if rank != self.root => {}
                 Collective::Gather | Collective::AllGather => (0..ranks).for_each(|r| output[r] = input(r, 0)),
                 Collective::AllToAll => (0..ranks).for_each(|r| output[r] = input(r, rank)),
                 Collective::AllToAllV => {
@@ -161,6 +163,96 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
                     "block {wrong:?} of buffer {b} on rank {rank} of {ranks} (seed {seed}): {made:?}"
                 );
             }
+        }
+    });
+}
+
+/// Messages between ranks of a ring, of which each call may send or overwrite what those in front of it receive or have still
+/// to send, against a model of the buffers.
+#[test]
+fn messages_are_neither_written_over_nor_sent_too_early() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    let seed = seed();
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
+        for round in 0..60 {
+            let count = [300, 5000, 20_000][round % 3];
+            let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
+            let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(count, value(rank, b))).collect();
+            let mut model: Vec<Vec<i32>> = (0..ranks).map(|r| (0..BUFFERS).map(|b| value(r, b)).collect()).collect();
+            let mut made = Vec::new();
+            // Few buffers that change seldom: the same calls again and again run ahead furthest.
+            let (mut from, mut to) = (0, 1);
+            for _ in 0..rng.usize(8..60) {
+                if rng.u8(..3) == 0 {
+                    from = rng.usize(..BUFFERS);
+                    to = (from + rng.usize(1..BUFFERS)) % BUFFERS;
+                }
+                let distance = if rng.u8(..3) == 0 { rng.usize(1..ranks) } else { 1 };
+                // Some are short, and go another way.
+                let count = if rng.u8(..8) == 0 { 200 } else { count };
+                let (next, before) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
+                let null = std::ptr::null_mut();
+                group::start();
+                let send = request(Collective::Send, buffers[from].ptr().cast_const(), null, count, &stream);
+                comms[0].submit(send.to(next)).unwrap_or_else(|e| panic!("{e}"));
+                let receive = request(Collective::Recv, null.cast_const(), buffers[to].ptr(), count, &stream);
+                comms[0].submit(receive.to(before)).unwrap_or_else(|e| panic!("{e}"));
+                group::end().unwrap_or_else(|e| panic!("{e}"));
+                let sent: Vec<i32> = model.iter().map(|m| m[from]).collect();
+                (0..ranks).for_each(|r| model[r][to] = sent[(r + ranks - distance) % ranks]);
+                made.push((from, to, distance, count));
+                let late = if own.u8(..16) == 0 { own.u32(..20_000) } else { 0 };
+                (0..late).for_each(|_| std::hint::spin_loop());
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            for (b, buffer) in buffers.iter().enumerate() {
+                assert!(
+                    buffer.is_at(0..200, model[rank][b]),
+                    "buffer {b} on rank {rank} of {ranks} in round {round} (seed {seed}): {made:?}"
+                );
+            }
+        }
+    });
+}
+
+/// The root lends to rank 1, which has much else to take first, a part that lies where rank 2, which neither gives nor takes
+/// anything before, puts its block of a gather.
+#[test]
+fn a_gather_does_not_write_what_an_all_to_all_v_still_lends() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        // A direct call, and one that is begun at once.
+        let count = 100_000 / ranks / 2 * 2;
+        let much = 20 * count;
+        let (block, gift) = (Ints::new(count, -7), Ints::new(much, 3));
+        let taken = Ints::new(count + much * (ranks - 3), -1);
+        for round in 0..100 {
+            let lent = Ints::new(count * ranks, 1000 + round);
+            let given = |from: usize, to: usize| match from {
+                0 if to == 1 => count,
+                3.. if to == 1 => much,
+                _ => 0,
+            };
+            let (from, at) = if rank == 0 { (&lent, 2 * count) } else { (&gift, 0) };
+            let mut call = request(Collective::AllToAllV, from.ptr().cast_const(), taken.ptr(), 0, &stream);
+            call.v = Some(Box::new(VCounts {
+                send_counts: (0..ranks).map(|to| given(rank, to)).collect(),
+                send_displs: vec![at; ranks],
+                recv_counts: (0..ranks).map(|from| given(from, rank)).collect(),
+                recv_displs: (0..ranks).map(|from| if from < 3 { 0 } else { count + (from - 3) * much }).collect(),
+            }));
+            comms[0].submit(call).unwrap_or_else(|e| panic!("{e}"));
+            let gather = request(Collective::Gather, block.ptr().cast_const(), lent.ptr(), count, &stream);
+            comms[0].submit(gather.to(0)).unwrap_or_else(|e| panic!("{e}"));
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            if rank == 1 {
+                assert!(taken.is_at(0..count, 1000 + round), "round {round}");
+            }
+            assert!(rank != 0 || lent.is_at(0..count * ranks, -7), "round {round}");
         }
     });
 }

@@ -34,6 +34,8 @@ pub(crate) struct Engine {
     pub(in crate::exec) pages: Pages,
     /// Half of the scratch that the payload of the current direct call lies in.
     pub(in crate::exec) half: usize,
+    /// The last sum by two shots did not go over mapped memory: see [`in_order`](crate::exec::lent::in_order).
+    pub(in crate::exec) strayed: bool,
     /// The last call for which this rank put something into the area of each half.
     pub(in crate::exec) put_at: [u64; 2],
     pub(in crate::exec) far_srcs: Vec<Spot>,
@@ -69,6 +71,7 @@ impl Engine {
             bounce: Bounce::default(),
             pages: Pages::new(large_pages),
             half: 0,
+            strayed: false,
             put_at: [0; 2],
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),

@@ -103,7 +103,9 @@ impl Task for CollectiveTask {
             None if self.lends() => from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize,
             _ => return false,
         };
-        crate::exec::call::meet(&input, bytes)
+        // Peers write parts of the output.
+        let shares = self.v.is_none() && lent::shares(self.plan.as_deref());
+        crate::exec::call::meet(&input, bytes) || shares && self.writes(bytes)
     }
 
     fn has_given(&self) -> bool {
