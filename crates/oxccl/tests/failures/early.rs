@@ -1,5 +1,5 @@
-//! Calls over a network that begin before those in front of them have ended: what becomes of them when a rank is killed, its
-//! connections are cut or one of its calls is another one, in the middle of a burst.
+//! Calls over a network that begin before those in front of them have ended: what becomes of them when a rank is killed or
+//! stopped, its connections are cut or one of its calls is another one, in the middle of a burst.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const LEN: usize = 8;
 const NOTICE: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// One rank: bursts of the kind that word 1 says, until one fails. Word 2 is what happens (kill, cut, or the other call), word 3
+/// One rank: bursts of the kind that word 1 says, until one fails. Word 2 is what happens (kill, cut, stop, or the other call), word 3
 /// to which rank, word 4 in which call, or after how many microseconds.
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
@@ -35,7 +35,8 @@ pub fn rank(order: &Order) {
             burst(order, &comm, 0, None).expect("a good burst");
             return alone_among(&comm);
         }
-        let other = |n: u64| (odd && n == 1).then_some((at as usize, what));
+        let ends = ["kill", "cut", "stop"].contains(&what);
+        let other = |n: u64| (odd && n == 1 && !ends).then_some((at as usize, what));
         (0..).find_map(|n| burst(order, &comm, n, other(n)).err()).expect("it ends")
     });
     order.report("error", &format!("{:?} {}", error.code, error.text));
@@ -131,8 +132,8 @@ fn burst(order: &Order, comm: &Communicator, n: u64, other: Option<(usize, &str)
 }
 
 /// Workers of which none shares memory with another, or the first two do.
-fn pool(near: usize) -> Pool {
-    let mut pool = Pool::new(RANKS, 1, &[]);
+fn pool(near: usize, env: &[(&str, &str)]) -> Pool {
+    let mut pool = Pool::new(RANKS, 1, env);
     for rank in near..RANKS {
         pool.workers[rank] = pool.spawn_with(&[("OXCCL_SHM", "0")]);
     }
@@ -143,7 +144,7 @@ fn pool(near: usize) -> Pool {
 fn ends(kind: &str, near: usize, what: &str, rounds: usize) {
     let _alone = alone();
     let mut random = Random::seeded(&format!("{what} among bursts of {kind}"));
-    let mut pool = pool(near);
+    let mut pool = pool(near, &[]);
     let all: Vec<usize> = (0..RANKS).collect();
     for round in 0..rounds {
         let (victim, delay) = (round % RANKS, random.below(40_000));
@@ -192,11 +193,40 @@ fn ranks_that_are_cut_off_in_a_ring_end() {
     ends("ring", 0, "cut", 4);
 }
 
+/// A rank that is stopped lives: its peers wait for it up to the limit for operations, if there is one, or until it dies.
+#[test]
+fn a_rank_that_is_stopped_ends_calls_at_their_limit() {
+    let _alone = alone();
+    for (limit, kind) in [("1", "v"), ("1", "ring"), ("0", "v"), ("0", "ring")] {
+        let mut pool = pool(0, &[("OXCCL_OP_TIMEOUT", limit)]);
+        let all: Vec<usize> = (0..RANKS).collect();
+        pool.start(&format!("early {kind} stop 2 0"));
+        pool.expect("up", &all, GIVE_UP);
+        pause(Duration::from_millis(20));
+        let begin = now_ns();
+        pool.workers[2].stop();
+        let errors = if limit == "0" {
+            pool.kill(2, Duration::from_millis(300), GIVE_UP).1
+        } else {
+            let errors = pool.expect("error", &[0, 1, 3], GIVE_UP);
+            pool.expect("gone", &[0, 1, 3], GIVE_UP);
+            errors
+        };
+        let named = if limit == "0" { "rank 2 " } else { "OXCCL_OP_TIMEOUT" };
+        assert!(errors.iter().any(|e| e.text.contains(named)), "no {named}: {}", pool.said());
+        for e in &errors {
+            let took = Duration::from_nanos(e.ns.saturating_sub(begin));
+            assert!(took < Duration::from_secs(1) + NOTICE, "rank {} noticed after {took:?}: {}", e.rank, pool.said());
+            assert!(e.text.starts_with("RemoteError "), "{e:?}: {}", pool.said());
+        }
+    }
+}
+
 /// Another collective than AlltoAllv on one rank, in the middle of a burst: an error on each that names both, soon.
 #[test]
 fn an_all_to_all_by_counts_against_another_call_is_an_error_that_names_both() {
     let _alone = alone();
-    let mut pool = pool(0);
+    let mut pool = pool(0, &[]);
     let all: Vec<usize> = (0..RANKS).collect();
     let others = [
         ("all_reduce", "AllReduce("),
@@ -220,6 +250,9 @@ fn an_all_to_all_by_counts_against_another_call_is_an_error_that_names_both() {
             let took = Duration::from_nanos(e.ns.saturating_sub(since));
             // Where the ranks' words do not meet in time, the error has the numbers of the calls in place of the other's name.
             let numbered = e.text.contains("sent nothing, but for");
+            if numbered {
+                println!("{other} on rank {odd}, call {at}, after {took:?}: by numbers: {}", e.text);
+            }
             let named = e.text.contains("AlltoAllv(") && (e.text.contains(name) || numbered);
             if !e.text.starts_with("InvalidUsage ") || !named || took > NOTICE {
                 faults += &format!("{other} on rank {odd}, call {at}, after {took:?}: {e:?}\n");

@@ -168,6 +168,12 @@ impl Worker {
         }
     }
 
+    /// SIGSTOP: it lives and does nothing.
+    pub fn stop(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a worker that lives");
+    }
+
     /// SIGKILL; returns when the process is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -126,8 +126,8 @@ pub(crate) struct Core {
     news: Mutex<Option<Error>>,
     /// The last call of which neighbours were told.
     told: AtomicU64,
-    /// When that was, ns.
-    told_ns: AtomicU64,
+    /// For how long it had been blocked then, ns.
+    told_after: AtomicU64,
     /// A collective of this rank, by its number, that met a message of one of another number, of whom, and its header.
     strange: Mutex<Option<(u64, usize, Header)>>,
     /// What neighbours in the control ring are blocked in: rank, number, signature.
@@ -260,7 +260,7 @@ impl Core {
             departures: Mutex::default(),
             news: Mutex::default(),
             told: AtomicU64::new(0),
-            told_ns: AtomicU64::new(0),
+            told_after: AtomicU64::new(0),
             strange: Mutex::default(),
             heard: Mutex::default(),
             failure: OnceLock::new(),

@@ -441,7 +441,7 @@ impl Exchange {
             let Some(end) = links.receiver(core, t.peer, self.lane)? else { continue };
             while !t.complete && *budget > 0 {
                 let Some(header) = end.poll_header()? else { break };
-                if header.sequence != self.sequence && !core.whole {
+                if header.sequence != self.sequence && self.sequence > 0 && !core.whole {
                     core.found_strange(self.sequence, t.peer, &header);
                     break;
                 }

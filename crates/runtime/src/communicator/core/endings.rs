@@ -152,8 +152,10 @@ impl Core {
         }
         let status = self.status.load(Ordering::Acquire);
         let quiet = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
+        let strange = self.strange_of(operation);
+        // What met a message of another call never goes on; else whoever made progress may let this end yet.
         if status & NEWS != 0
-            && quiet > grace
+            && (quiet > grace || strange.is_some())
             && let Some(e) = lock(&self.news).clone()
         {
             return Err(e);
@@ -167,9 +169,9 @@ impl Core {
         if let Some(d) = others.filter_map(|rank| self.departure(rank)).find(fatal) {
             return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
         }
-        self.compare(operation, now)?;
-        if let (false, Some((seq, mine))) = (self.whole, operation.call())
-            && let Some(e) = self.strange(operation, seq, mine, waited > STRANGE * grace)
+        self.compare(operation, waited)?;
+        if let Some((seq, mine, from, header)) = strange
+            && let Some(e) = self.judge(operation, (seq, mine), from, &header, waited > STRANGE * grace)
         {
             return Err(e);
         }
@@ -184,17 +186,18 @@ impl Core {
 
     /// Without shared memory a call is seen only by those who get its data. Ranks that are blocked for long tell their
     /// neighbours in the control ring what in, so that calls of which none sends the other anything are compared too.
-    fn compare(&self, operation: &dyn Blocked, now: u64) -> Result<()> {
+    fn compare(&self, operation: &dyn Blocked, waited: u64) -> Result<()> {
         let (false, Some((seq, signature))) = (self.whole, operation.call()) else { return Ok(()) };
-        // Again after a while: a neighbour may have come to its call since, and have ended it.
+        // Again after a while, and then at times further and further apart: a neighbour may have come to its call since, and
+        // have ended it; one that is stopped reads nothing.
         let long = INDIRECT * self.config.death_grace.as_nanos() as u64;
         let news = self.told.swap(seq, Ordering::Relaxed) != seq;
-        let again = now.saturating_sub(self.told_ns.load(Ordering::Relaxed)) > long;
+        let again = waited > long.max(2 * self.told_after.load(Ordering::Relaxed));
         if (news || again)
             && let Some(ring) = lock(&self.control).as_ref()
         {
-            self.told_ns.store(now, Ordering::Relaxed);
-            ring.tell_neighbours(&News::Call { rank: self.rank, seq, signature });
+            self.told_after.store(waited, Ordering::Relaxed);
+            ring.tell_neighbours(&News::Call { rank: self.rank, seq, signature, around: false });
         }
         let heard = lock(&self.heard).clone();
         for (rank, number, theirs) in heard {
@@ -213,17 +216,39 @@ impl Core {
         lock(&self.strange).get_or_insert((number, from as usize, *header));
     }
 
-    /// The error of the strange message that call `seq` has met, where this rank remembers what it called itself when the peer
-    /// made that call, or else if all has been said that others know.
-    fn strange(&self, operation: &dyn Blocked, seq: u64, mine: [u64; 2], last: bool) -> Option<Error> {
+    /// The strange message that a blocked collective has met: its number and signature, from whom, and the message's header.
+    fn strange_of(&self, operation: &dyn Blocked) -> Option<(u64, [u64; 2], usize, Header)> {
+        if self.whole {
+            return None;
+        }
+        let (seq, mine) = operation.call()?;
         let (_, from, header) = (*lock(&self.strange)).filter(|(number, ..)| *number == seq)?;
-        let (number, theirs) = (header.sequence, header.signature);
-        let then = operation.earlier(number).filter(|then| number < seq && *then != theirs);
-        let error = || call::strange(self, seq, mine, from, &header);
-        then.map(|then| different(self, then, from, theirs, number)).or_else(|| last.then(error))
+        Some((seq, mine, from, header))
     }
 
-    /// Compares what a neighbour is blocked in with what this rank called, which may have ended, and nothing be under way here
+    /// The error of the strange message `header` that the call `mine` has met, where this rank remembers what it called itself
+    /// when the peer made that call. Else the peer, which may be no neighbour, has what it called when this rank made `mine`,
+    /// and is asked around the ring; the error that has the numbers only is the `last` resort.
+    fn judge(
+        &self,
+        operation: &dyn Blocked,
+        mine: (u64, [u64; 2]),
+        from: usize,
+        header: &Header,
+        last: bool,
+    ) -> Option<Error> {
+        let (seq, signature) = mine;
+        let (number, theirs) = (header.sequence, header.signature);
+        if let Some(then) = operation.earlier(number).filter(|then| number < seq && *then != theirs) {
+            return Some(different(self, then, from, theirs, number));
+        }
+        if let Some(ring) = lock(&self.control).as_ref() {
+            ring.announce(&News::Call { rank: self.rank, seq, signature, around: true });
+        }
+        last.then(|| call::strange(self, seq, signature, from, header))
+    }
+
+    /// Compares what another rank is blocked in with what this rank called, which may have ended, and nothing be under way here
     /// that would find it out. Who has the engine at this moment is told again.
     fn answer(&self, rank: usize, seq: u64, theirs: [u64; 2]) {
         let mine = self.engine.try_lock().filter(|_| !self.whole).and_then(|engine| engine.called(seq));
@@ -346,7 +371,7 @@ impl Core {
             News::Left { rank } => {
                 self.on_departure(Departure { rank, how: Gone::Left, text: String::new() });
             }
-            News::Call { rank, seq, signature } => {
+            News::Call { rank, seq, signature, .. } => {
                 let mut heard = lock(&self.heard);
                 heard.retain(|(r, ..)| *r != rank);
                 heard.push((rank, seq, signature));
