@@ -786,9 +786,11 @@ impl Task for P2pTask {
     }
 
     fn takes_more(&mut self) -> Option<&mut Exchange> {
-        let local = !self.exchange.is_remote(&self.course.core);
-        // What is received behind one that lends might lie where peers have still to read.
-        (self.trails && !self.lends && local).then_some(&mut *self.exchange)
+        let core = &self.course.core;
+        // What is received behind one that lends might lie where peers have still to read, or what a connection has still to
+        // write where some are far.
+        let free = !self.lends && (core.whole || self.exchange.is_sent());
+        (self.trails && free && !self.exchange.is_remote(core)).then_some(&mut *self.exchange)
     }
 
     fn follows(&self) -> usize {

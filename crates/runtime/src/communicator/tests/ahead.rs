@@ -135,12 +135,27 @@ fn rings_that_are_partly_near_pass_on_what_came() {
                     comm.submit(request(Collective::Recv, &[], recv, bytes, before, &stream)).unwrap();
                     group::end().unwrap();
                 };
+                let few = bytes.min(8);
+                // Ranks near write to what the ring before still sends.
+                let swap = |send: &[u8], recv: &mut [u8]| {
+                    if comm.rank < 2 {
+                        group::start();
+                        comm.submit(request(Collective::Send, send, &mut [], few, 1 - comm.rank, &stream)).unwrap();
+                        comm.submit(request(Collective::Recv, &[], recv, few, 1 - comm.rank, &stream)).unwrap();
+                        group::end().unwrap();
+                    }
+                };
+                let token = [0xEE; 8];
                 for round in 0..4 {
-                    let own: Vec<Vec<u8>> = (0..60).map(|i| vec![(64 * round + i + comm.rank) as u8; bytes]).collect();
+                    let mut own: Vec<Vec<u8>> =
+                        (0..60).map(|i| vec![(64 * round + i + comm.rank) as u8; bytes]).collect();
                     let mut come = vec![vec![0; bytes]; 60];
                     let mut passed = vec![vec![0; bytes]; 60];
                     for i in 0..60 {
                         ring(&own[i], &mut come[i]);
+                        if i % 3 == round % 3 {
+                            swap(&token, &mut own[i]);
+                        }
                         // Reads what the call before it receives.
                         if i % 4 == round % 4 {
                             ring(&come[i], &mut passed[i]);
@@ -150,6 +165,11 @@ fn rings_that_are_partly_near_pass_on_what_came() {
                     for i in 0..60 {
                         let from = |distance: usize| (64 * round + i + (comm.rank + ranks - distance) % ranks) as u8;
                         assert!(come[i].iter().all(|b| *b == from(1)), "{bytes} bytes, round {round}, {i}");
+                        let swapped = if i % 3 == round % 3 && comm.rank < 2 { few } else { 0 };
+                        assert!(
+                            own[i][..swapped].iter().all(|b| *b == 0xEE),
+                            "{bytes} bytes, round {round}, {i} swapped"
+                        );
                         let next = if i % 4 == round % 4 { from(2) } else { 0 };
                         assert!(passed[i].iter().all(|b| *b == next), "{bytes} bytes, round {round}, {i} passed on");
                     }
