@@ -539,10 +539,11 @@ impl Core {
 
     /// Tells every rank of the communicator that it has failed.
     pub(crate) fn spread(&self, error: &Error) {
-        self.hub.poison(error);
+        // First: a thread of this rank that finds the hub poisoned may leave the ring at once.
         if let Some(ring) = lock(&self.control).as_ref() {
             ring.announce(&News::Error { rank: self.rank, code: error.code, text: error.text.clone() });
         }
+        self.hub.poison(error);
     }
 
     /// The communicator has failed on this rank. The first error stays and is logged.

@@ -160,13 +160,13 @@ impl Core {
         {
             return Err(e);
         }
-        // Something ended and nothing moved since: a peer that had done its part would have let this end too.
-        let settled = status & DEPARTED == 0 || quiet > grace;
         let any = operation.indirect() && waited > INDIRECT * grace && quiet > INDIRECT * grace;
         // An abort is meant for all, and so is a revocation.
         let fatal = |d: &Departure| matches!(d.how, Gone::Aborted | Gone::Revoked) || any || operation.needs(d.rank);
-        let others = (0..self.ranks).filter(|rank| settled && *rank != self.rank);
-        if let Some(d) = others.filter_map(|rank| self.departure(rank)).find(fatal) {
+        let others = (0..self.ranks).filter(|rank| *rank != self.rank);
+        if let Some(d) =
+            others.filter_map(|rank| self.departure(rank)).find(fatal).filter(|_| self.is_settled(now, grace))
+        {
             return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
         }
         self.compare(operation, waited)?;
@@ -182,6 +182,13 @@ impl Core {
             return Err(Error::remote(text));
         }
         Ok(())
+    }
+
+    /// Whether nothing moved for the grace since the last end that was heard of: a peer that had done its part would have let
+    /// this end too, or its error have come. To be asked when a departure was found.
+    fn is_settled(&self, now: u64, grace: u64) -> bool {
+        let heard = self.status.load(Ordering::Acquire) & DEPARTED != 0;
+        !heard || now.saturating_sub(self.trouble_ns.load(Ordering::Acquire)) > grace
     }
 
     /// Without shared memory a call is seen only by those who get its data. Ranks that are blocked for long tell their
@@ -354,12 +361,14 @@ impl Core {
         if departure.how == Gone::Died && !left {
             self.children.halt_with(&[departure.rank]);
         }
+        // Before it is in the list, where an operation may look that has to see when it came.
+        self.trouble(DEPARTED);
         let mut departures = lock(&self.departures);
         if !departures.iter().any(|d| d.rank == departure.rank) {
             departures.push(departure);
         }
         drop(departures);
-        self.trouble(DEPARTED);
+        self.bell().ring();
     }
 
     /// News from ranks of other machines. Runs on the service thread.
