@@ -20,7 +20,8 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 /// to which rank, word 4 in which call, or after how many microseconds.
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
-    comm.barrier().expect("a good call");
+    // All connections are there: a cut does not concern those that are made after it, over which calls go on.
+    burst(order, &comm, 0, None).expect("a good burst");
     order.report("up", "");
     let (what, odd, at) = (order.words[2].as_str(), order.number(3) as usize == order.rank, order.number(4));
     let error = std::thread::scope(|scope| {
@@ -28,7 +29,7 @@ pub fn rank(order: &Order) {
             scope.spawn(|| {
                 pause(Duration::from_micros(at));
                 order.report("cuts", "");
-                cut();
+                order.report("severed", &cut().to_string());
             });
         }
         if odd && what == "idle" {
@@ -59,8 +60,9 @@ fn alone_among(comm: &Communicator) -> oxccl::Error {
     panic!("no error of a rank that made another call than the others");
 }
 
-/// Ends all connections of this process with others, as a link does that is cut.
-fn cut() {
+/// Ends all connections of this process with others, as a link does that is cut: how many there were.
+fn cut() -> usize {
+    let mut severed = 0;
     let own = rustix::process::getpid();
     let own = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty()).expect("this process");
     let fds = std::fs::read_dir("/proc/self/fd").expect("the list of open files");
@@ -73,9 +75,10 @@ fn cut() {
         if let Ok(Some(peer)) = rustix::net::getpeername(&fd)
             && peer.address_family() == rustix::net::AddressFamily::INET
         {
-            let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Both);
+            severed += usize::from(rustix::net::shutdown(&fd, rustix::net::Shutdown::Both).is_ok());
         }
     }
+    severed
 }
 
 /// Elements that rank `from` sends to rank `to` in call `i`: none now and then.
