@@ -181,12 +181,13 @@ fn stay_on_one_core() {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A page range that is given back, so that nothing is there.
+/// A page range that is given back, so that nothing is there: far from where the kernel puts what other threads map.
 fn nowhere(bytes: usize) -> *mut u8 {
+    let far = std::ptr::without_provenance_mut(1 << 37);
     // SAFETY: a fresh mapping, given back before anybody uses it.
     unsafe {
         let (write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let at = libc::mmap(std::ptr::null_mut(), bytes, write, private, -1, 0);
+        let at = libc::mmap(far, bytes, write, private | libc::MAP_FIXED_NOREPLACE, -1, 0);
         assert_ne!(at, libc::MAP_FAILED);
         assert_eq!(libc::munmap(at, bytes), 0);
         at.cast()
