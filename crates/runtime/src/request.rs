@@ -68,7 +68,8 @@ impl VCounts {
         span(&self.recv_counts, &self.recv_displs, at, element)
     }
 
-    /// Four lists of one number per rank, in the memory of those that this thread gave back last.
+    /// Four lists of one number per rank, in the memory of those that this thread gave back last. Displacements of parts of
+    /// nothing become 0.
     pub fn copied(
         send_counts: &[usize],
         send_displs: &[usize],
@@ -86,10 +87,15 @@ impl VCounts {
             list.clear();
             list.extend_from_slice(from);
         };
+        // Where a part of nothing lies means nothing, and may be any number.
+        let place = |list: &mut Vec<usize>, displs: &[usize], counts: &[usize]| {
+            list.clear();
+            list.extend(displs.iter().zip(counts).map(|(displ, count)| if *count == 0 { 0 } else { *displ }));
+        };
         fill(&mut counts.send_counts, send_counts);
-        fill(&mut counts.send_displs, send_displs);
+        place(&mut counts.send_displs, send_displs, send_counts);
         fill(&mut counts.recv_counts, recv_counts);
-        fill(&mut counts.recv_displs, recv_displs);
+        place(&mut counts.recv_displs, recv_displs, recv_counts);
         counts
     }
 

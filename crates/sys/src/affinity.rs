@@ -2,6 +2,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::quota;
+
 /// Cores that this process may run on: its affinity mask and the quota of its control group (v1 and v2), rounded
 /// down, at least one. Asks the system at every call.
 pub fn available_cores() -> usize {
@@ -9,13 +11,20 @@ pub fn available_cores() -> usize {
 }
 
 /// Bytes of an encoded [`Cores`].
-pub const CORES_BYTES: usize = 4 + CpuSet::MAX_CPU / 8;
+pub const CORES_BYTES: usize = MASK_AT + CpuSet::MAX_CPU / 8;
+const QUOTA_AT: usize = 4;
+const GROUP_AT: usize = QUOTA_AT + 4;
+const MASK_AT: usize = GROUP_AT + 8;
 
 /// The cores of one thread, as it tells other processes of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     /// As [`available_cores`]: fewer than are in the mask where a quota says so.
     available: u32,
+    /// Cores that its control group may use together; 0: no limit.
+    quota: u32,
+    /// Which group that is; 0 where there is a limit and it is not known whose.
+    group: u64,
     /// Bit per core; empty where the system does not tell.
     mask: [u8; CpuSet::MAX_CPU / 8],
 }
@@ -27,24 +36,36 @@ impl Cores {
         if let Ok(set) = sched_getaffinity(None) {
             (0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).for_each(|c| mask[c / 8] |= 1 << (c % 8));
         }
-        Cores { available: available_cores() as u32, mask }
+        let mut own = Cores { available: available_cores() as u32, quota: 0, group: 0, mask };
+        match quota::own() {
+            Some(limit) => (own.quota, own.group) = (limit.cores, limit.group),
+            None if (own.available as usize) < own.count() => own.quota = own.available,
+            None => {}
+        }
+        own
     }
 
     /// [`CORES_BYTES`] bytes.
     pub fn encode(&self) -> Vec<u8> {
-        [&self.available.to_le_bytes()[..], &self.mask].concat()
+        let Cores { available, quota, group, mask } = self;
+        [&available.to_le_bytes()[..], &quota.to_le_bytes(), &group.to_le_bytes(), mask].concat()
     }
 
     /// The reverse of [`encode`](Self::encode); `None` for any other number of bytes.
     pub fn decode(bytes: &[u8]) -> Option<Cores> {
-        let (available, mask) = bytes.split_first_chunk()?;
-        Some(Cores { available: u32::from_le_bytes(*available), mask: mask.try_into().ok()? })
+        let (available, bytes) = bytes.split_first_chunk()?;
+        let (quota, bytes) = bytes.split_first_chunk()?;
+        let (group, mask) = bytes.split_first_chunk()?;
+        let (available, quota) = (u32::from_le_bytes(*available), u32::from_le_bytes(*quota));
+        Some(Cores { available, quota, group: u64::from_le_bytes(*group), mask: mask.try_into().ok()? })
     }
 
-    /// The same without the quota, which another container does not share; `None` where the system does not tell the mask.
+    /// The same without a quota of which it is not known whose it is: another container may not share it. `None` where the
+    /// system does not tell the mask.
     pub fn without_quota(&self) -> Option<Cores> {
         let available = self.count() as u32;
-        (available > 0).then_some(Cores { available, mask: self.mask })
+        let quota = if self.group == 0 { 0 } else { self.quota };
+        (available > 0).then_some(Cores { available, quota, group: self.group, mask: self.mask })
     }
 
     fn count(&self) -> usize {
@@ -57,19 +78,23 @@ impl Cores {
 }
 
 /// Whether threads with these sets, one each and all of one machine, cannot all run at once: some of them, or all of them,
-/// have fewer cores than they are. A quota is taken to be that of all together; it is seen where it is less than a thread's
-/// mask only, so not by threads that are bound to one core each.
+/// have fewer cores than they are. A quota is that of the threads of its group together; one of an unknown group is taken to be
+/// that of all.
 pub fn outnumber(sets: &[Cores]) -> bool {
-    let mut all = Cores { available: 0, mask: [0; CpuSet::MAX_CPU / 8] };
+    let mut all = [0_u8; CpuSet::MAX_CPU / 8];
     for set in sets {
-        all.mask.iter_mut().zip(&set.mask).for_each(|(all, one)| *all |= one);
+        all.iter_mut().zip(&set.mask).for_each(|(all, one)| *all |= one);
     }
-    let quota =
-        sets.iter().filter(|set| (set.available as usize) < set.count()).map(|set| set.available as usize).min();
+    let count = all.iter().map(|byte| byte.count_ones() as usize).sum();
+    let quota = sets.iter().filter(|set| set.quota > 0 && set.group == 0).map(|set| set.quota as usize).min();
     let unknown = sets.iter().filter(|set| set.count() == 0).map(|set| set.available as usize).max();
-    let cores = quota.or(unknown).unwrap_or(all.count());
+    let cores = quota.or(unknown).unwrap_or(count);
     let crammed = |set: &Cores| set.count() > 0 && sets.iter().filter(|s| s.is_within(set)).count() > set.count();
-    sets.len() > cores || sets.iter().any(crammed)
+    let limited = |set: &Cores| {
+        let together = sets.iter().filter(|s| s.quota > 0 && s.group == set.group).count();
+        set.quota > 0 && set.group != 0 && together > set.quota as usize
+    };
+    sets.len() > cores || sets.iter().any(|set| crammed(set) || limited(set))
 }
 
 #[cfg(test)]
@@ -77,8 +102,11 @@ mod tests {
     use super::*;
 
     fn cores(available: u32, of: &[usize]) -> Cores {
-        let mut cores = Cores { available, mask: [0; CpuSet::MAX_CPU / 8] };
+        let mut cores = Cores { available, quota: 0, group: 0, mask: [0; CpuSet::MAX_CPU / 8] };
         of.iter().for_each(|c| cores.mask[c / 8] |= 1 << (c % 8));
+        if (available as usize) < of.len() {
+            cores.quota = available;
+        }
         cores
     }
 
@@ -112,5 +140,26 @@ mod tests {
         assert_eq!(cores(2, &[]).without_quota(), None);
         let unknown = |n: usize| vec![cores(2, &[]); n];
         assert!(!outnumber(&unknown(2)) && outnumber(&unknown(3)));
+    }
+
+    #[test]
+    fn a_quota_is_that_of_its_group() {
+        // Two containers of two cores each, on four cores that all may use, or with a core for each thread.
+        let of = |group: u64, core: Option<usize>| {
+            let all = [0, 1, 2, 3];
+            let of = core.as_ref().map_or(&all[..], std::slice::from_ref);
+            Cores { quota: 2, group, ..cores(of.len().min(2) as u32, of) }
+        };
+        let free = |groups: [u64; 4]| outnumber(&groups.map(|group| of(group, None)));
+        assert!(!free([1, 1, 2, 2]) && free([1, 1, 1, 2]) && free([1; 4]) && !free([1, 2, 3, 4]));
+        // Of groups that are not known all together have the least.
+        assert!(free([0; 4]) && free([0, 0, 1, 2]));
+        let bound = |groups: [u64; 4]| outnumber(&[0, 1, 2, 3].map(|core| of(groups[core], Some(core))));
+        assert!(!bound([1, 1, 2, 2]) && bound([1, 1, 1, 2]));
+        // It stays with them where containers are looked at together, and that of an unknown group does not.
+        let together = |groups: [u64; 4]| outnumber(&groups.map(|group| of(group, None).without_quota().unwrap()));
+        assert!(!together([1, 1, 2, 2]) && together([1, 1, 1, 2]) && !together([0; 4]));
+        let one = of(7, Some(3));
+        assert_eq!(Cores::decode(&one.encode()), Some(one));
     }
 }

@@ -18,6 +18,7 @@ mod memory;
 pub mod pages;
 pub mod prefetch;
 pub mod process;
+mod quota;
 mod reserve;
 pub mod sync;
 pub mod unix;

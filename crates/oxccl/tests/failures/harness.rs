@@ -168,6 +168,12 @@ impl Worker {
         }
     }
 
+    /// SIGSTOP: it lives and does nothing.
+    pub fn stop(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a worker that lives");
+    }
+
     /// SIGKILL; returns when the process is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
@@ -216,7 +222,13 @@ impl Pool {
 
     /// Another worker of the same kind.
     pub fn spawn(&self) -> Worker {
-        let env: Vec<(&str, &str)> = self.env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        self.spawn_with(&[])
+    }
+
+    /// The same with more variables.
+    pub fn spawn_with(&self, more: &[(&str, &str)]) -> Worker {
+        let own = self.env.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let env: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
         Worker::spawn(&env, &self.sender)
     }
 

@@ -2,6 +2,7 @@
 //! that leave early or come late. Ranks are real processes, threads, and both in one job.
 
 mod calls;
+mod early;
 mod harness;
 mod init;
 mod kill;
@@ -21,6 +22,7 @@ fn worker() {
         "leave" => leave::rank(order),
         "mixed" => mixed::rank(order),
         "lent" => lent::rank(order),
+        "early" => early::rank(order),
         "init" => init::rank(order),
         "leaks" => leaks::rank(order),
         "children" => leaks::children(order),

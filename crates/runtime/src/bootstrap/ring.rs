@@ -33,6 +33,7 @@ const DEAD: u8 = 2;
 const ERROR: u8 = 3;
 const LEFT: u8 = 4;
 const CALL: u8 = 5;
+const CALL_AROUND: u8 = 6;
 
 /// What goes around.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +50,16 @@ pub enum News {
         /// Which.
         rank: usize,
     },
-    /// What a neighbour is blocked in; goes no further.
+    /// What a rank is blocked in.
     Call {
-        /// Which neighbour.
+        /// Which.
         rank: usize,
         /// The number of its collective.
         seq: u64,
         /// The signature of its call.
         signature: [u64; 2],
+        /// Whether it goes around, once of each rank; else it is for neighbours, and goes no further.
+        around: bool,
     },
     /// A rank failed the communicator.
     Error {
@@ -74,7 +77,8 @@ impl News {
         match self {
             News::Dead { rank, text } => (DEAD, *rank, text),
             News::Left { rank } => (LEFT, *rank, ""),
-            News::Call { rank, .. } => (CALL, *rank, ""),
+            News::Call { rank, around: false, .. } => (CALL, *rank, ""),
+            News::Call { rank, around: true, .. } => (CALL_AROUND, *rank, ""),
             News::Error { rank, text, .. } => (ERROR, *rank, text),
         }
     }
@@ -93,8 +97,9 @@ impl News {
     fn decode(kind: u8, body: &[u8]) -> Option<News> {
         let mut reader = Reader(body);
         let rank = reader.u32()? as usize;
-        if kind == CALL {
-            return Some(News::Call { rank, seq: reader.u64()?, signature: [reader.u64()?, reader.u64()?] });
+        if kind == CALL || kind == CALL_AROUND {
+            let (seq, signature) = (reader.u64()?, [reader.u64()?, reader.u64()?]);
+            return Some(News::Call { rank, seq, signature, around: kind == CALL_AROUND });
         }
         let code = ResultCode::from_c(i32::from(reader.array::<1>()?[0])).unwrap_or(ResultCode::RemoteError);
         let text = String::from_utf8_lossy(reader.0).into_owned();
@@ -293,7 +298,7 @@ impl Shared {
     }
 
     fn heard(&self, news: News) {
-        if matches!(news, News::Call { .. }) {
+        if matches!(news, News::Call { around: false, .. }) {
             return (self.on_news)(news);
         }
         let (kind, rank, _) = news.parts();

@@ -125,6 +125,20 @@ fn news_goes_around_the_ring() {
     let mut who: Vec<_> = (0..4).map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();
     who.sort_by_key(|w| w.0);
     assert_eq!(who, [0, 2, 3, 4].map(|r| (r, error.clone())));
+    // What a rank is blocked in is for its neighbours, or for all; then once.
+    let call = |around| News::Call { rank: 1, seq: 5, signature: [6, 7], around };
+    for (around, to) in [(false, &[0, 2][..]), (true, &[0, 2, 3, 4])] {
+        let ring = rings[1].as_ref().unwrap();
+        if around {
+            ring.announce(&call(true));
+            ring.announce(&call(true));
+        } else {
+            ring.tell_neighbours(&call(false));
+        }
+        let mut who: Vec<_> = to.iter().map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();
+        who.sort_by_key(|w| w.0);
+        assert!(who.iter().zip(to).all(|(w, r)| *w == (*r, call(around))), "{who:?}");
+    }
     // Rank 3 ends without a goodbye: the others hear of its death, from both sides.
     drop(rings[3].take());
     let mut who: Vec<_> = (0..4).map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();

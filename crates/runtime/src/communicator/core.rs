@@ -27,6 +27,7 @@ use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
 use crate::service::{CommKey, Inbox};
+use crate::transport::Header;
 pub(crate) use endings::Blocked;
 use endings::Departure;
 
@@ -125,6 +126,10 @@ pub(crate) struct Core {
     news: Mutex<Option<Error>>,
     /// The last call of which neighbours were told.
     told: AtomicU64,
+    /// For how long it had been blocked then, ns.
+    told_after: AtomicU64,
+    /// A collective of this rank, by its number, that met a message of one of another number, of whom, and its header.
+    strange: Mutex<Option<(u64, usize, Header)>>,
     /// What neighbours in the control ring are blocked in: rank, number, signature.
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
@@ -255,6 +260,8 @@ impl Core {
             departures: Mutex::default(),
             news: Mutex::default(),
             told: AtomicU64::new(0),
+            told_after: AtomicU64::new(0),
+            strange: Mutex::default(),
             heard: Mutex::default(),
             failure: OnceLock::new(),
             eager_limits: Default::default(),
@@ -532,10 +539,11 @@ impl Core {
 
     /// Tells every rank of the communicator that it has failed.
     pub(crate) fn spread(&self, error: &Error) {
-        self.hub.poison(error);
+        // First: a thread of this rank that finds the hub poisoned may leave the ring at once.
         if let Some(ring) = lock(&self.control).as_ref() {
             ring.announce(&News::Error { rank: self.rank, code: error.code, text: error.text.clone() });
         }
+        self.hub.poison(error);
     }
 
     /// The communicator has failed on this rank. The first error stays and is logged.

@@ -7,7 +7,7 @@ use oxccl_sys::affinity::{self, CORES_BYTES, Cores};
 use oxccl_sys::host;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_sys::{Deadline, clock};
-use oxccl_types::{Collective, Error, Result};
+use oxccl_types::{Collective, DataType, Error, Result};
 
 use super::core::{Core, Parts};
 use super::family::{self, Family};
@@ -17,7 +17,7 @@ use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, P
 use crate::config::{self, Config};
 use crate::exec::links::{CHANNEL_LANE, lane_bytes};
 use crate::log::{self, Subsys};
-use crate::request::Request;
+use crate::request::{Request, VCounts};
 use crate::service::CommKey;
 use crate::transport::local::probe_cma;
 use crate::{UniqueId, service};
@@ -422,6 +422,7 @@ pub(super) fn check_request<S>(comm: &Communicator, r: &Request<S>) -> Result<()
             comm.rank, r.count
         )));
     }
+    r.v.as_deref().map_or(Ok(()), |v| check_parts(v, r.dtype))?;
     let blocks = c.input_blocks(comm.ranks).max(c.output_blocks(comm.ranks));
     if r.count.checked_mul(r.dtype.size()).and_then(|b| b.checked_mul(blocks)).is_none_or(|b| b > isize::MAX as usize) {
         return Err(Error::argument(format!("{c} : count {} of {} is more than memory can hold", r.count, r.dtype)));
@@ -429,14 +430,75 @@ pub(super) fn check_request<S>(comm: &Communicator, r: &Request<S>) -> Result<()
     Ok(())
 }
 
+/// That each part of an AlltoAllv lies, and all of them together fit, where memory may be. The displacement of a part of
+/// nothing is looked at as well: addresses are made of it.
+fn check_parts(v: &VCounts, dtype: DataType) -> Result<()> {
+    let most = isize::MAX as usize / dtype.size();
+    for (name, counts, displs) in [("send", &v.send_counts, &v.send_displs), ("recv", &v.recv_counts, &v.recv_displs)] {
+        let mut all = 0_usize;
+        for (rank, (count, displ)) in counts.iter().zip(displs).enumerate() {
+            all = all.saturating_add(*count);
+            if all > most || displ.checked_add(*count).is_none_or(|end| end > most) {
+                return Err(Error::argument(format!(
+                    "AlltoAllv : {name}counts[{rank}] {count} of {dtype} at {name} displacement {displ} is more than memory \
+                     can hold"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use oxccl_types::ResultCode;
+
     use super::*;
 
+    #[test]
+    fn parts_beyond_memory_are_refused() {
+        let lists = |counts: [usize; 2], displs: [usize; 2]| {
+            let own = VCounts {
+                send_counts: vec![1, 1],
+                send_displs: vec![0, 1],
+                recv_counts: vec![1, 1],
+                recv_displs: vec![0, 1],
+            };
+            [
+                VCounts { send_counts: counts.to_vec(), send_displs: displs.to_vec(), ..own.clone() },
+                VCounts { recv_counts: counts.to_vec(), recv_displs: displs.to_vec(), ..own },
+            ]
+        };
+        let most = isize::MAX as usize / 4;
+        let refused = |counts, displs| {
+            lists(counts, displs).map(|v| check_parts(&v, DataType::Float32).err().map(|e| (e.code, e.text)))
+        };
+        assert_eq!(refused([3, 5], [0, 3]), [None, None]);
+        assert_eq!(refused([most, 0], [0, most]), [None, None]);
+        // Whose bytes are a small number where they overflow; whose sum does; whose ends do.
+        for (counts, displs) in [
+            ([1 << 62, 1], [0, 0]),
+            ([most, 1], [0, 0]),
+            ([1, 1], [0, most]),
+            ([1, 0], [0, 1 << 62]),
+            ([usize::MAX, usize::MAX], [1, 1]),
+        ] {
+            for (error, name) in refused(counts, displs).into_iter().zip(["sendcounts", "recvcounts"]) {
+                let (code, text) = error.unwrap_or_else(|| panic!("{name} {counts:?} at {displs:?}"));
+                assert!(code == ResultCode::InvalidArgument && text.contains(name), "{code:?} {text}");
+            }
+        }
+    }
+
     fn peer(host: &str, boot: u128, available: u32, cores: u8) -> PeerInfo {
-        let mut set = vec![0; CORES_BYTES];
-        set[..4].copy_from_slice(&available.to_le_bytes());
-        set[4] = cores;
+        limited_peer(host, boot, [available, if available < cores.count_ones() { available } else { 0 }], 0, cores)
+    }
+
+    /// As `peer`, whose cores and quota are `of`, the latter of the control group `group`.
+    fn limited_peer(host: &str, boot: u128, of: [u32; 2], group: u64, cores: u8) -> PeerInfo {
+        let head = [of[0].to_le_bytes(), of[1].to_le_bytes()].concat();
+        let mut set = [head, group.to_le_bytes().to_vec(), vec![cores]].concat();
+        set.resize(CORES_BYTES, 0);
         let payload = [vec![0; CORES], set, boot.to_le_bytes().to_vec()].concat();
         let process = service::ProcessAddress { uuid: [0; 16] };
         PeerInfo { host: host.into(), pid: 1, process, tcp: Vec::new(), payload }
@@ -462,6 +524,15 @@ mod tests {
         // All may use all of four cores, and each container may use two at a time; then one.
         let limited = |available: u32| crowded(["a", "a", "b", "b"].map(|host| peer(host, 7, available, 15)));
         assert!(!limited(2) && limited(1));
+    }
+
+    #[test]
+    fn containers_of_one_host_name_have_quotas_of_their_own() {
+        let crowded = |groups: [u64; 4]| {
+            let peers = groups.map(|group| limited_peer("pod", 7, [2, 2], group, 15));
+            crowded(&peers, 0, &[0, 1])
+        };
+        assert!(!crowded([1, 1, 2, 2]) && crowded([1, 1, 1, 2]) && crowded([0; 4]));
     }
 
     #[test]

@@ -25,6 +25,15 @@ fn config(change: impl Fn(&mut config::Config)) -> config::Config {
 
 /// Runs `f` as each of `ranks` ranks.
 fn world(ranks: usize, change: impl Fn(&mut config::Config) + Sync, f: impl Fn(Arc<Communicator>) + Sync) {
+    world_by_rank(ranks, |_, c| change(c), f);
+}
+
+/// The same where `change` knows the rank.
+fn world_by_rank(
+    ranks: usize,
+    change: impl Fn(usize, &mut config::Config) + Sync,
+    f: impl Fn(Arc<Communicator>) + Sync,
+) {
     let id = UniqueId::create().unwrap();
     std::thread::scope(|scope| {
         for rank in 0..ranks {
@@ -32,7 +41,7 @@ fn world(ranks: usize, change: impl Fn(&mut config::Config) + Sync, f: impl Fn(A
             scope.spawn(move || {
                 let device = rank % crate::device::count();
                 let comm = Communicator::new(rank, ranks, device, CommConfig::default(), Arc::default());
-                init::join(&comm, &[id], config(change), "test").unwrap();
+                init::join(&comm, &[id], config(|c| change(rank, c)), "test").unwrap();
                 f(comm);
             });
         }

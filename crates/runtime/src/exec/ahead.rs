@@ -5,6 +5,8 @@
 //! receives when its turn has come. Nothing changes for the peers: each connection carries the messages of one call after
 //! those of the other.
 //!
+//! Of an exchange whose peers are partly on this machine the messages to those are handed over at once, the others together.
+//!
 //! A call begins early only if it is small, if its input is not what a call before it will write, and if whatever those
 //! before it have still to send goes to other ranks than what it sends first.
 
@@ -88,7 +90,7 @@ pub(super) fn any(core: &Core) -> usize {
 
 /// Whether `exchange` lets others begin behind it, or may begin early itself.
 pub(super) fn serves(core: &Core, exchange: &Exchange) -> bool {
-    !core.whole && exchange.bytes() <= SHORT && exchange.is_remote(core)
+    !core.whole && exchange.bytes() <= SHORT && exchange.reaches_out(core)
 }
 
 /// Queues sends and receives on a stream that has work, so that they may begin behind it; `false` when they were not: that

@@ -3,9 +3,11 @@
 use std::ops::Range;
 
 use oxccl_kernels::{Post, RedOp};
-use oxccl_types::{Collective, DataType, ReduceOp, Scalar, Signature};
+use oxccl_types::{Collective, DataType, Error, ReduceOp, Scalar, Signature};
 
+use crate::communicator::core::Core;
 use crate::request::{Operator, Request};
+use crate::transport::Header;
 
 /// A collective call of one rank.
 #[derive(Clone, Debug)]
@@ -161,6 +163,21 @@ pub(crate) fn describe(signature: [u64; 2]) -> String {
         Some(s) => s.to_string(),
         None => format!("an unreadable call ({:#x}, {:#x})", signature[0], signature[1]),
     }
+}
+
+/// The error of collective number `seq` of this rank that met a message of `from` for another one.
+#[cold]
+pub(crate) fn strange(core: &Core, seq: u64, mine: [u64; 2], from: usize, theirs: &Header) -> Error {
+    Error::usage(format!(
+        "ranks called different operations: rank {} called {} as its collective number {seq} of communicator {:#x}, for which \
+         rank {from} sent nothing, but for {}, its collective number {}; all ranks must make the same calls with the same \
+         count, type, operator and root in the same order",
+        core.rank,
+        describe(mine),
+        core.hash,
+        describe(theirs.signature),
+        theirs.sequence
+    ))
 }
 
 /// Whether two ranges of addresses have bytes in common.

@@ -383,6 +383,10 @@ impl Bound<'_> {
     fn next<'e>(&self, engine: &'e mut Engine, from: u32, taken: u64, bytes: u64) -> Result<Option<&'e mut Receiver>> {
         let Some(end) = engine.links.receiver(self.core, from, CHANNEL_LANE + self.channel)? else { return Ok(None) };
         let Some(h) = end.poll_header()? else { return Ok(None) };
+        if h.sequence != self.seq && !self.core.whole {
+            self.core.found_strange(self.seq, from, &h);
+            return Ok(None);
+        }
         if h.signature != self.call.signature || h.sequence != self.seq {
             let error = mismatch(self.core, self.call, from, &h);
             end.refuse(&error.text);

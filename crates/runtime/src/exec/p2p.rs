@@ -302,6 +302,11 @@ impl Exchange {
         self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| !is_local(core, t.peer))
     }
 
+    /// Whether some of it is with ranks that share no memory with this one, and none with itself.
+    pub(super) fn reaches_out(&self, core: &Core) -> bool {
+        self.copies.is_empty() && self.sends.iter().chain(&self.recvs).any(|t| !is_local(core, t.peer))
+    }
+
     /// Whether all that it sends was accepted, so that what is sent next comes behind it.
     pub(super) fn is_offered(&self) -> bool {
         self.sends.iter().all(|t| t.offered && t.done == t.bytes)
@@ -436,6 +441,10 @@ impl Exchange {
             let Some(end) = links.receiver(core, t.peer, self.lane)? else { continue };
             while !t.complete && *budget > 0 {
                 let Some(header) = end.poll_header()? else { break };
+                if header.sequence != self.sequence && self.sequence > 0 && !core.whole {
+                    core.found_strange(self.sequence, t.peer, &header);
+                    break;
+                }
                 if header.signature != t.signature || header.total != t.bytes || header.sequence != self.sequence {
                     let error = mismatch(core, t, &header);
                     end.refuse(&error.text);
@@ -591,10 +600,10 @@ impl P2pTask {
         self
     }
 
-    /// As [`trailing`](Self::trailing) where the messages go over a network and all were accepted.
+    /// As [`trailing`](Self::trailing) where messages go over a network and all were accepted.
     fn let_follow(&mut self) {
         let core = &self.course.core;
-        self.trails |= !core.whole && self.batch == 0 && self.exchange.is_remote(core) && self.exchange.is_offered();
+        self.trails |= !core.whole && self.batch == 0 && self.exchange.reaches_out(core) && self.exchange.is_offered();
     }
 
     /// Sends, behind `others`, which have let it. `None`: nothing was done, its turn must come first.
@@ -777,9 +786,11 @@ impl Task for P2pTask {
     }
 
     fn takes_more(&mut self) -> Option<&mut Exchange> {
-        let local = !self.exchange.is_remote(&self.course.core);
-        // What is received behind one that lends might lie where peers have still to read.
-        (self.trails && !self.lends && local).then_some(&mut *self.exchange)
+        let core = &self.course.core;
+        // What is received behind one that lends might lie where peers have still to read, or what a connection has still to
+        // write where some are far.
+        let free = !self.lends && (core.whole || self.exchange.is_sent());
+        (self.trails && free && !self.exchange.is_remote(core)).then_some(&mut *self.exchange)
     }
 
     fn follows(&self) -> usize {

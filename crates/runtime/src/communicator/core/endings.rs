@@ -10,10 +10,15 @@ use super::{ABORTED, Core, DEPARTED, ENDED, NEWS, REVOKED, lock};
 use crate::bootstrap::News;
 use crate::communicator::hub::Presence;
 use crate::device::Settle;
+use crate::exec::call;
 use crate::exec::entry::different;
+use crate::transport::Header;
 
 /// Times the grace after which an operation ends that waits for nobody who departed, if nothing moves at all.
 const INDIRECT: u64 = 10;
+/// Times the grace after which the message of another call than is awaited ends an operation, if nobody has named the calls
+/// that differ.
+const STRANGE: u64 = 4;
 
 /// A rank that takes no further part.
 #[derive(Clone, Debug)]
@@ -147,22 +152,29 @@ impl Core {
         }
         let status = self.status.load(Ordering::Acquire);
         let quiet = now.saturating_sub(self.trouble_ns.load(Ordering::Acquire));
+        let strange = self.strange_of(operation);
+        // What met a message of another call never goes on; else whoever made progress may let this end yet.
         if status & NEWS != 0
-            && quiet > grace
+            && (quiet > grace || strange.is_some())
             && let Some(e) = lock(&self.news).clone()
         {
             return Err(e);
         }
-        // Something ended and nothing moved since: a peer that had done its part would have let this end too.
-        let settled = status & DEPARTED == 0 || quiet > grace;
         let any = operation.indirect() && waited > INDIRECT * grace && quiet > INDIRECT * grace;
         // An abort is meant for all, and so is a revocation.
         let fatal = |d: &Departure| matches!(d.how, Gone::Aborted | Gone::Revoked) || any || operation.needs(d.rank);
-        let others = (0..self.ranks).filter(|rank| settled && *rank != self.rank);
-        if let Some(d) = others.filter_map(|rank| self.departure(rank)).find(fatal) {
+        let others = (0..self.ranks).filter(|rank| *rank != self.rank);
+        if let Some(d) =
+            others.filter_map(|rank| self.departure(rank)).find(fatal).filter(|_| self.is_settled(now, grace))
+        {
             return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
         }
-        self.compare(operation)?;
+        self.compare(operation, waited)?;
+        if let Some((seq, mine, from, header)) = strange
+            && let Some(e) = self.judge(operation, (seq, mine), from, &header, waited > STRANGE * grace)
+        {
+            return Err(e);
+        }
         if let Some(limit) = self.config.op_timeout
             && u128::from(waited) > limit.as_nanos()
         {
@@ -172,14 +184,27 @@ impl Core {
         Ok(())
     }
 
+    /// Whether nothing moved for the grace since the last end that was heard of: a peer that had done its part would have let
+    /// this end too, or its error have come. To be asked when a departure was found.
+    fn is_settled(&self, now: u64, grace: u64) -> bool {
+        let heard = self.status.load(Ordering::Acquire) & DEPARTED != 0;
+        !heard || now.saturating_sub(self.trouble_ns.load(Ordering::Acquire)) > grace
+    }
+
     /// Without shared memory a call is seen only by those who get its data. Ranks that are blocked for long tell their
     /// neighbours in the control ring what in, so that calls of which none sends the other anything are compared too.
-    fn compare(&self, operation: &dyn Blocked) -> Result<()> {
+    fn compare(&self, operation: &dyn Blocked, waited: u64) -> Result<()> {
         let (false, Some((seq, signature))) = (self.whole, operation.call()) else { return Ok(()) };
-        if self.told.swap(seq, Ordering::Relaxed) != seq
+        // Again after a while, and then at times further and further apart: a neighbour may have come to its call since, and
+        // have ended it; one that is stopped reads nothing.
+        let long = INDIRECT * self.config.death_grace.as_nanos() as u64;
+        let news = self.told.swap(seq, Ordering::Relaxed) != seq;
+        let again = waited > long.max(2 * self.told_after.load(Ordering::Relaxed));
+        if (news || again)
             && let Some(ring) = lock(&self.control).as_ref()
         {
-            ring.tell_neighbours(&News::Call { rank: self.rank, seq, signature });
+            self.told_after.store(waited, Ordering::Relaxed);
+            ring.tell_neighbours(&News::Call { rank: self.rank, seq, signature, around: false });
         }
         let heard = lock(&self.heard).clone();
         for (rank, number, theirs) in heard {
@@ -189,6 +214,59 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Notes that collective `number` of this rank met a message of `from` for one of another number: their calls differ from
+    /// an earlier one on. Which one that is the ranks [find out](Core::check_blocked) while the call is blocked.
+    #[cold]
+    pub(crate) fn found_strange(&self, number: u64, from: u32, header: &Header) {
+        lock(&self.strange).get_or_insert((number, from as usize, *header));
+    }
+
+    /// The strange message that a blocked collective has met: its number and signature, from whom, and the message's header.
+    fn strange_of(&self, operation: &dyn Blocked) -> Option<(u64, [u64; 2], usize, Header)> {
+        if self.whole {
+            return None;
+        }
+        let (seq, mine) = operation.call()?;
+        let (_, from, header) = (*lock(&self.strange)).filter(|(number, ..)| *number == seq)?;
+        Some((seq, mine, from, header))
+    }
+
+    /// The error of the strange message `header` that the call `mine` has met, where this rank remembers what it called itself
+    /// when the peer made that call. Else the peer, which may be no neighbour, has what it called when this rank made `mine`,
+    /// and is asked around the ring; the error that has the numbers only is the `last` resort.
+    fn judge(
+        &self,
+        operation: &dyn Blocked,
+        mine: (u64, [u64; 2]),
+        from: usize,
+        header: &Header,
+        last: bool,
+    ) -> Option<Error> {
+        let (seq, signature) = mine;
+        let (number, theirs) = (header.sequence, header.signature);
+        if let Some(then) = operation.earlier(number).filter(|then| number < seq && *then != theirs) {
+            return Some(different(self, then, from, theirs, number));
+        }
+        if let Some(ring) = lock(&self.control).as_ref() {
+            ring.announce(&News::Call { rank: self.rank, seq, signature, around: true });
+        }
+        last.then(|| call::strange(self, seq, signature, from, header))
+    }
+
+    /// Compares what another rank is blocked in with what this rank called, which may have ended, and nothing be under way here
+    /// that would find it out. Who has the engine at this moment is told again.
+    fn answer(&self, rank: usize, seq: u64, theirs: [u64; 2]) {
+        let mine = self.engine.try_lock().filter(|_| !self.whole).and_then(|engine| engine.called(seq));
+        if let Some(mine) = mine.filter(|mine| *mine != theirs)
+            && self.check().is_ok()
+        {
+            let error = different(self, mine, rank, theirs, seq);
+            self.spread(&error);
+            self.fail(&error);
+            self.bell().ring();
+        }
     }
 
     /// To be called by an operation whose connection failed with `doubt`, until it is an error: a connection often
@@ -283,12 +361,14 @@ impl Core {
         if departure.how == Gone::Died && !left {
             self.children.halt_with(&[departure.rank]);
         }
+        // Before it is in the list, where an operation may look that has to see when it came.
+        self.trouble(DEPARTED);
         let mut departures = lock(&self.departures);
         if !departures.iter().any(|d| d.rank == departure.rank) {
             departures.push(departure);
         }
         drop(departures);
-        self.trouble(DEPARTED);
+        self.bell().ring();
     }
 
     /// News from ranks of other machines. Runs on the service thread.
@@ -300,12 +380,13 @@ impl Core {
             News::Left { rank } => {
                 self.on_departure(Departure { rank, how: Gone::Left, text: String::new() });
             }
-            News::Call { rank, seq, signature } => {
+            News::Call { rank, seq, signature, .. } => {
                 let mut heard = lock(&self.heard);
                 heard.retain(|(r, ..)| *r != rank);
                 heard.push((rank, seq, signature));
                 drop(heard);
                 self.bell().ring();
+                self.answer(rank, seq, signature);
             }
             News::Error { code, text, .. } => {
                 lock(&self.news).get_or_insert(Error::new(code, text));

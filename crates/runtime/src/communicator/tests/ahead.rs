@@ -86,24 +86,93 @@ impl Made {
 fn queued_calls_give_what_they_would_one_by_one() {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     println!("seed {seed}");
-    for ranks in [2, 3, 4] {
+    // All share no memory, or the first two do: then sends and receives have partners near and far.
+    for (ranks, near) in [(2, 0), (3, 0), (4, 0), (3, 2), (4, 2)] {
         let mut numbers = Numbers(seed ^ ranks as u64);
         let calls: Vec<Made> = (0..200).map(|_| Made::any(&mut numbers, ranks)).collect();
         let buffer = |rank: usize, b: usize| (0..BYTES).map(|i| (i * 7 + rank * 31 + b * 101) as u8).collect();
         let begin: Vec<Vec<Vec<u8>>> = (0..ranks).map(|rank| (0..BUFFERS).map(|b| buffer(rank, b)).collect()).collect();
         let mut end = begin.clone();
         calls.iter().for_each(|call| call.model(&mut end));
-        world(
+        world_by_rank(
             ranks,
-            |c| c.shm = false,
+            |rank, c| c.shm = rank < near,
             |comm| {
+                assert!(!comm.core().unwrap().whole);
                 let stream = Stream::new().unwrap();
                 let mut buffers = begin[comm.rank].clone();
                 calls.iter().for_each(|call| call.submit(&comm, &mut buffers, &stream));
                 stream.synchronize().unwrap();
                 for (b, (is, should)) in buffers.iter().zip(&end[comm.rank]).enumerate() {
                     let at = is.iter().zip(should).position(|(a, b)| a != b);
-                    assert_eq!(at, None, "{ranks} ranks, seed {seed}: rank {}, buffer {b} of {calls:?}", comm.rank);
+                    assert_eq!(
+                        at, None,
+                        "{ranks} ranks ({near} near), seed {seed}: rank {}, buffer {b} of {calls:?}",
+                        comm.rank
+                    );
+                }
+                comm.destroy().unwrap();
+            },
+        );
+    }
+}
+
+/// Rings of which each rank has a neighbour near and one far, in bursts: every message is what its sender had then, also where
+/// more is sent than connections hold.
+#[test]
+fn rings_that_are_partly_near_pass_on_what_came() {
+    for bytes in [1, 8, 300, 3000, 20_000] {
+        world_by_rank(
+            4,
+            |rank, c| c.shm = rank < 2,
+            |comm| {
+                let (stream, ranks) = (Stream::new().unwrap(), comm.ranks());
+                let ring = |send: &[u8], recv: &mut [u8]| {
+                    group::start();
+                    let next = (comm.rank + 1) % ranks;
+                    comm.submit(request(Collective::Send, send, &mut [], bytes, next, &stream)).unwrap();
+                    let before = (comm.rank + ranks - 1) % ranks;
+                    comm.submit(request(Collective::Recv, &[], recv, bytes, before, &stream)).unwrap();
+                    group::end().unwrap();
+                };
+                let few = bytes.min(8);
+                // Ranks near write to what the ring before still sends.
+                let swap = |send: &[u8], recv: &mut [u8]| {
+                    if comm.rank < 2 {
+                        group::start();
+                        comm.submit(request(Collective::Send, send, &mut [], few, 1 - comm.rank, &stream)).unwrap();
+                        comm.submit(request(Collective::Recv, &[], recv, few, 1 - comm.rank, &stream)).unwrap();
+                        group::end().unwrap();
+                    }
+                };
+                let token = [0xEE; 8];
+                for round in 0..4 {
+                    let mut own: Vec<Vec<u8>> =
+                        (0..60).map(|i| vec![(64 * round + i + comm.rank) as u8; bytes]).collect();
+                    let mut come = vec![vec![0; bytes]; 60];
+                    let mut passed = vec![vec![0; bytes]; 60];
+                    for i in 0..60 {
+                        ring(&own[i], &mut come[i]);
+                        if i % 3 == round % 3 {
+                            swap(&token, &mut own[i]);
+                        }
+                        // Reads what the call before it receives.
+                        if i % 4 == round % 4 {
+                            ring(&come[i], &mut passed[i]);
+                        }
+                    }
+                    stream.synchronize().unwrap();
+                    for i in 0..60 {
+                        let from = |distance: usize| (64 * round + i + (comm.rank + ranks - distance) % ranks) as u8;
+                        assert!(come[i].iter().all(|b| *b == from(1)), "{bytes} bytes, round {round}, {i}");
+                        let swapped = if i % 3 == round % 3 && comm.rank < 2 { few } else { 0 };
+                        assert!(
+                            own[i][..swapped].iter().all(|b| *b == 0xEE),
+                            "{bytes} bytes, round {round}, {i} swapped"
+                        );
+                        let next = if i % 4 == round % 4 { from(2) } else { 0 };
+                        assert!(passed[i].iter().all(|b| *b == next), "{bytes} bytes, round {round}, {i} passed on");
+                    }
                 }
                 comm.destroy().unwrap();
             },
@@ -179,6 +248,39 @@ fn a_call_that_differs_is_found_among_those_that_began_early() {
             comm.abort().unwrap();
         },
     );
+}
+
+/// Sends and receives with neighbours near and far, of which one differs.
+#[test]
+fn a_message_that_differs_is_found_in_a_ring_that_is_partly_near() {
+    for odd in 0..4 {
+        // An abort may overtake the error.
+        let over = Barrier::new(4);
+        world_by_rank(
+            4,
+            |rank, c| c.shm = rank < 2,
+            |comm| {
+                let (stream, ranks) = (Stream::new().unwrap(), comm.ranks());
+                let (send, mut recv) = ([1; 64], [0; 64]);
+                let mut failed = None;
+                // More than a rank may be ahead of those around the ring.
+                for i in 0..400 {
+                    let n = if i == 20 && comm.rank == odd { 63 } else { 64 };
+                    group::start();
+                    let next = (comm.rank + 1) % ranks;
+                    let sent = comm.submit(request(Collective::Send, &send, &mut [], n, next, &stream));
+                    let before = (comm.rank + ranks - 1) % ranks;
+                    let came = comm.submit(request(Collective::Recv, &[], &mut recv, 64, before, &stream));
+                    failed = failed.or(sent.and(came).and(group::end()).err());
+                }
+                let error = stream.synchronize().err().or(failed);
+                over.wait();
+                let error = error.expect("no rank can have received all");
+                assert_eq!(error.code, ResultCode::InvalidUsage, "rank {odd} differs: {error:?}");
+                comm.abort().unwrap();
+            },
+        );
+    }
 }
 
 /// A call that only sends lets the next one begin; when it is over at last, what comes behind that one is not its turn yet.

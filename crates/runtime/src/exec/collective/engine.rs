@@ -103,6 +103,11 @@ impl Engine {
         (self.seq, signature)
     }
 
+    /// The signature of the call `seq` of this rank, if it was made and is remembered.
+    pub(crate) fn called(&self, seq: u64) -> Option<[u64; 2]> {
+        self.seen.own(seq)
+    }
+
     /// The call `seq` ends before its peers are known to have made it.
     #[inline]
     pub(in crate::exec) fn leave_unsettled(&mut self, seq: u64, signature: [u64; 2]) {
