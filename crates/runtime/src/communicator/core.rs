@@ -130,7 +130,7 @@ pub(crate) struct Core {
     told_after: AtomicU64,
     /// A collective of this rank, by its number, that met a message of one of another number, of whom, and its header.
     strange: Mutex<Option<(u64, usize, Header)>>,
-    /// What neighbours in the control ring are blocked in: rank, number, signature.
+    /// What neighbours in the control ring, and those who asked around it, are blocked in: rank, number, signature.
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
 }

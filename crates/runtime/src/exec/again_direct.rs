@@ -171,7 +171,7 @@ impl Made {
         }
         if direct::in_slot(&own) {
             beside::take_from_slot(core, engine, &self.call, core.me, *seq);
-            engine.strayed |= lent::shares(Some(&self.plan));
+            lent::stray(engine, Some(&self.plan));
             return Ok(None);
         }
         if let Some(giver) = beside::giver_for(core, &self.call) {
@@ -180,7 +180,7 @@ impl Made {
             }
             if direct::in_slot(&direct::words(core, giver, *seq)) {
                 beside::take_from_slot(core, engine, &self.call, giver, *seq);
-                engine.strayed |= lent::shares(Some(&self.plan));
+                lent::stray(engine, Some(&self.plan));
                 return Ok(None);
             }
         }

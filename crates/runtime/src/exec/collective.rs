@@ -284,7 +284,7 @@ impl CollectiveTask {
                                     direct::announce(core, engine, &self.call, self.seq, self.send, beside, false);
                                 if direct::in_slot(&words) {
                                     beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
-                                    engine.strayed |= lent::shares(plan);
+                                    lent::stray(engine, plan);
                                     self.phase = Phase::Bias(0);
                                     continue;
                                 }
@@ -323,7 +323,7 @@ impl CollectiveTask {
                         }
                         if direct::in_slot(&direct::words(core, giver, self.seq)) {
                             beside::take_from_slot(core, engine, &self.call, giver, self.seq);
-                            engine.strayed |= lent::shares(self.plan.as_deref());
+                            lent::stray(engine, self.plan.as_deref());
                             self.phase = Phase::Bias(0);
                             continue;
                         }

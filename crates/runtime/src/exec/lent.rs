@@ -178,6 +178,11 @@ pub(super) fn shares(plan: Option<&Plan>) -> bool {
     matches!(plan, Some(Plan::Direct { part, .. }) if part.shares)
 }
 
+/// Notes that a call served by `plan` was done from payload slots: a sum by two shots that is behind it asks [`in_order`].
+pub(super) fn stray(engine: &mut Engine, plan: Option<&Plan>) {
+    engine.strayed |= shares(plan);
+}
+
 /// Whether call `seq`, all lines of which have arrived, may go by `road` as for the outputs that peers write: each part of
 /// them is written in the order of the calls where these are [shared](Part::shares) over mapped memory. Behind one that was
 /// not all must have come to this one. The same answer on every rank, sooner or later. `turn`: those in front are over here.

@@ -566,28 +566,17 @@ pub(crate) struct P2pTask {
 impl P2pTask {
     pub(crate) fn new(core: Arc<Core>, exchange: Box<Exchange>, batch: u64) -> P2pTask {
         let turn = core.issue(Lane::P2p);
-        let exchange = exchange.numbered(turn);
-        P2pTask {
-            course: Course::new(core, Lane::P2p, turn),
-            batch,
-            exchange,
-            started: false,
-            trails: false,
-            lends: false,
-        }
+        P2pTask::with_turn(core, turn, exchange, batch, false)
     }
 
     /// The task of an exchange that was begun without one.
     pub(super) fn begun(core: Arc<Core>, turn: u64, exchange: Box<Exchange>) -> P2pTask {
+        P2pTask::with_turn(core, turn, exchange, 0, true)
+    }
+
+    fn with_turn(core: Arc<Core>, turn: u64, exchange: Box<Exchange>, batch: u64, started: bool) -> P2pTask {
         let exchange = exchange.numbered(turn);
-        P2pTask {
-            course: Course::new(core, Lane::P2p, turn),
-            batch: 0,
-            exchange,
-            started: true,
-            trails: false,
-            lends: false,
-        }
+        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started, trails: false, lends: false }
     }
 
     /// So that the next exchange may begin behind it, if it only receives any more, or waits until peers have read, and ranks

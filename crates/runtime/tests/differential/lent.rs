@@ -10,7 +10,7 @@ use oxccl_runtime::{VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
 use crate::job::seed;
-use crate::scenarios::{Ints, To, request, team};
+use crate::scenarios::{Comm, Ints, To, request, team};
 
 const BUFFERS: usize = 4;
 
@@ -118,14 +118,38 @@ impl Step {
     }
 }
 
-#[test]
-fn lent_memory_is_neither_written_nor_read_too_early() {
+/// A rank of a team that shares cores.
+struct Member<'a> {
+    rank: usize,
+    ranks: usize,
+    comm: &'a Comm,
+    stream: Stream,
+    /// Draws alike on all ranks; and on this one.
+    rng: fastrand::Rng,
+    own: fastrand::Rng,
+    seed: u64,
+}
+
+/// Runs `test` as each rank of more than there are cores.
+fn crowd(test: impl Fn(Member<'_>) + Sync) {
     let ranks = (processors() + 1).clamp(5, 9);
     let seed = seed();
     team(ranks, 1, |rank, comms| {
-        let stream = Stream::new().unwrap();
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
+        test(Member {
+            rank,
+            ranks,
+            comm: &comms[0],
+            stream: Stream::new().unwrap(),
+            rng: fastrand::Rng::with_seed(seed),
+            own: fastrand::Rng::with_seed(seed ^ (rank as u64 + 1)),
+            seed,
+        });
+    });
+}
+
+#[test]
+fn lent_memory_is_neither_written_nor_read_too_early() {
+    crowd(|Member { rank, ranks, comm, stream, mut rng, mut own, seed }| {
         for round in 0..90 {
             // Beyond what goes with the lines; an even number is memory of the library.
             let count = [2100, 5000, 20_000][round % 3];
@@ -149,7 +173,7 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
                     if step.collective == Collective::AllToAllV {
                         (call.count, call.v) = (0, Some(Box::new(step.counts(rank, ranks, count))));
                     }
-                    comms[0].submit(call.to(step.root)).unwrap_or_else(|e| panic!("{e}"));
+                    comm.submit(call.to(step.root)).unwrap_or_else(|e| panic!("{e}"));
                     step.apply(&mut model);
                     made.push(step);
                     let late = if own.u8(..32) == 0 { own.u32(..20_000) } else { 0 };
@@ -172,12 +196,7 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
 /// to send, against a model of the buffers.
 #[test]
 fn messages_are_neither_written_over_nor_sent_too_early() {
-    let ranks = (processors() + 1).clamp(5, 9);
-    let seed = seed();
-    team(ranks, 1, |rank, comms| {
-        let stream = Stream::new().unwrap();
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
+    crowd(|Member { rank, ranks, comm, stream, mut rng, mut own, seed }| {
         for round in 0..60 {
             let count = [300, 5000, 20_000][round % 3];
             let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
@@ -198,9 +217,9 @@ fn messages_are_neither_written_over_nor_sent_too_early() {
                 let null = std::ptr::null_mut();
                 group::start();
                 let send = request(Collective::Send, buffers[from].ptr().cast_const(), null, count, &stream);
-                comms[0].submit(send.to(next)).unwrap_or_else(|e| panic!("{e}"));
+                comm.submit(send.to(next)).unwrap_or_else(|e| panic!("{e}"));
                 let receive = request(Collective::Recv, null.cast_const(), buffers[to].ptr(), count, &stream);
-                comms[0].submit(receive.to(before)).unwrap_or_else(|e| panic!("{e}"));
+                comm.submit(receive.to(before)).unwrap_or_else(|e| panic!("{e}"));
                 group::end().unwrap_or_else(|e| panic!("{e}"));
                 let sent: Vec<i32> = model.iter().map(|m| m[from]).collect();
                 (0..ranks).for_each(|r| model[r][to] = sent[(r + ranks - distance) % ranks]);

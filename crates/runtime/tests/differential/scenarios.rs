@@ -12,7 +12,7 @@ use oxccl_types::{Collective, DataType, ReduceOp, ResultCode};
 
 use crate::case::Buffer;
 
-type Comm = Arc<Communicator>;
+pub(crate) type Comm = Arc<Communicator>;
 
 fn join(id: &UniqueId, ranks: usize, rank: usize) -> Comm {
     Communicator::init_rank(
