@@ -1,4 +1,9 @@
 //! Copies from one source to any number of destinations.
+//!
+//! Processors differ in what is fastest at which length: some copy whole strings by an instruction faster than by moves (see
+//! `strings`), others are faster by moves that ask ahead.
+
+use crate::strings;
 
 /// Bytes of the source that are sent to every destination before the next are read: they stay in the first-level cache.
 const BLOCK: usize = 16 << 10;
@@ -10,8 +15,12 @@ pub(crate) const LONG: usize = 3 << 20;
 const AHEAD: usize = 2048;
 /// Bytes of copies that the second-level cache serves: plain moves are faster there than the instruction for whole strings.
 const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
+/// The same of the first-level cache, where the instruction is favoured: up to here moves are faster all the same.
+const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
+/// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
+const ACROSS_STRINGS: usize = 1 << 10;
 /// How far ahead.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const ACROSS_AHEAD: usize = 1024;
@@ -69,7 +78,12 @@ unsafe fn ends<T: Copy>(dst: *mut u8, src: *const u8, bytes: usize) {
 /// # Safety
 /// As [`crate::copy_part`].
 pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
-    let one = if whole < LONG { copy_near } else { copy_far };
+    // All of it decides, not a block: only what is short stays in the first-level cache from call to call.
+    let one = match strings::favoured() {
+        true if bytes > *NEAREST.end() => copy_strings,
+        _ if whole < LONG => copy_near,
+        _ => copy_far,
+    };
     // SAFETY: the caller's promise.
     unsafe {
         if let [dst] = *dsts {
@@ -91,14 +105,33 @@ pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole:
 /// `src` is readable and `dst` writable for `bytes` bytes; they are equal or do not overlap.
 #[inline]
 unsafe fn copy_near(dst: *mut u8, src: *const u8, bytes: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if NEAR.contains(&bytes) && dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise, without the case that it excepts; the machine has the feature.
-        return unsafe { across(dst, src, bytes) };
+    let strings = strings::favoured();
+    if strings && bytes > *NEAREST.end() {
+        // SAFETY: the caller's promise.
+        return unsafe { copy_strings(dst, src, bytes) };
     }
-    let _ = NEAR;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let moves = if strings { NEAREST } else { NEAR };
+        if moves.contains(&bytes) && dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
+            // SAFETY: the caller's promise, without the case that it excepts; the machine has the feature.
+            return unsafe { across(dst, src, bytes) };
+        }
+    }
     // SAFETY: the caller's promise; `std::ptr::copy` allows a destination that is the source.
     unsafe { std::ptr::copy(src, dst, bytes) }
+}
+
+/// As [`copy_near`], by the instruction for whole strings.
+///
+/// # Safety
+/// As [`copy_near`].
+unsafe fn copy_strings(dst: *mut u8, src: *const u8, bytes: usize) {
+    if dst.cast_const() == src {
+        return;
+    }
+    // SAFETY: the caller's promise, without the case that it excepts.
+    unsafe { if bytes <= SMALL { copy_small(dst, src, bytes) } else { strings::copy(dst, src, bytes) } }
 }
 
 /// As [`copy_near`] for a part of a long transfer: what follows is asked for as well.
@@ -149,6 +182,10 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 /// # Safety
 /// As [`crate::copy_across`].
 pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
+    if bytes >= ACROSS_STRINGS && strings::favoured() {
+        // SAFETY: the caller's promise; that is more than a line.
+        return unsafe { strings::copy(dst, src, bytes) };
+    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if bytes >= ACROSS && std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the caller's promise; the machine has the feature.

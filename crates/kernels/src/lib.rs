@@ -20,6 +20,7 @@ mod float16;
 mod fp8;
 mod lanes;
 mod small;
+mod strings;
 #[cfg(test)]
 mod tests;
 
@@ -292,7 +293,7 @@ pub unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize, whole: usi
     unsafe {
         match bytes {
             ..=copy::SMALL => copy::copy_small(dst, src, bytes),
-            _ if whole < copy::LONG => copy::copy_across(dst, src, bytes),
+            _ if whole < copy::LONG || strings::favoured() => copy::copy_across(dst, src, bytes),
             _ => copy::copy(&[dst], src, bytes, whole),
         }
     }

@@ -1,0 +1,105 @@
+//! The instruction for whole strings (`rep movsb`): on which processors it beats moves, and a copy by it.
+//!
+//! It writes whole lines without reading them first. Where that is built well, a line that another core holds changes its
+//! owner without travelling, and memory beyond the caches is read once less. On other processors it is slower than moves;
+//! which ones was measured (docs/performance.md). It does not decide from which size on it is used: see `copy`.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// Whether this processor copies long strings faster by the instruction than by moves.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) fn favoured() -> bool {
+    const UNKNOWN: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match KNOWN.load(Relaxed) {
+        UNKNOWN => {
+            let favoured = look_up();
+            KNOWN.store(u8::from(favoured), Relaxed);
+            favoured
+        }
+        known => known == 1,
+    }
+}
+
+/// AMD's processors from family 1Ah (Zen 5) on.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cold]
+fn look_up() -> bool {
+    use std::arch::x86_64::__cpuid;
+    /// "AuthenticAMD", as three registers hold it.
+    const AMD: [u32; 3] = [0x6874_7541, 0x6974_6e65, 0x444d_4163];
+    const ZEN5: u32 = 0x1a;
+    let vendor = __cpuid(0);
+    let version = __cpuid(1).eax;
+    let family = match (version >> 8) & 0xf {
+        0xf => 0xf + ((version >> 20) & 0xff),
+        base => base,
+    };
+    [vendor.ebx, vendor.edx, vendor.ecx] == AMD && family >= ZEN5 && std::arch::is_x86_feature_detected!("ermsb")
+}
+
+/// The instruction is unknown, or is nothing that an interpreter runs.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+pub(crate) fn favoured() -> bool {
+    false
+}
+
+/// Copies `bytes` bytes, of which the first line of the destination by moves: the instruction is half as fast if the
+/// destination does not begin with a line.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `bytes` bytes, at least [`crate::copy::SMALL`]; they do not overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
+    use crate::copy::{SMALL, copy_small};
+    let head = dst.addr().wrapping_neg() % SMALL;
+    // SAFETY: the caller's promise; `head` is less than a line, of which there is at least one. The direction flag is clear,
+    // as the calling convention demands. Stores of the instruction are ordered with those behind it.
+    unsafe {
+        if head > 0 {
+            copy_small(dst, src, SMALL);
+        }
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes - head => _,
+            inout("rdi") dst.add(head) => _,
+            inout("rsi") src.add(head) => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// As above; never called, since the instruction is not favoured.
+///
+/// # Safety
+/// As above.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(src, dst, bytes) }
+}
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use super::copy;
+
+    /// Whatever the lengths and places, every byte arrives and none beside them changes.
+    #[test]
+    fn every_byte_arrives_and_no_other_changes() {
+        const ROOM: usize = 20_000;
+        let source: Vec<u8> = (0..ROOM).map(|i| (i * 7 + i / 251) as u8).collect();
+        for bytes in [64, 65, 127, 128, 129, 1000, 4096, 16_385] {
+            for (to, from) in [(0, 0), (1, 0), (0, 1), (63, 64), (64, 63), (17, 40), (128, 3)] {
+                let mut target = vec![0xa5; ROOM];
+                // SAFETY: both ranges lie within `ROOM` bytes of vectors of their own.
+                unsafe { copy(target.as_mut_ptr().add(to), source.as_ptr().add(from), bytes) };
+                assert_eq!(target[to..to + bytes], source[from..from + bytes], "{bytes} bytes from {from} to {to}");
+                assert!(target[..to].iter().chain(&target[to + bytes..]).all(|b| *b == 0xa5), "{bytes} bytes to {to}");
+            }
+        }
+    }
+}
