@@ -20,6 +20,7 @@ mod float16;
 mod fp8;
 mod lanes;
 mod small;
+mod stream;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -129,6 +130,22 @@ const DIVIDE_BLOCK: usize = 8 << 10;
 pub unsafe fn reduce(dtype: DataType, op: RedOp, dsts: &[*mut u8], srcs: &[*const u8], count: usize, post: Post) {
     // SAFETY: the caller's promise; the level's features were detected.
     unsafe { reduce_at(best(), dtype, op, dsts, srcs, count, post) }
+}
+
+/// As [`reduce`], for results that the caches will not hold until they are read: they may go past them.
+///
+/// # Safety
+/// As [`reduce`].
+pub unsafe fn reduce_past_caches(
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    post: Post,
+) {
+    // SAFETY: the caller's promise; the level's features were detected.
+    unsafe { stream::reduce(best(), dtype, op, dsts, srcs, count, post) }
 }
 
 /// # Safety

@@ -250,6 +250,11 @@ fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
     }
 }
 
+/// Bytes of the buffers of all ranks of this machine together, about.
+fn buffers_bytes(core: &Core, call: &Call) -> f64 {
+    2.0 * call.total_bytes(core.ranks) as f64 * core.members.len() as f64
+}
+
 /// Finds where the members' buffers lie, as far as the program touches them. `plan`: that of a road which touches user
 /// memory of peers.
 pub(super) fn locate(
@@ -261,8 +266,7 @@ pub(super) fn locate(
     plan: Option<&DirectPlan>,
 ) -> Result<()> {
     engine.any_far = false;
-    let all = 2.0 * call.total_bytes(core.ranks) as f64 * core.members.len() as f64;
-    engine.cached = all <= core.config.constants.model.cache_bytes;
+    engine.cached = buffers_bytes(core, call) <= core.config.constants.model.cache_bytes;
     for m in 0..core.members.len() {
         if m == core.me {
             engine.spots[m] = Buffers { input: Spot::near(send.cast_mut()), output: Spot::near(call.recv) };
@@ -601,6 +605,10 @@ pub(super) fn awaited(plan: &DirectPlan, cursor: &Cursor) -> Option<usize> {
     }
 }
 
+/// Bytes of all buffers together from which on results go past the caches, on processors that gain by it: measured where the
+/// last cache has 32 MiB (docs/performance.md). At twice that there is little left in it that would be read again.
+const PAST_CACHES: f64 = 64e6;
+
 /// Moves at most about `budget` bytes of the current piece; `cursor.done` is 0 again when the piece is complete.
 #[allow(clippy::too_many_arguments, reason = "the op's operands and the executor's state, no more")]
 fn run_move(
@@ -661,6 +669,9 @@ fn run_move(
                     kernels::copy_across(*dst, *src, (n * element) as usize, whole);
                 }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
+                (srcs, dsts) if first.chunk.buffer != Buffer::Scratch && buffers_bytes(core, call) > PAST_CACHES => {
+                    kernels::reduce_past_caches(call.dtype, call.op, dsts, srcs, n as usize, post);
+                }
                 (srcs, dsts) => kernels::reduce(call.dtype, call.op, dsts, srcs, n as usize, post),
             }
         }

@@ -1,0 +1,218 @@
+//! Reductions whose results go past the caches: for buffers that the caches cannot hold, where a line that is stored would
+//! first be read from memory, and drive out what is still to be read.
+//!
+//! Results are made block by block in the first-level cache, by the same loops as all others, and leave by non-temporal
+//! stores. Whether that pays depends on the processor; where it does not (docs/performance.md), or where places do not allow
+//! it, the loops store as ever. Which results are long enough, callers decide.
+
+use oxccl_types::DataType;
+
+use crate::lanes::Table;
+use crate::{Post, RedOp, reduce_at};
+
+/// Bytes of results that are made at a time.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const BLOCK: usize = 1 << 10;
+/// Bytes of what a group of non-temporal stores must fill.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINE: usize = 64;
+/// Sources, and destinations, up to which this is done.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const MOST: usize = 8;
+
+/// See [`crate::reduce_past_caches`].
+///
+/// # Safety
+/// As [`reduce_at`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn reduce(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    post: Post,
+) {
+    let size = dtype.size();
+    let Some(head) = elements_to_line(dsts, srcs, size) else {
+        // SAFETY: the caller's promise.
+        return unsafe { reduce_at(table, dtype, op, dsts, srcs, count, post) };
+    };
+    let head = head.min(count);
+    let per_block = BLOCK / size;
+    let blocks = (count - head) / per_block;
+    // SAFETY: the caller's promise, for parts of the range; places after `head` elements begin a line in every destination.
+    unsafe {
+        plain(table, dtype, op, dsts, srcs, 0, head, post);
+        for block in 0..blocks {
+            through_block(table, dtype, op, dsts, srcs, head + block * per_block, post);
+        }
+        // Who is told of these results by an ordinary store must find them.
+        std::arch::x86_64::_mm_sfence();
+        let done = head + blocks * per_block;
+        plain(table, dtype, op, dsts, srcs, done, count - done, post);
+    }
+}
+
+/// As above, by the ordinary loops.
+///
+/// # Safety
+/// As [`reduce_at`].
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) unsafe fn reduce(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    post: Post,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { reduce_at(table, dtype, op, dsts, srcs, count, post) }
+}
+
+/// Elements until every destination begins a line. None if there is no such place, if a destination is a source, which is in
+/// the caches by then, if there are too many of either, or if this processor gains nothing.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn elements_to_line(dsts: &[*mut u8], srcs: &[*const u8], size: usize) -> Option<usize> {
+    if srcs.is_empty() || srcs.len().max(dsts.len()) > MOST {
+        return None;
+    }
+    let first = dsts.first()?.addr() % LINE;
+    let together = dsts.iter().all(|d| d.addr() % LINE == first && !srcs.contains(&d.cast_const()));
+    let head = (LINE - first) % LINE;
+    let pays = crate::strings::favoured() && std::arch::is_x86_feature_detected!("avx");
+    (together && pays && head.is_multiple_of(size)).then_some(head / size)
+}
+
+/// The ordinary loops, for `count` elements from element `at` on.
+///
+/// # Safety
+/// As [`reduce_at`] for these elements.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[allow(clippy::too_many_arguments, reason = "a reduction and a part of it")]
+unsafe fn plain(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    at: usize,
+    count: usize,
+    post: Post,
+) {
+    let at = at * dtype.size();
+    let (to, from) = (destinations(dsts, at), sources(srcs, at));
+    // SAFETY: the caller's promise: `at` lies within every buffer.
+    unsafe { reduce_at(table, dtype, op, &to[..dsts.len()], &from[..srcs.len()], count, post) };
+}
+
+/// One block, from element `at` on.
+///
+/// # Safety
+/// As [`reduce_at`] for these elements, at which every destination begins a line; the processor has AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn through_block(
+    table: &Table,
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    at: usize,
+    post: Post,
+) {
+    #[repr(align(64))]
+    struct Block(std::mem::MaybeUninit<[u8; BLOCK]>);
+    let mut block = Block(std::mem::MaybeUninit::uninit());
+    let results: *mut u8 = block.0.as_mut_ptr().cast();
+    let size = dtype.size();
+    let from = sources(srcs, at * size);
+    // SAFETY: the caller's promise; the block holds that many elements, and all of it is written before it is read.
+    unsafe {
+        reduce_at(table, dtype, op, &[results], &from[..srcs.len()], BLOCK / size, post);
+        for dst in dsts {
+            stream(dst.add(at * size), results);
+        }
+    }
+}
+
+/// Stores a block past the caches.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for a block; both begin a line. The processor has AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx")]
+unsafe fn stream(dst: *mut u8, src: *const u8) {
+    use std::arch::x86_64::{_mm256_load_si256, _mm256_stream_si256};
+    for at in (0..BLOCK).step_by(LINE) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (src, dst) = (src.add(at), dst.add(at));
+            let (a, b) = (_mm256_load_si256(src.cast()), _mm256_load_si256(src.add(LINE / 2).cast()));
+            _mm256_stream_si256(dst.cast(), a);
+            _mm256_stream_si256(dst.add(LINE / 2).cast(), b);
+        }
+    }
+}
+
+/// The sources at `bytes` bytes from their beginnings.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn sources(srcs: &[*const u8], bytes: usize) -> [*const u8; MOST] {
+    std::array::from_fn(|i| srcs.get(i).map_or(std::ptr::null(), |p| p.wrapping_add(bytes)))
+}
+
+/// The destinations at `bytes` bytes from their beginnings.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn destinations(dsts: &[*mut u8], bytes: usize) -> [*mut u8; MOST] {
+    std::array::from_fn(|i| dsts.get(i).map_or(std::ptr::null_mut(), |p| p.wrapping_add(bytes)))
+}
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use oxccl_types::DataType;
+
+    use crate::{Level, Post, RedOp, reduce_at};
+
+    /// Every byte is what the ordinary loops store, whatever the type, the places and the numbers of buffers; where results
+    /// do not go past the caches on this processor, the two are the same loops.
+    #[test]
+    fn results_are_those_of_the_ordinary_loops() {
+        const ROOM: usize = 12_000;
+        let inputs: Vec<Vec<u8>> =
+            (0..9).map(|j| (0..ROOM).map(|i| 0x30 | ((i * 5 + j * 3) % 7) as u8).collect()).collect();
+        let table = Level::available().last().unwrap_or(Level::Baseline).table();
+        for dtype in [DataType::Float32, DataType::Bfloat16, DataType::Int8, DataType::Int64] {
+            for (srcs, dsts) in [(2, 1), (2, 2), (3, 3), (8, 8), (9, 2)] {
+                for (offset, bytes) in [(0, 8192), (8, 9000), (56, 1024), (64, 1088), (1, 4096), (16, 40)] {
+                    let count = bytes / dtype.size();
+                    let from: Vec<*const u8> = inputs[..srcs].iter().map(|v| v.as_ptr()).collect();
+                    let run = |past: bool| {
+                        let mut outputs = vec![vec![0xa5_u8; ROOM]; dsts];
+                        let to: Vec<*mut u8> = outputs
+                            .iter_mut()
+                            .map(|v| v.as_mut_ptr().wrapping_add(v.as_ptr().align_offset(64) + offset))
+                            .collect();
+                        // SAFETY: all buffers are separate and hold the elements; the table is of a level that is there.
+                        unsafe {
+                            match past {
+                                true => super::reduce(table, dtype, RedOp::Sum, &to, &from, count, Post::None),
+                                false => reduce_at(table, dtype, RedOp::Sum, &to, &from, count, Post::None),
+                            }
+                        }
+                        let skip: Vec<usize> = outputs.iter().map(|v| v.as_ptr().align_offset(64)).collect();
+                        outputs
+                            .iter()
+                            .zip(skip)
+                            .map(|(v, skip)| v[skip..ROOM - 128 + skip].to_vec())
+                            .collect::<Vec<_>>()
+                    };
+                    assert!(run(true) == run(false), "{dtype:?}, {srcs} to {dsts}, {bytes} bytes from {offset} on");
+                }
+            }
+        }
+    }
+}
