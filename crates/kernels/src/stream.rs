@@ -35,7 +35,9 @@ pub(crate) unsafe fn reduce(
     post: Post,
 ) {
     let size = dtype.size();
-    let Some(head) = elements_to_line(dsts, srcs, size) else {
+    // 8-bit floats keep the core busy longer than memory does, and in blocks longer still.
+    let converted = dtype.is_float() && size == 1;
+    let Some(head) = elements_to_line(dsts, srcs, size).filter(|_| !converted) else {
         // SAFETY: the caller's promise.
         return unsafe { reduce_at(table, dtype, op, dsts, srcs, count, post) };
     };
