@@ -31,6 +31,12 @@ const IN_MEDIUM_SLOT: u32 = 5;
 /// Bytes of one word of the table of lengths.
 const WORD: usize = 4;
 
+/// Whether the table of lengths lies in the line, wherever the parts are: then they are asked for as soon as the line is there.
+/// The table of more members lies in front of the parts.
+fn is_table_in_line(core: &Core) -> bool {
+    WORD * (1 + core.members.len()) <= INLINE_BYTES
+}
+
 /// Table, then the parts for the other members in their order: bytes of both.
 fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
     let element = call.dtype.size();
@@ -87,7 +93,8 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
         return true;
     }
     let (place, bytes) = way.unwrap_or((BY_MESSAGES, 0));
-    let in_line = if place == IN_LINE { WORD + bytes } else { WORD };
+    let table = if is_table_in_line(core) { WORD * core.members.len() } else { 0 };
+    let in_line = WORD + if place == IN_LINE { bytes } else { table };
     let slots = slots(place);
     if let Some(slots) = slots {
         engine.known.populate(core, slots);
@@ -97,9 +104,11 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
         // `published` counted.
         unsafe {
             body.cast::<u32>().write(place);
-            match slots {
-                Some(slots) => fill(core, call, v, core.hub.slot(core.me, slots, seq)),
-                None if place == IN_LINE => fill(core, call, v, body.add(WORD)),
+            let beside = slots.map(|slots| core.hub.slot(core.me, slots, seq));
+            match beside {
+                Some(slot) if table > 0 => fill(core, call, v, body.add(WORD), slot),
+                Some(slot) => fill(core, call, v, slot, slot.add(WORD * core.members.len())),
+                None if place == IN_LINE => fill(core, call, v, body.add(WORD), body.add(WORD + table)),
                 None => {}
             }
         }
@@ -111,15 +120,14 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
 }
 
 /// # Safety
-/// `area` is writable for what `published` counts; the counts and displacements lie inside the caller's buffer.
-unsafe fn fill(core: &Core, call: &Call, v: &VCounts, area: *mut u8) {
+/// `table` and `at` are writable for the table and the parts; the counts and displacements lie inside the caller's buffer.
+unsafe fn fill(core: &Core, call: &Call, v: &VCounts, table: *mut u8, mut at: *mut u8) {
     let element = call.dtype.size();
     // SAFETY: the caller's promise.
     unsafe {
-        let mut at = area.add(WORD * core.members.len());
         for (member, rank) in core.members.iter().enumerate() {
             let bytes = if *rank == core.rank { 0 } else { v.send_counts[*rank] * element };
-            area.cast::<u32>().add(member).write_unaligned(bytes as u32);
+            table.cast::<u32>().add(member).write_unaligned(bytes as u32);
             kernels::copy(&[at], call.send.add(v.send_displs[*rank] * element), bytes);
             at = at.add(bytes);
         }
@@ -135,13 +143,18 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
     // SAFETY: the line and what it announces are complete, and stay until this rank has started more than a window of later
     // calls, or one where calls do not trail.
     unsafe {
-        let area = match body.cast::<u32>().read() {
-            IN_LINE => body.add(WORD),
-            place => core.hub.slot(member, slots(place)?, seq),
+        let bytes = WORD * core.members.len();
+        let (table, parts) = match body.cast::<u32>().read() {
+            IN_LINE => (body.add(WORD), body.add(WORD + bytes)),
+            place => match core.hub.slot(member, slots(place)?, seq) {
+                slot if is_table_in_line(core) => (body.add(WORD), slot),
+                slot => (slot, slot.add(bytes)),
+            },
         };
-        let length = |m: usize| area.cast::<u32>().add(m).read_unaligned() as usize;
-        let before: usize = (0..core.me).map(length).sum();
-        Some((area.add(WORD * core.members.len() + before).cast_const(), length(core.me)))
+        let length = |m: usize| table.cast::<u32>().add(m).read_unaligned() as usize;
+        // Its own part is not among them.
+        let before: usize = (0..core.me).filter(|m| *m != member).map(length).sum();
+        Some((parts.add(before).cast_const(), length(core.me)))
     }
 }
 
@@ -176,8 +189,9 @@ pub(super) fn take(core: &Core, call: &Call, v: &VCounts, seq: u64) -> Result<()
     unsafe {
         let at = |rank: usize| call.recv.add(v.recv_displs[rank] * element);
         for (member, rank) in others() {
-            if let Some((data, bytes)) = part(core, member, seq) {
-                kernels::copy(&[at(*rank)], data, bytes);
+            if let Some((data, _)) = part(core, member, seq) {
+                // The length compared above: the processor need not wait for the peer's to know what it reads.
+                kernels::copy(&[at(*rank)], data, v.recv_counts[*rank] * element);
             }
         }
         kernels::copy(&[at(own)], call.send.add(v.send_displs[own] * element), v.send_counts[own] * element);

@@ -122,20 +122,16 @@ fn next<'a>(core: &Core, kinds: &[Kind], calls: &'a [Brief]) -> Option<(Option<F
     let first = calls.first()?;
     let fusion = Fusion::new(core, kinds[first.kind as usize]).filter(|fusion| first.count <= fusion.most);
     let most = fusion.as_ref().map_or(0, |fusion| fusion.most);
-    // A call that the one behind it waits for is best made alone.
-    let needed = || match (&fusion, calls) {
-        (Some(fusion), [first, second, ..]) => {
-            let unit = Unit::of(core, &fusion.call);
-            meet(&unit.read(second), &unit.written(first))
-        }
-        _ => false,
-    };
-    let alike = match needed() {
-        true => 1,
-        false => calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count(),
-    };
+    let alike = calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count();
     let (head, rest) = calls.split_at(alike.max(1));
     Some((fusion, head, rest))
+}
+
+/// Whether the second of `calls` reads what the first writes.
+fn is_needed(core: &Core, fusion: &Fusion, calls: &[Brief]) -> bool {
+    let [first, second, ..] = calls else { return false };
+    let unit = Unit::of(core, &fusion.call);
+    meet(&unit.read(second), &unit.written(first))
 }
 
 /// Carries out, or begins, the `calls` of one communicator on `stream`; `each` is given those that are not fused, in their
@@ -143,11 +139,18 @@ fn next<'a>(core: &Core, kinds: &[Kind], calls: &'a [Brief]) -> Option<(Option<F
 pub(crate) fn run(core: &Arc<Core>, stream: &Stream, kinds: &[Kind], calls: &[Brief], each: impl Fn(&Brief)) {
     let mut rest = calls;
     while let Some((fusion, head, behind)) = next(core, kinds, rest) {
-        rest = behind;
         let Some(fusion) = fusion.filter(|_| head.len() > 1) else {
+            rest = behind;
             head.iter().for_each(&each);
             continue;
         };
+        // A call that the one behind it waits for is best made alone.
+        if is_needed(core, &fusion, head) {
+            rest = &rest[1..];
+            each(&head[0]);
+            continue;
+        }
+        rest = behind;
         match stream.try_idle() {
             Some(mut idle) => {
                 if let Some(task) = start(core, &mut idle, fusion, head, 0) {

@@ -160,6 +160,12 @@ impl<C: Cells> Consumer<C> {
         found.then_some((index, tag & ((1 << META_BITS) - 1)))
     }
 
+    /// The index of the record that `peek` looks at.
+    #[inline]
+    pub(super) fn next(&self) -> usize {
+        self.geometry.index(self.consumed)
+    }
+
     /// Give the record that `peek` found back to the producer.
     #[inline]
     pub(super) fn release(&mut self) {

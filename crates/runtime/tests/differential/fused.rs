@@ -65,6 +65,39 @@ fn a_thousand_calls_of_eight_communicators_in_turn() {
 }
 
 #[test]
+fn results_pass_from_call_to_call_of_each_of_eight_communicators() {
+    const COMMS: usize = 8;
+    const ROUNDS: usize = 5;
+    for ranks in teams() {
+        team(ranks, COMMS, |rank, comms| {
+            let s = Stream::new().unwrap();
+            for round in 0..20 {
+                // In place, again and again; of every other one a copy is made as well, from which nothing goes on.
+                let values: Vec<Ints> = (0..COMMS).map(|_| Ints::new(2, 1)).collect();
+                let copies: Vec<Ints> = (0..COMMS).map(|_| Ints::new(2, -1)).collect();
+                group::start();
+                for i in 0..COMMS * ROUNDS {
+                    // Ranks may begin with different ones.
+                    let at = (i + if round % 2 == 1 { rank } else { 0 }) % COMMS;
+                    let (value, copy) = (values[at].ptr(), copies[at].ptr());
+                    comms[at].submit(request(Collective::AllReduce, value, value, 2, &s)).unwrap();
+                    if at.is_multiple_of(2) {
+                        comms[at].submit(request(Collective::AllReduce, value, copy, 2, &s)).unwrap();
+                    }
+                }
+                group::end().unwrap();
+                s.synchronize().unwrap();
+                let product = (ranks as i32).pow(ROUNDS as u32);
+                for (at, (value, copy)) in values.iter().zip(&copies).enumerate() {
+                    value.expect(product);
+                    copy.expect(if at.is_multiple_of(2) { product * ranks as i32 } else { -1 });
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn results_pass_from_call_to_call_of_a_group() {
     for ranks in teams() {
         team(ranks, 1, |rank, comms| {

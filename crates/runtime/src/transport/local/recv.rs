@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use oxccl_kernels as kernels;
+use oxccl_sys::prefetch;
 use oxccl_sys::sync::pause_between;
 use oxccl_types::{Error, Result};
 
@@ -38,6 +39,10 @@ pub struct LocalReceiver {
     bounced: Option<(usize, usize)>,
     pages: Pages,
 }
+
+/// Bytes of a message in a slot up to which it is asked for while its record is awaited. Of longer ones the sender would lose
+/// more lines that it has yet to write.
+const ASKED: usize = 256;
 
 /// Storage of the bounce buffer.
 #[derive(Clone, Copy)]
@@ -89,11 +94,23 @@ impl LocalReceiver {
         Ok(self.current)
     }
 
-    /// The record at the head of the ring, looked for `polls` times.
+    /// The record at the head of the ring, of a message of `len` bytes, looked for `polls` times. With each look what lies in a
+    /// slot is asked for as well, so that it comes with the record and not after it.
     #[inline]
-    fn peek_for(&self, polls: u32) -> Option<(usize, u64)> {
-        (0..polls.max(1)).find_map(|poll| {
+    fn peek_for(&self, polls: u32, len: usize) -> Option<(usize, u64)> {
+        let mut looks = 0..polls.max(1);
+        if len <= INLINE_BYTES || len > ASKED.min(self.area().slot_bytes()) {
+            return looks.find_map(|poll| {
+                pause_between(poll);
+                self.ring.peek()
+            });
+        }
+        let next = self.ring.next();
+        let (record, slot) = (self.area().record(next).cast(), self.area().slot(next, len));
+        looks.find_map(|poll| {
             pause_between(poll);
+            prefetch::for_read(record);
+            prefetch::all_for_read(slot, len);
             self.ring.peek()
         })
     }
@@ -248,18 +265,27 @@ impl RecvEnd for LocalReceiver {
         if self.current.is_some() {
             return Ok(false);
         }
-        let Some((index, meta)) = self.peek_for(polls) else { return Ok(false) };
+        let Some((index, meta)) = self.peek_for(polls, expected.total as usize) else { return Ok(false) };
         let record = self.area().record(index);
         // SAFETY: the tag was seen, so the record is complete and stays until released.
         let read = |word: usize| unsafe { record.add(word).read() };
-        let (kind, len) = split_meta(meta);
-        let Some(data) = self.copied(index, kind, len) else { return Ok(false) };
-        let whole = kind == Some(Kind::Inline) || read(4) == len;
-        if !whole || len != expected.total || [read(1), read(2)] != expected.signature || read(3) != expected.sequence {
+        // Where the bytes lie follows from what is expected, so the processor need not wait for the record to ask for them.
+        let len = expected.total as usize;
+        let (there, data) = match len <= INLINE_BYTES {
+            // SAFETY: inside the record.
+            true => (Kind::Inline, unsafe { record.cast::<u8>().add(INLINE_AT) }),
+            false if len > self.area().slot_bytes() => return Ok(false),
+            false => (Kind::Slot, self.area().slot(index, len)),
+        };
+        let whole = there == Kind::Inline || read(4) == expected.total;
+        if !whole || split_meta(meta) != (Some(there), expected.total) {
+            return Ok(false);
+        }
+        if [read(1), read(2)] != expected.signature || read(3) != expected.sequence {
             return Ok(false);
         }
         // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.
-        unsafe { kernels::copy(&[dst], data, len as usize) };
+        unsafe { kernels::copy(&[dst], data, len) };
         self.ring.release();
         Ok(true)
     }
