@@ -65,7 +65,7 @@ pub struct CostModel {
     pub kernel_op_us: f64,
     /// The same per KiB, us.
     pub kernel_us_per_kib: f64,
-    /// The same of long blocks that are only moved, which lie on large pages, us.
+    /// The same of long blocks, which lie on large pages, us.
     pub kernel_large_us_per_kib: f64,
 }
 
@@ -99,7 +99,7 @@ impl CostModel {
     pub fn of_strings() -> CostModel {
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };
-        // The kernel's copy is no faster than elsewhere, and it keeps the own part waiting, which scratch does not.
+        // Measured with the copy of the own part that the kernel's keeps waiting.
         CostModel { shm, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
@@ -285,8 +285,14 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let (far, saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
-    let moves = !shape.collective.reduces() && rates.block_kib >= LARGE_KIB;
-    let kernel_us_per_kib = if moves { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
+    let large = match shape.collective {
+        // Pieces go through a buffer of their own, which has small pages.
+        Collective::Reduce | Collective::ReduceScatter => false,
+        // The other half is written where it is wanted.
+        Collective::AllReduce => rates.block_kib >= 2.0 * LARGE_KIB,
+        _ => rates.block_kib >= LARGE_KIB,
+    };
+    let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let mut calls = far;
     if a.name == "shared_one_shot" {
         // Parts that follow each other are one call; the other side waits for those of the root.
@@ -295,6 +301,8 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let kernel = contention
         * (calls * m.kernel_op_us * rates.op / m.direct.op_us
             + far * kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+    // What is near is copied and combined as what lies in scratch is.
+    rates.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
     if rates.beyond_caches {
         // What the kernel brought is in the core's cache when it is combined or passed on.
         rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
@@ -346,7 +354,7 @@ fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
         ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
         ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
         // Where the root has another output the others write to that as well.
-        ("two_shot", _) if shape.in_place => (others, others / 2.0 + 0.5),
+        ("two_shot", _) if shape.in_place => (others, others / 2.0 + 1.0),
         ("two_shot", _) => (others + 1.0, others / 2.0),
         (_, Collective::AllGather | Collective::AllToAll) => (others, others),
         (_, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce) => (others, 0.0),

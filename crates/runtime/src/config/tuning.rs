@@ -85,7 +85,8 @@ fn first_lines(path: &str) -> String {
 }
 
 /// The defaults for this kind of processor.
-pub(crate) fn default_model() -> CostModel {
+#[must_use]
+pub fn default_model() -> CostModel {
     if oxccl_kernels::favours_strings() { CostModel::of_strings() } else { CostModel::default() }
 }
 
