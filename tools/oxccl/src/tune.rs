@@ -16,7 +16,6 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use oxccl_runtime::config::tuning;
 use oxccl_schedule::constants::{CONSTANTS, Constant, find};
-use oxccl_schedule::cost::CostModel;
 
 /// Measure this machine for the choice of algorithms.
 #[derive(clap::Args, Clone, Debug)]
