@@ -299,6 +299,13 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
     unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }
 
+/// Whether this processor copies by the instruction for whole strings where that is long enough: a copy to memory that another
+/// core holds then costs as much as one to its own, while elsewhere the lines have to come first.
+#[must_use]
+pub fn favours_strings() -> bool {
+    strings::favoured()
+}
+
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or
 /// scratch.
 ///

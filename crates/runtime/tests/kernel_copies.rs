@@ -26,10 +26,14 @@ const RANKS: usize = 2;
 struct Constants(PathBuf);
 
 impl Constants {
-    /// Of a machine like this one that has one core.
-    fn of_one_core() -> Constants {
-        let path = std::env::temp_dir().join(format!("oxccl-one-core-{}.txt", std::process::id()));
-        std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\ncores = 1\n", tuning::machine())).unwrap();
+    /// Of a machine like this one, but for what `scenario` is about: whether the ranks share a core, and whether the kernel's
+    /// copy is faster than scratch and slots.
+    fn of(scenario: &str) -> Constants {
+        let cores = if scenario.starts_with("shared") { 1 } else { tuning::processors() };
+        let shm_copy = if scenario == "slots" { 0.02 } else { 0.1 };
+        let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{}.txt", std::process::id()));
+        let lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
+        std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{lines}", tuning::machine())).unwrap();
         Constants(path)
     }
 }
@@ -44,14 +48,14 @@ impl Drop for Constants {
 fn run(scenario: &str) {
     let id = UniqueId::create().unwrap();
     let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
-    let constants = scenario.starts_with("shared").then(Constants::of_one_core);
+    let constants = Constants::of(scenario);
     let spawn = |rank: usize| {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
             .env(VARIABLE, format!("{rank} {scenario} {hex}"))
             .env("NCCL_SOCKET_IFNAME", "lo")
             .env("OXCCL_OP_TIMEOUT", "30")
-            .envs(constants.as_ref().map(|file| ("OXCCL_TUNE_FILE", &file.0)))
+            .env("OXCCL_TUNE_FILE", &constants.0)
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
@@ -73,6 +77,11 @@ fn run(scenario: &str) {
 #[test]
 fn where_reading_other_processes_is_refused_from_the_start_calls_go_another_way() {
     run("never");
+}
+
+#[test]
+fn where_slots_are_faster_calls_do_without_the_kernel() {
+    run("slots");
 }
 
 #[test]
@@ -131,6 +140,11 @@ fn worker() {
     let mut side = Side { comm, stream: Stream::new().unwrap(), rank, input: vec![], output: vec![] };
     match scenario {
         "never" => side.all_succeed(&[1, 4 << 10, 16 << 10, 256 << 10, 1 << 20]),
+        "slots" => {
+            // Who asks the kernel all the same fails.
+            refuse();
+            side.all_succeed(&[1, 4 << 10, 16 << 10, 100_001, 256 << 10]);
+        }
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),

@@ -97,6 +97,7 @@ constants! {
     "eager", "us/KiB", PER_KIB, eager_us_per_kib, "reading flag lines that carry data";
     "kernel_op", "us", STEP, kernel_op_us, "a copy by the kernel between processes, whatever its size";
     "kernel_copy", "us/KiB", PER_KIB, kernel_us_per_kib, "copying between processes by the kernel";
+    "kernel_large", "us/KiB", PER_KIB, kernel_large_us_per_kib, "the same of blocks of 4 MiB and more, which lie on large pages";
 }
 
 /// The constant called `name`.

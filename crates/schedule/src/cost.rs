@@ -65,6 +65,8 @@ pub struct CostModel {
     pub kernel_op_us: f64,
     /// The same per KiB, us.
     pub kernel_us_per_kib: f64,
+    /// The same of long blocks, which lie on large pages, us.
+    pub kernel_large_us_per_kib: f64,
 }
 
 impl Default for CostModel {
@@ -86,11 +88,28 @@ impl Default for CostModel {
             eager_us_per_kib: 0.1,
             kernel_op_us: 1.0,
             kernel_us_per_kib: 0.06,
+            kernel_large_us_per_kib: 0.06,
         }
     }
 }
 
 impl CostModel {
+    /// The defaults of a processor that copies whole strings by an instruction which writes lines without fetching them (AMD's
+    /// from Zen 5 on): what goes through slots and scratch costs half of what it does elsewhere.
+    pub fn of_strings() -> CostModel {
+        let memory = CostModel::default();
+        let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };
+        // Measured with the copy of the own part that the kernel's keeps waiting.
+        CostModel { shm, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
+    }
+
+    /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:
+    /// at no length.
+    pub fn kernel_from(&self) -> Option<u64> {
+        let gain_per_kib = 2.0 * self.shm.copy_us_per_kib - self.kernel_us_per_kib;
+        (gain_per_kib > 0.0).then(|| (self.kernel_op_us / gain_per_kib * 1024.0) as u64)
+    }
+
     /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it
     /// and back, us. 0 where each has a core of its own.
     pub(crate) fn round_us(&self, ranks: f64) -> f64 {
@@ -141,11 +160,15 @@ impl Rates {
         let n = f64::from(shape.ranks);
         let direct = a.needs != Needs::Messages && shape.ranks > 1;
         let link = if direct { Link::Direct } else { link };
-        let cost = match link {
-            Link::Direct => &m.direct,
-            Link::Shm => &m.shm,
-            Link::Tcp => &m.tcp,
+        let mut cost = match link {
+            Link::Direct => m.direct,
+            Link::Shm => m.shm,
+            Link::Tcp => m.tcp,
         };
+        if direct && a.needs == Needs::MappedScratch {
+            // What goes through scratch is written and read as slots are.
+            cost.copy_us_per_kib = m.shm.copy_us_per_kib;
+        }
         let local = if link == Link::Tcp { 1.0 } else { n };
         let crowd = (local / m.cores).max(1.0);
         let switch = m.round_us(local);
@@ -247,6 +270,9 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
     time - rounds - found * rates.copy * rates.piece_kib(shape.channels)
 }
 
+/// KiB of a block from which on most of it lies on large pages.
+const LARGE_KIB: f64 = 4096.0;
+
 /// As [`predict`] for an algorithm over user memory, where no rank has mapped that of another: the kernel copies what is
 /// read from peers or written to them.
 pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f64 {
@@ -259,6 +285,14 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let (far, saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
+    let large = match shape.collective {
+        // Pieces go through a buffer of their own, which has small pages.
+        Collective::Reduce | Collective::ReduceScatter => false,
+        // The other half is written where it is wanted.
+        Collective::AllReduce => rates.block_kib >= 2.0 * LARGE_KIB,
+        _ => rates.block_kib >= LARGE_KIB,
+    };
+    let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let mut calls = far;
     if a.name == "shared_one_shot" {
         // Parts that follow each other are one call; the other side waits for those of the root.
@@ -266,7 +300,9 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     }
     let kernel = contention
         * (calls * m.kernel_op_us * rates.op / m.direct.op_us
-            + far * kib * m.kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+            + far * kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+    // What is near is copied and combined as what lies in scratch is.
+    rates.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
     if rates.beyond_caches {
         // What the kernel brought is in the core's cache when it is combined or passed on.
         rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
@@ -291,7 +327,7 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
         _ => n,
     };
     let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
-    meeting + crowd * (m.start_us + m.direct.op_us + passes * block * m.eager_us_per_kib)
+    meeting + crowd * (m.start_us + m.direct.op_us + passes * block * m.shm.copy_us_per_kib)
 }
 
 /// Whether a gather or scatter whose root works in place, between ranks that cannot map each other's memory, is faster
@@ -318,7 +354,7 @@ fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
         ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
         ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
         // Where the root has another output the others write to that as well.
-        ("two_shot", _) if shape.in_place => (others, others / 2.0 + 0.5),
+        ("two_shot", _) if shape.in_place => (others, others / 2.0 + 1.0),
         ("two_shot", _) => (others + 1.0, others / 2.0),
         (_, Collective::AllGather | Collective::AllToAll) => (others, others),
         (_, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce) => (others, 0.0),

@@ -3,7 +3,7 @@
 use oxccl_schedule::algorithms::{ALGORITHMS, find};
 use oxccl_schedule::cost::{CostModel, Link, predict, predict_beside, predict_far};
 use oxccl_schedule::ir::{Needs, Shape};
-use oxccl_schedule::select::{Query, Reach, choose};
+use oxccl_schedule::select::{Candidate, Query, Reach, candidates};
 use oxccl_schedule::simulate::simulate;
 use oxccl_types::Collective;
 
@@ -91,13 +91,21 @@ fn a_slow_wire_shows() {
 
 /// What serves `bytes` of buffers that peers cannot map.
 fn private(collective: Collective, ranks: u32, bytes: u64, in_place: bool) -> &'static str {
+    private_by(CostModel::default(), collective, ranks, bytes, in_place)
+}
+
+/// The same by the constants `model`.
+fn private_by(model: CostModel, collective: Collective, ranks: u32, bytes: u64, in_place: bool) -> &'static str {
     let query = Query {
+        model,
         in_place,
         max_channels: 1,
         eager_limit: 0,
         ..Query::new(collective, bytes, ranks, Reach::ReadableUser)
     };
-    choose(&query).expect("something serves it").algorithm
+    // As the runtime does: messages only where memory cannot be shared.
+    let direct = |c: &Candidate| find(c.algorithm).is_some_and(|a| a.needs != Needs::Messages);
+    candidates(&query).into_iter().find(direct).expect("something serves it").algorithm
 }
 
 #[test]
@@ -116,6 +124,34 @@ fn the_kernel_copies_where_that_is_faster_than_scratch() {
     }
     // Many small copies by the kernel, of ranks that share cores, cost more than staging.
     assert_eq!(private(Collective::AllReduce, 4, 32 << 10, false), "staged_two_shot");
+}
+
+/// Where the processor copies whole strings, what was measured with two ranks: through scratch up to where blocks lie on large
+/// pages, the kernel beyond; sums that one rank gets through scratch at any size.
+#[test]
+fn scratch_is_faster_where_strings_are_copied_whole_until_pages_are_large() {
+    let served = |c, bytes, in_place| private_by(CostModel::of_strings(), c, 2, bytes, in_place);
+    for kib in [128, 512, 2048] {
+        for c in Collective::SCHEDULED.into_iter().filter(|c| !matches!(c, Collective::AllToAllV)) {
+            assert!(served(c, kib << 10, false).starts_with("staged"), "{c} of {kib} KiB");
+        }
+    }
+    for c in [Collective::Reduce, Collective::ReduceScatter] {
+        assert_eq!(served(c, 32 << 20, false), "staged_one_shot", "{c}");
+    }
+    assert_eq!(served(Collective::AllReduce, 16 << 20, false), "two_shot");
+    for c in [Collective::AllGather, Collective::AllToAll, Collective::Gather, Collective::Scatter] {
+        assert!(!served(c, 32 << 20, false).starts_with("staged"), "{c}");
+    }
+    assert_eq!(served(Collective::Broadcast, 8 << 20, true), "two_shot");
+}
+
+#[test]
+fn the_kernel_copies_messages_from_where_two_copies_cost_more() {
+    let from = CostModel::default().kernel_from().expect("at some length");
+    assert_eq!(from.next_power_of_two(), 8192);
+    assert_eq!(CostModel::of_strings().kernel_from(), None);
+    assert_eq!(CostModel { kernel_op_us: 4.0, ..CostModel::default() }.kernel_from(), Some(4 * from + 1));
 }
 
 #[test]

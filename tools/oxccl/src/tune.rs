@@ -16,7 +16,6 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use oxccl_runtime::config::tuning;
 use oxccl_schedule::constants::{CONSTANTS, Constant, find};
-use oxccl_schedule::cost::CostModel;
 
 /// Measure this machine for the choice of algorithms.
 #[derive(clap::Args, Clone, Debug)]
@@ -53,7 +52,7 @@ fn tune(args: &TuneArgs) -> Result<()> {
         (None, _) => Some(tuning::path().context("no place for the file: HOME is not set; use --output FILE")?.0),
     };
     let figures = measure()?;
-    let defaults = CostModel::default();
+    let defaults = tuning::default_model();
     let mut out = format!("{}\n{:<22} {:>10} {:>10}\n", tuning::machine(), "", "measured", "default");
     for figure in &figures {
         match figure {

@@ -68,6 +68,8 @@ pub struct Geometry {
     pub scratch_half: usize,
     /// Lanes of local connections per ordered pair; `exec::links` says what each carries.
     pub lanes: usize,
+    /// Bytes of one slot of a local connection.
+    pub lane_slot: usize,
     /// Bytes of one local connection.
     pub lane_bytes: usize,
 }
@@ -449,6 +451,7 @@ mod tests {
             crowded,
             scratch_half: 65536,
             lanes: 2,
+            lane_slot: 1024,
             lane_bytes: 10_000,
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()

@@ -15,7 +15,7 @@ use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
-use crate::exec::links::{CHANNEL_LANE, lane_bytes};
+use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes};
 use crate::log::{self, Subsys};
 use crate::request::{Request, VCounts};
 use crate::service::CommKey;
@@ -236,6 +236,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     };
     let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
     let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
+    let lane_slot = local_slot_bytes(c, crowded);
     Geometry {
         ranks,
         crowded,
@@ -243,7 +244,8 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         large_bytes: if shared.is_none() && !crowded && ranks == 2 { LARGE_SLOT } else { 0 },
         scratch_half: scratch / 2,
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
-        lane_bytes: lane_bytes(c.slot_bytes, crowded),
+        lane_slot,
+        lane_bytes: lane_bytes(lane_slot, crowded),
     }
 }
 

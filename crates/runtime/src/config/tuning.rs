@@ -84,10 +84,16 @@ fn first_lines(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The defaults for this kind of processor.
+#[must_use]
+pub fn default_model() -> CostModel {
+    if oxccl_kernels::favours_strings() { CostModel::of_strings() } else { CostModel::default() }
+}
+
 /// The constants that a communicator made now starts with. A file that cannot be used is told in the log, and the
 /// defaults are used.
 pub fn load() -> Constants {
-    let mut constants = Constants::default();
+    let mut constants = Constants { model: default_model(), ..Constants::default() };
     constants.model.cores = processors() as f64;
     let Some((path, named)) = path() else { return constants };
     let read = match std::fs::metadata(&path) {

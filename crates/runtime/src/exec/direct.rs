@@ -669,6 +669,10 @@ fn run_move(
                     kernels::copy_across(*dst, *src, (n * element) as usize, whole);
                 }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
+                (srcs, [own, across]) if dsts[1].chunk.buffer == Buffer::Scratch && kernels::favours_strings() => {
+                    kernels::reduce(call.dtype, call.op, &[*own], srcs, n as usize, post);
+                    kernels::copy_across(*across, own.cast_const(), (n * element) as usize, whole);
+                }
                 (srcs, dsts) if first.chunk.buffer != Buffer::Scratch && buffers_bytes(core, call) > PAST_CACHES => {
                     kernels::reduce_past_caches(call.dtype, call.op, dsts, srcs, n as usize, post);
                 }

@@ -12,11 +12,12 @@ use oxccl_types::{Error, Result};
 use super::call::Call;
 use super::plan;
 use crate::communicator::core::Core;
+use crate::config::tuning;
 use crate::device;
 use crate::request::{Request, VCounts};
 
 fn model() -> CostModel {
-    CostModel { cores: oxccl_sys::affinity::available_cores() as f64, ..CostModel::default() }
+    CostModel { cores: oxccl_sys::affinity::available_cores() as f64, ..tuning::default_model() }
 }
 
 /// The way to `rank`.

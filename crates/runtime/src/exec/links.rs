@@ -10,6 +10,7 @@ use oxccl_types::{Error, Result};
 use super::imports::Imports;
 use super::p2p::Exchange;
 use crate::communicator::core::Core;
+use crate::config::Config;
 use crate::device::{Exporter, withdrawn};
 use crate::service;
 use crate::transport::local::{
@@ -27,6 +28,19 @@ const RECORDS: usize = 2 * BEHIND;
 const RECORDS_APART: usize = 32;
 /// Receives that wait together where ranks share cores, see `trail`.
 pub(super) const BEHIND: usize = 32;
+
+/// How many times longer slots are where two copies by way of one are faster than the kernel's single copy at any length: what
+/// is in a slot goes to the other core at once, and each start costs.
+const LONG_SLOTS: usize = 4;
+
+/// Bytes of a slot of a local connection; `crowded` as in the geometry of the hub.
+pub(crate) fn local_slot_bytes(config: &Config, crowded: bool) -> usize {
+    let long = !crowded && config.constants.model.kernel_from().is_none();
+    if long { (LONG_SLOTS * config.slot_bytes).min(LONGEST_SLOT.max(config.slot_bytes)) } else { config.slot_bytes }
+}
+
+/// Slots are made longer up to this.
+const LONGEST_SLOT: usize = 128 << 10;
 
 /// The sizes of a local connection; `crowded` as in the geometry of the hub.
 const fn sizes(slot_bytes: usize, crowded: bool) -> Sizes {
@@ -264,7 +278,7 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
-    unsafe { LocalArea::new(base, bytes, sizes(core.config.slot_bytes, core.hub.geometry().crowded)) }
+    unsafe { LocalArea::new(base, bytes, sizes(core.hub.geometry().lane_slot, core.hub.geometry().crowded)) }
 }
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {
@@ -283,9 +297,12 @@ pub(super) fn direct_from(core: &Core) -> usize {
     if core.crowded { Policy::DIRECT_FROM_CROWDED } else { Policy::DIRECT_FROM }
 }
 
-/// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced.
-pub(super) fn cma_from(core: &Core) -> usize {
-    if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::CMA_FROM }
+/// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced: a power of two,
+/// since the model is no more exact than that. `None`: at no length.
+pub(super) fn cma_from(core: &Core) -> Option<usize> {
+    let from = core.config.constants.model.kernel_from()?;
+    let from = usize::try_from(from).unwrap_or(usize::MAX).checked_next_power_of_two()?;
+    Some(if core.crowded { from.max(Policy::CMA_FROM_CROWDED) } else { from })
 }
 
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {
@@ -298,7 +315,8 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
         _ => Policy {
             direct_from: Some(direct_from(core)),
-            cma_from: cma.then(|| cma_from(core)),
+            cma_from: cma_from(core).filter(|_| cma),
+            cma_large_from: cma.then_some(if cma_from(core).is_some() { 0 } else { Policy::LARGE_FROM }),
             ..Policy::new(same, cma)
         },
     };

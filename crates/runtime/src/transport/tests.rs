@@ -104,6 +104,7 @@ fn policy(which: u8) -> Policy {
             direct_from: Some(500),
             cma_from: Some(2000),
             cma_below: 100_000,
+            cma_large_from: Some(2000),
             large_pages: true,
             same_process: false,
             forced: None,

@@ -49,7 +49,10 @@ pub struct Policy {
     /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
     /// kernel's one, which asks for none.
     pub cma_below: usize,
-    /// Put long messages that the kernel copies on large pages; of such a one it copies any number of bytes.
+    /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
+    /// bounds before say. `None`: there is no kernel copy.
+    pub cma_large_from: Option<usize>,
+    /// Whether anything may be put on large pages.
     pub large_pages: bool,
     /// Whether both ends live in one process, so that every address is reachable as it is.
     pub same_process: bool,
@@ -69,12 +72,16 @@ impl Policy {
     /// Messages from here on do not go `Cma` by default, in bytes.
     pub const CMA_BELOW: usize = 8 << 20;
 
+    /// Where slots are faster than the kernel otherwise, in bytes: of shorter messages too little lies on whole large pages.
+    pub const LARGE_FROM: usize = 4 << 20;
+
     /// The usual policy; `cma`: whether the probe of the connection succeeded.
     pub const fn new(same_process: bool, cma: bool) -> Policy {
         Policy {
             direct_from: Some(Self::DIRECT_FROM),
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
             cma_below: Self::CMA_BELOW,
+            cma_large_from: if cma { Some(0) } else { None },
             large_pages: false,
             same_process,
             forced: None,
@@ -87,6 +94,7 @@ impl Policy {
             direct_from: None,
             cma_from: None,
             cma_below: usize::MAX,
+            cma_large_from: None,
             large_pages: false,
             same_process: false,
             forced: Some(route),

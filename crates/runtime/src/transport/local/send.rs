@@ -84,12 +84,13 @@ impl LocalSender {
     /// Whether the message of `header`, of which `len` bytes at `data` are left, is read by the kernel from large pages. It is
     /// found out once: while there is no room for its first bytes they are offered again.
     fn lies_on_large_pages(&mut self, header: &Header, data: *const u8, len: usize) -> bool {
-        let Some(from) = self.policy.cma_from else { return false };
+        let Some(from) = self.policy.cma_large_from else { return false };
         if header.offset == 0 && !self.judged {
             self.judged = true;
-            self.on_large_pages = self.pages.used(data, len);
+            self.on_large_pages = len >= from && self.pages.used(data, len);
         }
-        self.on_large_pages && len >= from
+        // What is left of a message of which slots took a part is too short for a system call of its own.
+        self.on_large_pages && len >= self.policy.cma_from.unwrap_or(Policy::CMA_FROM)
     }
 
     /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.
