@@ -33,7 +33,7 @@ const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
 pub const MEDIUM_SLOTS: u64 = 32;
 /// Bytes of one of them.
-pub const MEDIUM_BYTES: usize = 8 << 10;
+pub const MEDIUM_BYTES: usize = 16 << 10;
 /// As for small ones.
 const MEDIUM_STRIDE: usize = MEDIUM_BYTES + LINE;
 /// Where the body of an entry line begins: behind sequence and signature.

@@ -62,8 +62,8 @@ enum Place {
 }
 
 impl Place {
-    /// `ahead`: ranks run ahead of each other, `far`: as far as they can. Where all wait for all, more slots are only more
-    /// cache.
+    /// `ahead`: ranks run ahead of each other, `far`: as far as they can, which those that share cores do. Where all wait for
+    /// all, more slots are only more cache.
     fn of(published: u64, ahead: bool, far: bool) -> Place {
         match published {
             n if n <= INLINE_BYTES as u64 => Place::Line,
@@ -120,7 +120,7 @@ impl Form {
         let leaves_own = by_rank && call.scale.is_none();
         let left_out = if leaves_own { block } else { 0 };
         let most = published(call, core.ranks) - left_out as u64;
-        let place = Place::of(most, may_trail || rooted, crowded && rooted);
+        let place = Place::of(most, may_trail || rooted, crowded && (rooted || may_trail));
         Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,

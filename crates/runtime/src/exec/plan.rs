@@ -16,7 +16,7 @@ use super::direct::Road;
 use super::lent::Part;
 use super::trail;
 use crate::communicator::core::Core;
-use crate::communicator::hub::{MAX_CHANNELS, MEDIUM_BYTES};
+use crate::communicator::hub::MAX_CHANNELS;
 
 /// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,16 +165,18 @@ pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
     }
 }
 
+/// Bytes up to which calls that only take from or give to a root go by slots where ranks share cores.
+const ROOTED_BYTES: u64 = 8 << 10;
+
 /// The limit that the user set, or up to the default the size from which on mapped memory is faster.
 #[cold]
 fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
     // Where ranks share cores, calls with a root gain most by running ahead: their slots are larger, see the geometry.
     let (slot, usual) = (core.hub.geometry().eager_bytes as u64, core.config.eager_limit as u64);
     let most = match collective {
-        // Beyond the slots of which there are many, the ranks that touch the one root's memory run ahead as well, and copy
-        // once.
+        // Beyond it, the ranks that touch the one root's memory run ahead as well, and copy once.
         Collective::Broadcast | Collective::Scatter | Collective::Gather if trail::goes_on(core) => {
-            slot.min(MEDIUM_BYTES as u64)
+            slot.min(ROOTED_BYTES)
         }
         c if c.rooted() => slot,
         // Of what is published, each rank reads a block.

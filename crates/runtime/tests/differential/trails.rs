@@ -49,6 +49,38 @@ fn results_pass_from_call_to_call() {
     });
 }
 
+/// More calls in a row than there are slots of a kind, each with payloads of its own, of the lengths at which slots change.
+#[test]
+fn payloads_stay_until_all_have_them() {
+    const CALLS: usize = 80;
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let sum = (0..ranks as i32).sum::<i32>();
+        for bytes in [2048, 2052, 8192, 8196, 16 << 10, (16 << 10) + 4] {
+            // Blocks of calls of which each rank reads a part are shorter: all of them count.
+            let count = bytes / 4;
+            let block = count / ranks;
+            let value = |call: usize| 100 * call as i32;
+            let sources: Vec<Ints> = (0..CALLS).map(|i| Ints::new(count, value(i) + rank as i32)).collect();
+            let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(count, -1)).collect();
+            for i in 0..CALLS {
+                let kind = [Collective::AllReduce, Collective::AllToAll, Collective::ReduceScatter][i % 3];
+                let length = if i % 3 == 0 { count } else { block };
+                comms[0].submit(request(kind, sources[i].ptr(), outputs[i].ptr(), length, &s)).unwrap();
+            }
+            s.synchronize().unwrap();
+            for (i, output) in outputs.iter().enumerate() {
+                let (length, all) = (if i % 3 == 0 { count } else { block }, value(i) * ranks as i32 + sum);
+                match i % 3 {
+                    1 => (0..ranks).for_each(|r| output.expect_at(r * block..(r + 1) * block, value(i) + r as i32)),
+                    _ => output.expect_at(0..length, all),
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn a_factor_in_memory_is_what_the_call_before_made_of_it() {
     let ranks = ranks();
