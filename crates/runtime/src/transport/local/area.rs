@@ -7,7 +7,7 @@
 //! | 256 | 768 | text of the refusal | receiver, once |
 //! | 1024 | 64 x records, up to 128 | records | sender |
 //! | then | small slot bytes x records, if there are more records than slots | small slots | sender |
-//! | then | slot bytes x slots | slots | sender |
+//! | then | slot bytes and an eighth or so x slots | slots | sender |
 //!
 //! A record is one cache line of eight words: tag (lap, kind, length), signature (2), sequence, and then either 32
 //! bytes of payload that are a whole message, or total, offset and two words that say where the bytes are.
@@ -73,6 +73,12 @@ impl Sizes {
         (RECORDS_AT + self.records * RECORD).next_multiple_of(AREA_ALIGN)
     }
 
+    /// Bytes from one slot to the next: the beginnings of all lie in different sets of the caches, so that messages which are
+    /// shorter than a slot keep all of the cache.
+    const fn slot_stride(self) -> usize {
+        self.slot_bytes + (self.slot_bytes / self.slots).next_multiple_of(AREA_ALIGN) + AREA_ALIGN
+    }
+
     const fn slots_at(self) -> usize {
         (self.small_at() + self.records * self.small_stride()).next_multiple_of(AREA_ALIGN)
     }
@@ -98,7 +104,7 @@ unsafe impl Send for LocalArea {}
 impl LocalArea {
     /// Bytes of memory for a connection of these sizes; a multiple of [`AREA_ALIGN`].
     pub const fn bytes(sizes: Sizes) -> usize {
-        (sizes.slots_at() + sizes.slots * sizes.slot_bytes).next_multiple_of(AREA_ALIGN)
+        (sizes.slots_at() + sizes.slots * sizes.slot_stride()).next_multiple_of(AREA_ALIGN)
     }
 
     /// The connection that lies at `base`; its sizes are the same at both ends.
@@ -177,7 +183,7 @@ impl LocalArea {
         debug_assert!(index < self.sizes.records && len <= self.sizes.slot_bytes);
         let at = match self.is_small(len) {
             true => self.sizes.small_at() + index * self.sizes.small_stride(),
-            false => self.sizes.slots_at() + (index & (self.sizes.slots - 1)) * self.sizes.slot_bytes,
+            false => self.sizes.slots_at() + (index & (self.sizes.slots - 1)) * self.sizes.slot_stride(),
         };
         // SAFETY: below `records` or `slots`, so in the area.
         unsafe { self.base.add(at) }
