@@ -298,11 +298,12 @@ pub(super) fn direct_from(core: &Core) -> usize {
 }
 
 /// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced: a power of two,
-/// since the model is no more exact than that. `None`: at no length.
+/// since the model is no more exact than that. Never what is shorter than [`direct_from`], which is copied whatever its memory is.
+/// `None`: at no length.
 pub(super) fn cma_from(core: &Core) -> Option<usize> {
     let from = core.config.constants.model.kernel_from()?;
     let from = usize::try_from(from).unwrap_or(usize::MAX).checked_next_power_of_two()?;
-    Some(if core.crowded { from.max(Policy::CMA_FROM_CROWDED) } else { from })
+    Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {
