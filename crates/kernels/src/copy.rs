@@ -14,6 +14,7 @@ pub(crate) const LONG: usize = 3 << 20;
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
 /// Bytes of copies that the second-level cache serves: plain moves are faster there than the instruction for whole strings.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
 /// The same of the first-level cache, where the instruction is favoured: up to here moves are faster all the same.
 const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);

@@ -48,7 +48,7 @@ variables! {
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
         "Shared scratch per rank and communicator for memory that peers cannot map. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
-        "Bytes of one slot of a connection.";
+        "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors that copy whole strings fast.";
     ALGO: "OXCCL_ALGO", "list", "", "names of docs/algorithms.md, ^ in front inverts",
         "Algorithms that selection may use, as `ring,tree` or `^ring`. NCCL_ALGO is read when this is unset.";
     MAX_CHANNELS: "OXCCL_MAX_CHANNELS", "integer", "1", "1..=4",

@@ -27,11 +27,16 @@ struct Constants(PathBuf);
 
 impl Constants {
     /// Of a machine like this one, but for what `scenario` is about: whether the ranks share a core, and whether the kernel's
-    /// copy is faster than scratch and slots.
-    fn of(scenario: &str) -> Constants {
+    /// copy is faster than scratch and slots. Those of ranks that disagree say both.
+    fn of(scenario: &str, rank: usize) -> Constants {
         let cores = if scenario.starts_with("shared") { 1 } else { tuning::processors() };
-        let shm_copy = if scenario == "slots" { 0.02 } else { 0.1 };
-        let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{}.txt", std::process::id()));
+        let slots = match scenario {
+            "disagree-slots" => rank == 0,
+            "disagree-kernel" => rank == 1,
+            _ => scenario == "slots",
+        };
+        let shm_copy = if slots { 0.02 } else { 0.1 };
+        let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{rank}-{}.txt", std::process::id()));
         let lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
         std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{lines}", tuning::machine())).unwrap();
         Constants(path)
@@ -48,14 +53,14 @@ impl Drop for Constants {
 fn run(scenario: &str) {
     let id = UniqueId::create().unwrap();
     let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
-    let constants = Constants::of(scenario);
+    let constants: Vec<Constants> = (0..RANKS).map(|rank| Constants::of(scenario, rank)).collect();
     let spawn = |rank: usize| {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
             .env(VARIABLE, format!("{rank} {scenario} {hex}"))
             .env("NCCL_SOCKET_IFNAME", "lo")
             .env("OXCCL_OP_TIMEOUT", "30")
-            .env("OXCCL_TUNE_FILE", &constants.0)
+            .env("OXCCL_TUNE_FILE", &constants[rank].0)
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
@@ -82,6 +87,13 @@ fn where_reading_other_processes_is_refused_from_the_start_calls_go_another_way(
 #[test]
 fn where_slots_are_faster_calls_do_without_the_kernel() {
     run("slots");
+}
+
+/// Slots are of another length and messages go other ways by the constants of the one than by those of the other: rank 0's hold.
+#[test]
+fn ranks_that_disagree_whether_slots_are_faster_use_them_alike() {
+    run("disagree-slots");
+    run("disagree-kernel");
 }
 
 #[test]
@@ -145,6 +157,8 @@ fn worker() {
             refuse();
             side.all_succeed(&[1, 4 << 10, 16 << 10, 100_001, 256 << 10]);
         }
+        // About as long as what is asked for ahead, as slots of both lengths, and as what may lie on large pages.
+        "disagree" => side.all_succeed(&[63, 64, 65, 2049, 8191, 8192, 8193, 32_767, 32_768, 32_769, 300_001, 1 << 20]),
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),

@@ -228,6 +228,9 @@ const CROWDED_SLOT: usize = 32 << 10;
 /// Bytes of a large payload slot, for what one of two ranks gives that the other cannot map.
 const LARGE_SLOT: usize = 128 << 10;
 
+/// Ranks of a machine up to which local connections may have longer slots: each pair has some, and the addresses add up.
+const LONG_SLOTS_RANKS: usize = 16;
+
 /// `shared`: the channels of a child that shares, which does with less.
 fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     let scratch = match shared {
@@ -236,7 +239,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     };
     let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
     let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
-    let lane_slot = local_slot_bytes(c, crowded);
+    let lane_slot = local_slot_bytes(c, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
     Geometry {
         ranks,
         crowded,

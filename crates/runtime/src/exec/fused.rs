@@ -117,13 +117,26 @@ impl Fusion {
     }
 }
 
-/// The calls in front, which are fused, or one that is not; and those behind.
-fn next<'a>(core: &Core, kinds: &[Kind], calls: &'a [Brief]) -> Option<(Option<Fusion>, &'a [Brief], &'a [Brief])> {
+/// What the first of `calls` is fused by, if it is.
+fn fusion(core: &Core, kinds: &[Kind], calls: &[Brief]) -> Option<Fusion> {
     let first = calls.first()?;
-    let fusion = Fusion::new(core, kinds[first.kind as usize]).filter(|fusion| first.count <= fusion.most);
-    let most = fusion.as_ref().map_or(0, |fusion| fusion.most);
-    let alike = calls.iter().take_while(|c| c.kind == first.kind && c.count <= most).count();
-    let (head, rest) = calls.split_at(alike.max(1));
+    Fusion::new(core, kinds[first.kind as usize]).filter(|fusion| first.count <= fusion.most)
+}
+
+/// The calls in front, which `fusion` fuses, or one that is not fused; and those behind. There is one at least.
+fn split<'a>(fusion: Option<&Fusion>, calls: &'a [Brief]) -> (&'a [Brief], &'a [Brief]) {
+    let most = fusion.map_or(0, |fusion| fusion.most);
+    let alike = calls.iter().take_while(|c| c.kind == calls[0].kind && c.count <= most).count();
+    calls.split_at(alike.max(1))
+}
+
+/// [`split`] with the [`fusion`] of the first; `None` where there are no calls.
+fn next<'a>(core: &Core, kinds: &[Kind], calls: &'a [Brief]) -> Option<(Option<Fusion>, &'a [Brief], &'a [Brief])> {
+    if calls.is_empty() {
+        return None;
+    }
+    let fusion = fusion(core, kinds, calls);
+    let (head, rest) = split(fusion.as_ref(), calls);
     Some((fusion, head, rest))
 }
 
@@ -138,18 +151,21 @@ fn is_needed(core: &Core, fusion: &Fusion, calls: &[Brief]) -> bool {
 /// place in the order.
 pub(crate) fn run(core: &Arc<Core>, stream: &Stream, kinds: &[Kind], calls: &[Brief], each: impl Fn(&Brief)) {
     let mut rest = calls;
-    while let Some((fusion, head, behind)) = next(core, kinds, rest) {
+    while let Some(first) = rest.first() {
+        let fusion = fusion(core, kinds, rest);
+        // A call that the one behind it waits for is best made alone. Those behind are not looked through for it: a chain of
+        // such calls would be, from each of its links.
+        if fusion.as_ref().is_some_and(|fusion| is_needed(core, fusion, rest)) {
+            rest = &rest[1..];
+            each(first);
+            continue;
+        }
+        let (head, behind) = split(fusion.as_ref(), rest);
         let Some(fusion) = fusion.filter(|_| head.len() > 1) else {
             rest = behind;
             head.iter().for_each(&each);
             continue;
         };
-        // A call that the one behind it waits for is best made alone.
-        if is_needed(core, &fusion, head) {
-            rest = &rest[1..];
-            each(&head[0]);
-            continue;
-        }
         rest = behind;
         match stream.try_idle() {
             Some(mut idle) => {

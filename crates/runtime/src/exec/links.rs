@@ -33,9 +33,9 @@ pub(super) const BEHIND: usize = 32;
 /// is in a slot goes to the other core at once, and each start costs.
 const LONG_SLOTS: usize = 4;
 
-/// Bytes of a slot of a local connection; `crowded` as in the geometry of the hub.
-pub(crate) fn local_slot_bytes(config: &Config, crowded: bool) -> usize {
-    let long = !crowded && config.constants.model.kernel_from().is_none();
+/// Bytes of a slot of a local connection. `short`: as they were asked for, since ranks share cores or memory is dear.
+pub(crate) fn local_slot_bytes(config: &Config, short: bool) -> usize {
+    let long = !short && config.constants.model.kernel_from().is_none();
     if long { (LONG_SLOTS * config.slot_bytes).min(LONGEST_SLOT.max(config.slot_bytes)) } else { config.slot_bytes }
 }
 
@@ -298,11 +298,12 @@ pub(super) fn direct_from(core: &Core) -> usize {
 }
 
 /// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced: a power of two,
-/// since the model is no more exact than that. `None`: at no length.
+/// since the model is no more exact than that. Never what is shorter than [`direct_from`], which is copied whatever its memory is.
+/// `None`: at no length.
 pub(super) fn cma_from(core: &Core) -> Option<usize> {
     let from = core.config.constants.model.kernel_from()?;
     let from = usize::try_from(from).unwrap_or(usize::MAX).checked_next_power_of_two()?;
-    Some(if core.crowded { from.max(Policy::CMA_FROM_CROWDED) } else { from })
+    Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {

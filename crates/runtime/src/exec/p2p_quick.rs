@@ -93,7 +93,9 @@ pub(super) fn serves<'a, S: 'a>(
 fn is_private<S>(core: &Core, links: &mut Links, r: &Request<S>) -> bool {
     let bytes = r.count.saturating_mul(r.dtype.size());
     let at = if r.collective == Collective::Send { r.send } else { r.recv.cast_const() };
-    let served = is_local(core, r.root as u32) && r.root != core.rank && cma_from(core).is_none_or(|from| bytes < from);
+    // What is longer than a slot never goes as a whole.
+    let short = bytes <= core.hub.geometry().lane_slot && cma_from(core).is_none_or(|from| bytes < from);
+    let served = short && is_local(core, r.root as u32) && r.root != core.rank;
     served && !core.same_process(r.root) && !links.exports(at, bytes)
 }
 

@@ -164,3 +164,57 @@ fn an_all_to_all_by_counts_whose_own_counts_differ_writes_no_more_than_is_expect
         });
     }
 }
+
+/// Elements of messages about as long as what fits a record, as what is asked for ahead, as a small slot, and as slots.
+const EDGES: [usize; 17] = [7, 8, 9, 63, 64, 65, 511, 512, 513, 1023, 1024, 8191, 8192, 8193, 32_767, 32_768, 32_769];
+
+#[test]
+fn messages_about_as_long_as_their_places_arrive() {
+    for ranks in [2, 3] {
+        team(ranks, 1, |rank, comms| {
+            let s = Stream::new().unwrap();
+            let (to, from) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+            for round in 0..6 {
+                let value = |from: usize, i: usize| (1000 * round + 100 * from + i) as i32;
+                let all: Vec<(Ints, Ints)> =
+                    EDGES.iter().enumerate().map(|(i, n)| (Ints::new(*n, value(rank, i)), Ints::new(*n, -1))).collect();
+                for (n, (source, sink)) in EDGES.iter().zip(&all) {
+                    group::start();
+                    comms[0].submit(request(Collective::Send, source.ptr(), sink.ptr(), *n, &s).to(to)).unwrap();
+                    comms[0].submit(request(Collective::Recv, source.ptr(), sink.ptr(), *n, &s).to(from)).unwrap();
+                    group::end().unwrap();
+                }
+                s.synchronize().unwrap();
+                all.iter().enumerate().for_each(|(i, (_, sink))| sink.expect(value(from, i)));
+            }
+        });
+    }
+}
+
+/// Where a message lies is found by what is expected: what comes is told apart all the same.
+#[test]
+fn messages_of_another_length_or_type_are_refused_and_not_received() {
+    use oxccl_types::DataType::{Float32, Int32};
+    let same = EDGES.iter().map(|n| (*n, *n, Float32));
+    let other = EDGES.iter().zip(&EDGES[1..]).flat_map(|(a, b)| [(*a, *b, Int32), (*b, *a, Int32)]);
+    for (sent, expected, dtype) in
+        same.chain(other).chain([(3, 64, Int32), (64, 3, Int32), (0, 64, Int32), (64, 0, Int32)])
+    {
+        team(2, 1, |rank, comms| {
+            let s = Stream::new().unwrap();
+            let (source, sink) = (Ints::new(sent, 1), Ints::new(expected, -1));
+            let call = match rank {
+                0 => request(Collective::Send, source.ptr(), std::ptr::null_mut(), sent, &s),
+                _ => Request { dtype, ..request(Collective::Recv, std::ptr::null(), sink.ptr(), expected, &s) },
+            };
+            // What was sent is looked at when it is received, if the sender does not wait for that.
+            let submitted = comms[0].submit(call.to(1 - rank)).err();
+            let error = submitted.or(s.synchronize().err());
+            if rank == 1 {
+                let error = error.unwrap_or_else(|| panic!("{sent} for {expected} of {dtype:?}"));
+                assert_eq!(error.code, ResultCode::InvalidUsage, "{error}");
+                sink.expect(-1);
+            }
+        });
+    }
+}
