@@ -159,22 +159,23 @@ fn take_over() {
     }
 }
 
-/// Steps the streams of the process that have work and no runner, except `mine`. Whether anything moved.
+/// Steps the streams of the process that have work and no runner, except `mine`, but calls no function of the program. Whether
+/// anything moved.
 pub(super) fn assist(mine: &Inner) -> bool {
     let mut progress = false;
     for s in snapshot() {
         if !std::ptr::eq(Arc::as_ptr(&s), mine) {
-            progress |= s.advance() == Waited::Progress;
+            progress |= s.advance_aside() == Waited::Progress;
         }
     }
     progress
 }
 
-/// Steps any stream of the process that has work and no runner. Whether anything moved.
+/// Steps any stream of the process that has work and no runner, but calls no function of the program. Whether anything moved.
 pub(crate) fn assist_any() -> bool {
     let mut progress = false;
     for s in snapshot() {
-        progress |= s.advance() == Waited::Progress;
+        progress |= s.advance_aside() == Waited::Progress;
     }
     progress
 }

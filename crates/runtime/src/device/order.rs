@@ -125,8 +125,8 @@ impl Task for After {
         if self.0.finished() >= self.1 {
             return Step::Done;
         }
-        // Whoever waits works on what it waits for.
-        if self.0.advance() == Waited::Progress { Step::Progress } else { Step::Blocked }
+        // Whoever waits works on what it waits for; but who steps this may only pass by, see `advance_aside`.
+        if self.0.advance_aside() == Waited::Progress { Step::Progress } else { Step::Blocked }
     }
     fn park(&self, timeout: Duration) {
         self.0.park(timeout);

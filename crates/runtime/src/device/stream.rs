@@ -124,6 +124,10 @@ pub(crate) trait Task: Send {
     fn has_failed(&self) -> bool {
         false
     }
+    /// Whether a step calls a function of the program, which may wait for any other thread of it.
+    fn is_foreign(&self) -> bool {
+        false
+    }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
         None
@@ -250,6 +254,17 @@ impl Inner {
     /// Steps the tasks at the head once, unless another thread is at it.
     pub(super) fn advance(&self) -> Waited {
         self.running.try_lock().map_or(Waited::Elsewhere, |mut running| self.advance_locked(&mut running))
+    }
+
+    /// As [`advance`](Self::advance), by a thread that waits for something else: it calls no function of the program, which may
+    /// wait for just this thread. Such a one is left to who waits for the stream, or to the helper.
+    pub(super) fn advance_aside(&self) -> Waited {
+        let Some(mut running) = self.running.try_lock() else { return Waited::Elsewhere };
+        let is_foreign = match running.tasks.front() {
+            Some(task) => task.is_foreign(),
+            None => lock(&self.queue).front().is_some_and(|task| task.is_foreign()),
+        };
+        if is_foreign { Waited::Elsewhere } else { self.advance_locked(&mut running) }
     }
 
     fn advance_locked(&self, running: &mut Running) -> Waited {
@@ -772,6 +787,9 @@ impl Task for HostCall {
             Step::Done
         })
         .unwrap_or_else(Step::Failed)
+    }
+    fn is_foreign(&self) -> bool {
+        true
     }
 }
 

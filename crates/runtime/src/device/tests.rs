@@ -55,6 +55,26 @@ fn batches_do_not_mix() {
     assert_eq!(second.load(Ordering::Acquire), 1);
 }
 
+/// It may wait for that very thread.
+#[test]
+fn a_thread_that_waits_for_something_else_calls_no_function_of_the_program() {
+    let stream = Stream::new().unwrap();
+    let (called, by) = std::sync::mpsc::channel();
+    stream.launch_host(Box::new(move || called.send(std::thread::current().id()).unwrap())).unwrap();
+    // The helper comes in the end.
+    let late = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let id = loop {
+        super::helper::assist_any();
+        match by.try_recv() {
+            Ok(id) => break id,
+            Err(_) if std::time::Instant::now() < late => std::thread::yield_now(),
+            Err(e) => panic!("nobody called it: {e}"),
+        }
+    };
+    assert_ne!(id, std::thread::current().id());
+    stream.synchronize().unwrap();
+}
+
 /// A task that is over when it is told.
 struct Told(Arc<AtomicBool>);
 
