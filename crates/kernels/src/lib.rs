@@ -20,6 +20,7 @@ mod float16;
 mod fp8;
 mod lanes;
 mod small;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod stream;
 mod strings;
 #[cfg(test)]
@@ -132,7 +133,8 @@ pub unsafe fn reduce(dtype: DataType, op: RedOp, dsts: &[*mut u8], srcs: &[*cons
     unsafe { reduce_at(best(), dtype, op, dsts, srcs, count, post) }
 }
 
-/// As [`reduce`], for results that the caches will not hold until they are read: they may go past them.
+/// As [`reduce`], for results that the caches will not hold until they are read: on processors that gain by it
+/// (docs/performance.md) they go past them.
 ///
 /// # Safety
 /// As [`reduce`].
@@ -144,8 +146,13 @@ pub unsafe fn reduce_past_caches(
     count: usize,
     post: Post,
 ) {
-    // SAFETY: the caller's promise; the level's features were detected.
-    unsafe { stream::reduce(best(), dtype, op, dsts, srcs, count, post) }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if strings::favoured() {
+        // SAFETY: the caller's promise; the level's features were detected.
+        return unsafe { stream::reduce(best(), dtype, op, dsts, srcs, count, post) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { reduce(dtype, op, dsts, srcs, count, post) }
 }
 
 /// # Safety

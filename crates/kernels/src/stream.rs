@@ -2,8 +2,8 @@
 //! first be read from memory, and drive out what is still to be read.
 //!
 //! Results are made block by block in the first-level cache, by the same loops as all others, and leave by non-temporal
-//! stores. Whether that pays depends on the processor; where it does not (docs/performance.md), or where places do not allow
-//! it, the loops store as ever. Which results are long enough, callers decide.
+//! stores. Where places do not allow it, the loops store as ever. Whether it pays on this processor, and for which results,
+//! callers decide.
 
 use oxccl_types::DataType;
 
@@ -11,20 +11,16 @@ use crate::lanes::Table;
 use crate::{Post, RedOp, reduce_at};
 
 /// Bytes of results that are made at a time.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 1 << 10;
 /// Bytes of what a group of non-temporal stores must fill.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 /// Sources, and destinations, up to which this is done.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 const MOST: usize = 8;
 
 /// See [`crate::reduce_past_caches`].
 ///
 /// # Safety
 /// As [`reduce_at`].
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) unsafe fn reduce(
     table: &Table,
     dtype: DataType,
@@ -57,27 +53,8 @@ pub(crate) unsafe fn reduce(
     }
 }
 
-/// As above, by the ordinary loops.
-///
-/// # Safety
-/// As [`reduce_at`].
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub(crate) unsafe fn reduce(
-    table: &Table,
-    dtype: DataType,
-    op: RedOp,
-    dsts: &[*mut u8],
-    srcs: &[*const u8],
-    count: usize,
-    post: Post,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { reduce_at(table, dtype, op, dsts, srcs, count, post) }
-}
-
 /// Elements until every destination begins a line. None if there is no such place, if a destination is a source, which is in
-/// the caches by then, if there are too many of either, or if this processor gains nothing.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// the caches by then, if there are too many of either, or if the processor lacks the stores.
 fn elements_to_line(dsts: &[*mut u8], srcs: &[*const u8], size: usize) -> Option<usize> {
     if srcs.is_empty() || srcs.len().max(dsts.len()) > MOST {
         return None;
@@ -85,15 +62,14 @@ fn elements_to_line(dsts: &[*mut u8], srcs: &[*const u8], size: usize) -> Option
     let first = dsts.first()?.addr() % LINE;
     let together = dsts.iter().all(|d| d.addr() % LINE == first && !srcs.contains(&d.cast_const()));
     let head = (LINE - first) % LINE;
-    let pays = crate::strings::favoured() && std::arch::is_x86_feature_detected!("avx");
-    (together && pays && head.is_multiple_of(size)).then_some(head / size)
+    let can = std::arch::is_x86_feature_detected!("avx");
+    (together && can && head.is_multiple_of(size)).then_some(head / size)
 }
 
 /// The ordinary loops, for `count` elements from element `at` on.
 ///
 /// # Safety
 /// As [`reduce_at`] for these elements.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[allow(clippy::too_many_arguments, reason = "a reduction and a part of it")]
 unsafe fn plain(
     table: &Table,
@@ -115,7 +91,6 @@ unsafe fn plain(
 ///
 /// # Safety
 /// As [`reduce_at`] for these elements, at which every destination begins a line; the processor has AVX.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn through_block(
     table: &Table,
     dtype: DataType,
@@ -144,7 +119,6 @@ unsafe fn through_block(
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for a block; both begin a line. The processor has AVX.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 unsafe fn stream(dst: *mut u8, src: *const u8) {
     use std::arch::x86_64::{_mm256_load_si256, _mm256_stream_si256};
@@ -160,27 +134,24 @@ unsafe fn stream(dst: *mut u8, src: *const u8) {
 }
 
 /// The sources at `bytes` bytes from their beginnings.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn sources(srcs: &[*const u8], bytes: usize) -> [*const u8; MOST] {
     std::array::from_fn(|i| srcs.get(i).map_or(std::ptr::null(), |p| p.wrapping_add(bytes)))
 }
 
 /// The destinations at `bytes` bytes from their beginnings.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn destinations(dsts: &[*mut u8], bytes: usize) -> [*mut u8; MOST] {
     std::array::from_fn(|i| dsts.get(i).map_or(std::ptr::null_mut(), |p| p.wrapping_add(bytes)))
 }
 
-#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+#[cfg(test)]
 mod tests {
     use oxccl_types::DataType;
 
     use crate::{Level, Post, RedOp, reduce_at};
 
-    /// Every byte is what the ordinary loops store, whatever the type, the places and the numbers of buffers; where results
-    /// do not go past the caches on this processor, the two are the same loops.
+    /// Every byte is what the ordinary loops store, whatever the type, the places and the numbers of buffers.
     #[test]
     fn results_are_those_of_the_ordinary_loops() {
         const ROOM: usize = 12_000;
