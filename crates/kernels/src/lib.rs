@@ -306,6 +306,21 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
     unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }
 
+/// As [`copy_part`], for copies that the caches will not hold until they are read: to several destinations they go past them,
+/// on processors that gain by it (docs/performance.md).
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if strings::favoured() && dsts.len() > 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { stream::copy(dsts, src, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_part(dsts, src, bytes, whole) }
+}
+
 /// Whether this processor copies by the instruction for whole strings where that is long enough: a copy to memory that another
 /// core holds then costs as much as one to its own, while elsewhere the lines have to come first.
 #[must_use]

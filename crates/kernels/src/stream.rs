@@ -53,6 +53,38 @@ pub(crate) unsafe fn reduce(
     }
 }
 
+/// See [`crate::copy_past_caches`].
+///
+/// # Safety
+/// As [`crate::copy`].
+pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
+    let Some(head) = elements_to_line(dsts, &[src], 1) else {
+        // SAFETY: the caller's promise.
+        return unsafe { crate::copy::copy(dsts, src, bytes, bytes) };
+    };
+    let head = head.min(bytes);
+    let blocks = (bytes - head) / BLOCK;
+    let plain = |at: usize, bytes: usize| {
+        let to = destinations(dsts, at);
+        // SAFETY: the caller's promise for a part of the range.
+        unsafe { crate::copy::copy(&to[..dsts.len()], src.wrapping_add(at), bytes, bytes) };
+    };
+    plain(0, head);
+    for block in 0..blocks {
+        let at = head + block * BLOCK;
+        for dst in dsts {
+            // SAFETY: the caller's promise for a part of the range; it begins a line of every destination, and
+            // `elements_to_line` saw that the processor has the stores.
+            unsafe { stream(dst.add(at), src.add(at)) };
+        }
+    }
+    // SAFETY: the instruction is in every processor of this architecture. Who is told of the data by an ordinary store must
+    // find it.
+    unsafe { std::arch::x86_64::_mm_sfence() };
+    let done = head + blocks * BLOCK;
+    plain(done, bytes - done);
+}
+
 /// Elements until every destination begins a line. None if there is no such place, if a destination is a source, which is in
 /// the caches by then, if there are too many of either, or if the processor lacks the stores.
 fn elements_to_line(dsts: &[*mut u8], srcs: &[*const u8], size: usize) -> Option<usize> {
@@ -118,15 +150,15 @@ unsafe fn through_block(
 /// Stores a block past the caches.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for a block; both begin a line. The processor has AVX.
+/// `src` is readable and `dst` writable for a block; `dst` begins a line. The processor has AVX.
 #[target_feature(enable = "avx")]
 unsafe fn stream(dst: *mut u8, src: *const u8) {
-    use std::arch::x86_64::{_mm256_load_si256, _mm256_stream_si256};
+    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256};
     for at in (0..BLOCK).step_by(LINE) {
         // SAFETY: the caller's promise.
         unsafe {
             let (src, dst) = (src.add(at), dst.add(at));
-            let (a, b) = (_mm256_load_si256(src.cast()), _mm256_load_si256(src.add(LINE / 2).cast()));
+            let (a, b) = (_mm256_loadu_si256(src.cast()), _mm256_loadu_si256(src.add(LINE / 2).cast()));
             _mm256_stream_si256(dst.cast(), a);
             _mm256_stream_si256(dst.add(LINE / 2).cast(), b);
         }

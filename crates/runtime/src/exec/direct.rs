@@ -668,6 +668,9 @@ fn run_move(
                 ([src], [dst]) if first.chunk.buffer == Buffer::Scratch => {
                     kernels::copy_across(*dst, *src, (n * element) as usize, whole);
                 }
+                ([src], [_, _, ..]) if buffers_bytes(core, call) > PAST_CACHES => {
+                    kernels::copy_past_caches(&engine.dsts, *src, (n * element) as usize, whole);
+                }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
                 (srcs, [own, across]) if dsts[1].chunk.buffer == Buffer::Scratch && kernels::favours_strings() => {
                     kernels::reduce(call.dtype, call.op, &[*own], srcs, n as usize, post);
