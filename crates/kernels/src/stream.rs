@@ -1,9 +1,9 @@
-//! Reductions whose results go past the caches: for buffers that the caches cannot hold, where a line that is stored would
+//! Reductions and copies that go past the caches: for buffers that the caches cannot hold, where a line that is stored would
 //! first be read from memory, and drive out what is still to be read.
 //!
 //! Results are made block by block in the first-level cache, by the same loops as all others, and leave by non-temporal
-//! stores. Where places do not allow it, the loops store as ever. Whether it pays on this processor, and for which results,
-//! callers decide.
+//! stores. So do copies to several destinations, whose source is read once. Where places do not allow it, the loops store as
+//! ever. Whether it pays on this processor, and for which results, callers decide.
 
 use oxccl_types::DataType;
 
@@ -216,6 +216,34 @@ mod tests {
                             .collect::<Vec<_>>()
                     };
                     assert!(run(true) == run(false), "{dtype:?}, {srcs} to {dsts}, {bytes} bytes from {offset} on");
+                }
+            }
+        }
+    }
+
+    /// Every byte arrives in every destination and none beside them changes, whatever the places.
+    #[test]
+    fn copies_are_those_of_the_ordinary_loops() {
+        const ROOM: usize = 12_000;
+        let source: Vec<u8> = (0..ROOM).map(|i| (i * 7 + i / 251) as u8).collect();
+        for dsts in [2, 3, 8, 9] {
+            for (to, from, bytes) in [(0, 0, 8192), (8, 3, 9000), (63, 64, 1088), (1, 17, 40), (16, 5, 0), (0, 1, 1024)]
+            {
+                // The last case of unlike places: the last destination is one byte further.
+                for further in [0, 1] {
+                    let mut targets = vec![vec![0xa5_u8; ROOM]; dsts];
+                    let begin =
+                        |k: usize, v: &[u8]| v.as_ptr().align_offset(64) + to + if k + 1 == dsts { further } else { 0 };
+                    let places: Vec<usize> = targets.iter().enumerate().map(|(k, v)| begin(k, v)).collect();
+                    let all: Vec<*mut u8> =
+                        targets.iter_mut().zip(&places).map(|(v, at)| v.as_mut_ptr().wrapping_add(*at)).collect();
+                    // SAFETY: all ranges lie within vectors of their own, of `ROOM` bytes.
+                    unsafe { super::copy(&all, source.as_ptr().add(from), bytes) };
+                    for (target, at) in targets.iter().zip(places) {
+                        let case = format!("{bytes} bytes from {from} to {to}, {dsts} destinations");
+                        assert!(target[at..at + bytes] == source[from..from + bytes], "{case}");
+                        assert!(target[..at].iter().chain(&target[at + bytes..]).all(|b| *b == 0xa5), "{case}");
+                    }
                 }
             }
         }

@@ -83,6 +83,7 @@ constants! {
     "cores", "cores", (1.0, 65536.0), cores, "cores that the ranks of the machine share";
     "cache", "bytes", (1e4, 1e13), cache_bytes, "bytes of all ranks together that stay in the caches";
     "dram_factor", "times", (1.0, 100.0), dram_factor, "how many times slower copying is beyond the caches";
+    "push", "times", (0.1, 100.0), push_factor, "what a copy to a peer's memory costs of one from it";
     "copy", "us/KiB", PER_KIB, direct.copy_us_per_kib, "copying in mapped memory";
     "reduce", "us/KiB", PER_KIB, direct.reduce_us_per_kib, "combining with mapped memory";
     "direct_op", "us", STEP, direct.op_us, "a step over mapped memory, whatever its size";

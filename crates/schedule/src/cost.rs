@@ -57,6 +57,9 @@ pub struct CostModel {
     pub cache_bytes: f64,
     /// How many times slower copying is beyond the caches.
     pub dram_factor: f64,
+    /// What a copy to a peer's memory costs of one from it. Only algorithms that serve the others with what they have, where
+    /// these could as well fetch it, count it.
+    pub push_factor: f64,
     /// Slots per connection.
     pub slots: u32,
     /// To read 1 KiB of flag lines that carry data (the eager protocol), us.
@@ -84,6 +87,7 @@ impl Default for CostModel {
             cores: 2.0,
             cache_bytes: 8e6,
             dram_factor: 2.2,
+            push_factor: 3.0,
             slots: 8,
             eager_us_per_kib: 0.1,
             kernel_op_us: 1.0,
@@ -100,7 +104,7 @@ impl CostModel {
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };
         // Measured with the copy of the own part that the kernel's keeps waiting.
-        CostModel { shm, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
+        CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:
@@ -127,6 +131,7 @@ pub fn block_bytes(collective: Collective, bytes: u64, ranks: u32) -> u64 {
 pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
     match (name, shape.collective) {
         _ if shape.ranks == 1 => 1,
+        ("two_shot", Collective::AllGather) => 1,
         ("two_shot" | "staged_two_shot", _) | ("ring", Collective::AllReduce) => shape.ranks,
         ("shared_one_shot", _) => shared_one_shot::PARTS,
         ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
@@ -151,6 +156,8 @@ pub(crate) struct Rates {
     pub(crate) pieces: u64,
     /// KiB of a whole block.
     pub(crate) block_kib: f64,
+    /// Copies that a move costs more because it gives to peers what they could fetch.
+    pub(crate) pushed: f64,
     /// The buffers of all ranks together do not fit the caches.
     beyond_caches: bool,
 }
@@ -200,6 +207,7 @@ impl Rates {
             start: m.start_us * crowd + rendezvous,
             pieces: if staged { chunk.div_ceil(slot_bytes.max(1)).max(1) } else { 1 },
             block_kib: block as f64 / 1024.0,
+            pushed: pushed(m, a.name, shape, beyond_caches),
             beyond_caches,
         }
     }
@@ -244,8 +252,9 @@ pub fn predict(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Li
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (mut first, mut next) = steps(a.name, shape);
     let passed_on = passed_on(a.name, shape, link);
-    first.copies += passed_on;
-    next.copies += passed_on;
+    let added = passed_on + rates.pushed;
+    first.copies += added;
+    next.copies += added;
     rates.start + rates.time(&first, kib) + (rates.pieces - 1) as f64 * rates.time(&next, kib)
 }
 
@@ -307,7 +316,11 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         // What the kernel brought is in the core's cache when it is combined or passed on.
         rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
     }
-    let (first, _) = steps(a.name, shape);
+    let (mut first, _) = steps(a.name, shape);
+    if (a.name, shape.collective) == ("two_shot", Collective::AllGather) {
+        // What is near one move is a call for each peer here.
+        first.ops = f64::from(shape.ranks);
+    }
     rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy
 }
 
@@ -353,6 +366,7 @@ fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
         }
         ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
         ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
+        ("two_shot", Collective::AllGather) => (others, others / 2.0),
         // Where the root has another output the others write to that as well.
         ("two_shot", _) if shape.in_place => (others, others / 2.0 + 1.0),
         ("two_shot", _) => (others + 1.0, others / 2.0),
@@ -395,6 +409,18 @@ fn passed_on(name: &str, shape: &Shape, link: Link) -> f64 {
         ("ring", Collective::ReduceScatter, Link::Tcp) => others - 1.0,
         _ => 0.0,
     }
+}
+
+/// Copies that an all-gather by two shots costs beyond what it would if memory of peers were written as fast as read.
+fn pushed(m: &CostModel, name: &str, shape: &Shape, beyond_caches: bool) -> f64 {
+    if (name, shape.collective) != ("two_shot", Collective::AllGather) {
+        return 0.0;
+    }
+    // Ranks that share cores run ahead where they only read from each other, and find in the core's cache what one of them
+    // has read. It is worth as much.
+    let crowded = f64::from(shape.ranks) > m.cores && !beyond_caches;
+    let factor = if crowded { m.push_factor.max(3.0) } else { m.push_factor };
+    (f64::from(shape.ranks) - 1.0) / 2.0 * (factor - 1.0)
 }
 
 fn ring(shape: &Shape) -> (Steps, Steps) {
@@ -490,6 +516,7 @@ fn two_shot(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     let copies = match shape.collective {
         Collective::AllReduce => move_copies(n, n),
+        Collective::AllGather => move_copies(1.0, n),
         _ => move_copies(n, 1.0),
     };
     both(mapped(1.0, n, 1.0, copies))

@@ -212,7 +212,7 @@ impl<'a> Lane<'a> {
     /// How long the op keeps its core busy.
     fn work(&self, op: &Op) -> f64 {
         let kib = |c: &Chunk| self.rates.piece_kib(c.parts);
-        let Rates { op: each, copy, reduce, passing, .. } = *self.rates;
+        let Rates { op: each, copy, reduce, passing, pushed, .. } = *self.rates;
         match op {
             Op::Send { src, .. } => each + kib(src) * copy,
             Op::Recv { dst, .. } => each + kib(dst) * copy,
@@ -223,7 +223,8 @@ impl<'a> Lane<'a> {
             Op::Copy { src, .. } => each + kib(src) * copy,
             Op::Reduce { a, .. } => each + kib(a) * reduce,
             Op::Move { srcs, dsts } => {
-                each + kib(&srcs[0].chunk) * copy * move_copies(srcs.len() as f64, dsts.len() as f64)
+                let copies = move_copies(srcs.len() as f64, dsts.len() as f64) + pushed;
+                each + kib(&srcs[0].chunk) * copy * copies
             }
             Op::Signal | Op::Wait { .. } => self.rates.wait,
         }

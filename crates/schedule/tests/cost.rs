@@ -146,6 +146,27 @@ fn scratch_is_faster_where_strings_are_copied_whole_until_pages_are_large() {
     assert_eq!(served(Collective::Broadcast, 8 << 20, true), "two_shot");
 }
 
+/// Blocks are given where writing to a peer's memory costs no more than reading it, but by ranks that share cores only beyond
+/// the caches; the kernel fetches them.
+#[test]
+fn blocks_are_given_or_fetched_as_the_model_says() {
+    let served = |model, ranks, bytes, reach| {
+        let query = Query { model, eager_limit: 0, ..Query::new(Collective::AllGather, bytes, ranks, reach) };
+        candidates(&query).into_iter().find(|c| c.algorithm.ends_with("_shot")).expect("something serves it").algorithm
+    };
+    let (moves, strings) = (CostModel::default(), CostModel::of_strings());
+    for bytes in [64 << 10, 64 << 20] {
+        assert_eq!(served(moves, 2, bytes, Reach::MappedUser), "one_shot");
+        assert_eq!(served(strings, 2, bytes, Reach::MappedUser), "two_shot");
+        assert_eq!(served(moves, 8, bytes, Reach::MappedUser), "one_shot");
+    }
+    assert_eq!(served(strings, 8, 64 << 10, Reach::MappedUser), "one_shot");
+    assert_eq!(served(strings, 8, 64 << 20, Reach::MappedUser), "two_shot");
+    assert_eq!(served(strings, 2, 64 << 20, Reach::ReadableUser), "one_shot");
+    let cheap = CostModel { push_factor: 0.5, ..moves };
+    assert_eq!(served(cheap, 2, 64 << 20, Reach::MappedUser), "two_shot");
+}
+
 #[test]
 fn the_kernel_copies_messages_from_where_two_copies_cost_more() {
     let from = CostModel::default().kernel_from().expect("at some length");

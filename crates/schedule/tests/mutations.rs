@@ -106,9 +106,13 @@ fn every_source_and_destination_of_a_move_is_needed() {
                     refused(&s, &[Kind::Result, Kind::Malformed]);
                 }
                 for gone in 0..dsts.len() {
-                    // In place, the root of a broadcast writes to where it reads.
-                    let same = s.shape.in_place && s.shape.collective == Collective::Broadcast;
-                    if same && dsts[gone].rank == s.shape.root {
+                    // In place, the root of a broadcast writes to where it reads, and who gathers from all has his own block.
+                    let stays = match s.shape.collective {
+                        Collective::Broadcast => Some(s.shape.root),
+                        Collective::AllGather => Some(rank as u32),
+                        _ => None,
+                    };
+                    if s.shape.in_place && stays == Some(dsts[gone].rank) {
                         continue;
                     }
                     let mut dsts = dsts.clone();

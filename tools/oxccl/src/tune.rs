@@ -96,6 +96,7 @@ fn measure() -> Result<Vec<Figure>> {
     put("cores", tuning::processors() as f64)?;
     put("cache", memory.cache_bytes)?;
     put("copy", pair.copy_us_per_kib)?;
+    put("push", pair.push_us_per_kib / pair.copy_us_per_kib)?;
     put("reduce", pair.reduce_us_per_kib)?;
     put("dram_factor", memory.dram_us_per_kib / pair.copy_us_per_kib)?;
     put("eager", pair.eager_us_per_kib)?;

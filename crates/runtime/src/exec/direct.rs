@@ -255,6 +255,14 @@ fn buffers_bytes(core: &Core, call: &Call) -> f64 {
     2.0 * call.total_bytes(core.ranks) as f64 * core.members.len() as f64
 }
 
+/// The same counted: inputs that only some ranks have weigh less.
+fn touched_bytes(core: &Core, call: &Call) -> u64 {
+    let of = |rank: usize| {
+        call.input_bytes(rank as u32, core.ranks).saturating_add(call.output_bytes(rank as u32, core.ranks))
+    };
+    core.members.iter().map(|rank| of(*rank)).fold(0, u64::saturating_add)
+}
+
 /// Finds where the members' buffers lie, as far as the program touches them. `plan`: that of a road which touches user
 /// memory of peers.
 pub(super) fn locate(
@@ -668,7 +676,7 @@ fn run_move(
                 ([src], [dst]) if first.chunk.buffer == Buffer::Scratch => {
                     kernels::copy_across(*dst, *src, (n * element) as usize, whole);
                 }
-                ([src], [_, _, ..]) if buffers_bytes(core, call) > PAST_CACHES => {
+                ([src], [_, _, ..]) if touched_bytes(core, call) > PAST_CACHES as u64 => {
                     kernels::copy_past_caches(&engine.dsts, *src, (n * element) as usize, whole);
                 }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),

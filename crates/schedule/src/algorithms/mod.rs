@@ -108,10 +108,10 @@ pub const ALGORITHMS: &[Algorithm] = &[
     },
     Algorithm {
         name: "two_shot",
-        collectives: &[AllReduce, Broadcast, Reduce],
+        collectives: &[AllReduce, Broadcast, Reduce, AllGather],
         needs: Needs::MappedUser,
         min_slots: 0,
-        doc: "each rank serves one part for everyone: reads it from all inputs, writes it to all outputs; least traffic",
+        doc: "each rank serves one part, or its block, for everyone: reads it from all inputs, writes it to all outputs; least traffic",
         accepts: |_| true,
         build: two_shot::program,
     },

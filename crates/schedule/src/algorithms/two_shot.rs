@@ -1,5 +1,7 @@
 //! Two shot: the message is cut into one part per rank; each rank serves its part for everyone.
 //!
+//! All-gather is the second shot alone: a rank's part is its block.
+//!
 //! A rank is done when all others have signalled: all of them read its input or write its output.
 
 use super::{at, lanes};
@@ -14,6 +16,7 @@ pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
         let (srcs, dsts) = match shape.collective {
             Collective::AllReduce => (everyone(Buffer::Input), everyone(Buffer::Output)),
             Collective::Reduce => (everyone(Buffer::Input), only_root(Buffer::Output)),
+            Collective::AllGather => (vec![at(l.me, l.input(0))], (0..l.n).map(|q| at(q, l.output(l.me))).collect()),
             _ => (only_root(Buffer::Input), everyone(Buffer::Output)),
         };
         ops.push(Op::Move { srcs, dsts });

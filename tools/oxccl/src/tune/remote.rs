@@ -29,6 +29,7 @@ pub struct Pair {
     pub wake_us: f64,
     pub message_us: f64,
     pub copy_us_per_kib: f64,
+    pub push_us_per_kib: f64,
     pub reduce_us_per_kib: f64,
     pub eager_us_per_kib: f64,
     pub tcp_latency_us: f64,
@@ -47,6 +48,7 @@ pub fn measure() -> Result<Pair> {
         switch_us: trips(TRIPS / 4, [0, 0], 0, yielding)?,
         wake_us: wake()?,
         copy_us_per_kib: read(BLOCK, false)?,
+        push_us_per_kib: push(BLOCK)?,
         reduce_us_per_kib: read(BLOCK, true)?,
         eager_us_per_kib: read(SMALL, true)?,
         tcp_latency_us: tcp(8, TRIPS / 4)?,
@@ -138,6 +140,41 @@ fn peer_data(bytes: usize, sum: bool) -> Result<f64> {
                     }
                     times.push(micros(start));
                     s.flag(0).store(i, Ordering::Release);
+                }
+                times.sort_by(f64::total_cmp);
+                Ok((times[times.len() / 2] - clock_us()).max(0.0) / (bytes as f64 / 1024.0))
+            })
+        },
+    )
+}
+
+/// Per KiB, to copy data of our own to where the other process has just read what we copied before.
+fn push(bytes: usize) -> Result<f64> {
+    let own = vec![1u8; bytes];
+    let rounds = (16 << 20) / bytes as u32;
+    run(
+        bytes,
+        |s| {
+            pin(1)?;
+            let mut out = vec![0u8; bytes];
+            for i in 1..=rounds {
+                s.await_flag(0, i, std::hint::spin_loop)?;
+                // SAFETY: the data was written before the other side's flag and stays until ours.
+                unsafe { oxccl_kernels::copy(&[out.as_mut_ptr()], s.data().cast_const(), bytes) };
+                s.flag(1).store(i, Ordering::Release);
+            }
+            Ok(())
+        },
+        |s| {
+            pinned(0, || {
+                let mut times = Vec::with_capacity(rounds as usize);
+                for i in 1..=rounds {
+                    let start = Instant::now();
+                    // SAFETY: the other side reads only between our flag and its own, for which we waited.
+                    unsafe { oxccl_kernels::copy(&[s.data()], own.as_ptr(), bytes) };
+                    times.push(micros(start));
+                    s.flag(0).store(i, Ordering::Release);
+                    s.await_flag(1, i, std::hint::spin_loop)?;
                 }
                 times.sort_by(f64::total_cmp);
                 Ok((times[times.len() / 2] - clock_us()).max(0.0) / (bytes as f64 / 1024.0))
