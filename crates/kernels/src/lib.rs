@@ -12,6 +12,8 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fp8;
 #[cfg(target_arch = "x86_64")]
+mod avx512_fp8_bytes;
+#[cfg(target_arch = "x86_64")]
 mod avx512_fp8_half;
 mod baseline;
 mod copy;
