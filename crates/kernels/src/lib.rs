@@ -315,6 +315,12 @@ pub fn favours_strings() -> bool {
     strings::favoured()
 }
 
+/// Whether [`copy_across`] of `bytes` bytes goes by that instruction.
+#[must_use]
+pub fn strings_across(bytes: usize) -> bool {
+    bytes >= copy::ACROSS_STRINGS && strings::favoured()
+}
+
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or
 /// scratch.
 ///
