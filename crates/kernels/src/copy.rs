@@ -16,8 +16,8 @@ const AHEAD: usize = 2048;
 /// Bytes of copies that the second-level cache serves: plain moves are faster there than the instruction for whole strings.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
-/// Bytes up to which the first-level cache serves copies: moves are faster there even where the instruction is favoured.
-const NEAREST: usize = 8 << 10;
+/// The same of the first-level cache, where the instruction is favoured: up to here moves are faster all the same.
+const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
@@ -81,7 +81,7 @@ unsafe fn ends<T: Copy>(dst: *mut u8, src: *const u8, bytes: usize) {
 pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     // All of it decides, not a block: only what is short stays in the first-level cache from call to call.
     let one = match strings::favoured() {
-        true if bytes > NEAREST => copy_strings,
+        true if bytes > *NEAREST.end() => copy_strings,
         _ if whole < LONG => copy_near,
         _ => copy_far,
     };
@@ -106,14 +106,18 @@ pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole:
 /// `src` is readable and `dst` writable for `bytes` bytes; they are equal or do not overlap.
 #[inline]
 unsafe fn copy_near(dst: *mut u8, src: *const u8, bytes: usize) {
-    if bytes > NEAREST && strings::favoured() {
+    let strings = strings::favoured();
+    if strings && bytes > *NEAREST.end() {
         // SAFETY: the caller's promise.
         return unsafe { copy_strings(dst, src, bytes) };
     }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if NEAR.contains(&bytes) && dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise, without the case that it excepts; the machine has the feature.
-        return unsafe { across(dst, src, bytes) };
+    {
+        let moves = if strings { NEAREST } else { NEAR };
+        if moves.contains(&bytes) && dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
+            // SAFETY: the caller's promise, without the case that it excepts; the machine has the feature.
+            return unsafe { across(dst, src, bytes) };
+        }
     }
     // SAFETY: the caller's promise; `std::ptr::copy` allows a destination that is the source.
     unsafe { std::ptr::copy(src, dst, bytes) }
