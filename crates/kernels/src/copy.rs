@@ -183,7 +183,7 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 /// # Safety
 /// As [`crate::copy_across`].
 pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
-    if crate::strings_across(bytes) {
+    if bytes >= ACROSS_STRINGS && strings::favoured() {
         // SAFETY: the caller's promise; that is more than a line.
         return unsafe { strings::copy(dst, src, bytes) };
     }

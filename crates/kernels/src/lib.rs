@@ -315,10 +315,10 @@ pub fn favours_strings() -> bool {
     strings::favoured()
 }
 
-/// Whether [`copy_across`] of `bytes` bytes goes by that instruction.
+/// Whether [`copy_across`] writes `bytes` bytes, to where a line begins, by that instruction, and nothing but whole lines.
 #[must_use]
-pub fn strings_across(bytes: usize) -> bool {
-    bytes >= copy::ACROSS_STRINGS && strings::favoured()
+pub fn writes_lines(bytes: usize) -> bool {
+    bytes >= copy::ACROSS_STRINGS && bytes.is_multiple_of(64) && strings::favoured()
 }
 
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or

@@ -199,12 +199,13 @@ impl LocalSender {
     }
 
     /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
-    /// they come back from there until the next message. Not for those of a slot that is written without reading its lines.
+    /// they come back from there until the next message. Not where the slot is written line by line, which
+    /// does not read it.
     #[inline]
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {
             prefetch::for_write(self.area().record(index).cast());
-            if !kernels::strings_across(bytes) {
+            if !kernels::writes_lines(bytes) {
                 prefetch::all_for_write(self.area().slot(index, bytes), bytes);
             }
         }
