@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::avx512::{mask64, max_ps, min_ps};
+use crate::avx512_fp8_bytes as bytes;
 use crate::avx512_fp8_half::{self as half, Codes, Half};
 use crate::lanes::{self, Lanes};
 use crate::small;
@@ -251,6 +252,7 @@ impl<F: Format> Lanes for Fp8<F> {
             Some(match (OP, srcs.len()) {
                 (lanes::MAX, _) => lanes::blocks_unrolled::<Codes<F, true>, OP>(dsts, srcs, range, far),
                 (lanes::MIN, _) => lanes::blocks_unrolled::<Codes<F, false>, OP>(dsts, srcs, range, far),
+                (lanes::SUM, 2) if bytes::available() => bytes::sum_of_two::<F>(dsts, srcs, range, far),
                 (lanes::SUM | lanes::PROD, 2) => lanes::blocks_unrolled::<Half<F, false>, OP>(dsts, srcs, range, far),
                 (lanes::SUM, _) => lanes::blocks::<Half<F, true>, OP>(dsts, srcs, range, far, None),
                 _ => return None,

@@ -149,6 +149,18 @@ impl<F: Format, const STICKY: bool> Half<F, STICKY> {
     }
 }
 
+impl<F: Format> Half<F, false> {
+    /// The sums of 64 pairs of elements.
+    ///
+    /// # Safety
+    /// The level's features are there.
+    #[inline(always)]
+    pub(crate) unsafe fn sum_of(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { Self::encode(Self::sum(Self::decode(a), Self::decode(b))) }
+    }
+}
+
 macro_rules! sums {
     ($name:ident, |$a:ident, $b:ident| $e:expr) => {
         #[inline(always)]

@@ -21,7 +21,7 @@ const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
-const ACROSS_STRINGS: usize = 1 << 10;
+pub(crate) const ACROSS_STRINGS: usize = 1 << 10;
 /// How far ahead.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const ACROSS_AHEAD: usize = 1024;

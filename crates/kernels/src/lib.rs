@@ -12,6 +12,8 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fp8;
 #[cfg(target_arch = "x86_64")]
+mod avx512_fp8_bytes;
+#[cfg(target_arch = "x86_64")]
 mod avx512_fp8_half;
 mod baseline;
 mod copy;
@@ -326,6 +328,12 @@ pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, w
 #[must_use]
 pub fn favours_strings() -> bool {
     strings::favoured()
+}
+
+/// Whether [`copy_across`] writes `bytes` bytes, to where a line begins, by that instruction, and nothing but whole lines.
+#[must_use]
+pub fn writes_lines(bytes: usize) -> bool {
+    bytes >= copy::ACROSS_STRINGS && bytes.is_multiple_of(64) && strings::favoured()
 }
 
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or

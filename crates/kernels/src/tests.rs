@@ -236,6 +236,20 @@ fn all_pairs_of_eight_bit_floats() {
     }
 }
 
+/// As above for numbers alone: where infinities or NaN are among them, all of their neighbours take another way.
+#[test]
+fn all_pairs_of_finite_eight_bit_floats() {
+    for (dtype, finite) in [(DataType::Float8e4m3, 0x7f), (DataType::Float8e5m2, 0x7c)] {
+        let numbers: Vec<u8> = (0..=255_u8).filter(|x| x & 0x7f < finite).collect();
+        let (a, b): (Vec<u8>, Vec<u8>) = numbers.iter().flat_map(|a| numbers.iter().map(|b| (*a, *b))).unzip();
+        for level in Level::available() {
+            for op in OPS {
+                check_pair(level, dtype, op, &a, &b);
+            }
+        }
+    }
+}
+
 /// A third number far below the other two decides ties, which a sum rounded twice would get wrong.
 #[test]
 fn sums_of_three_eight_bit_floats_round_once() {

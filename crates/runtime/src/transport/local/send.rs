@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
 use oxccl_types::{Error, Result};
 
@@ -128,7 +129,7 @@ impl LocalSender {
             }
             let slot = self.area().slot(index, accepted);
             // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
-            unsafe { oxccl_kernels::copy_across(slot, data, accepted, header.total as usize) };
+            unsafe { kernels::copy_across(slot, data, accepted, header.total as usize) };
         } else {
             self.last_borrowed = self.ring.published() + 1;
         }
@@ -198,12 +199,15 @@ impl LocalSender {
     }
 
     /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
-    /// they come back from there until the next message.
+    /// they come back from there until the next message. Not where the slot is written line by line, which
+    /// does not read it.
     #[inline]
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {
             prefetch::for_write(self.area().record(index).cast());
-            prefetch::all_for_write(self.area().slot(index, bytes), bytes);
+            if !kernels::writes_lines(bytes) {
+                prefetch::all_for_write(self.area().slot(index, bytes), bytes);
+            }
         }
     }
 
