@@ -481,6 +481,11 @@ impl Core {
         self.peers[rank].process == self.peers[self.rank].process
     }
 
+    /// Whether `rank` is known to run on this machine, be it in a container of its own.
+    pub(crate) fn on_one_machine(&self, rank: usize) -> bool {
+        super::init::on_one_machine(&self.peers[self.rank], &self.peers[rank])
+    }
+
     /// The stream that rank `from` opened for `purpose`, if it has arrived.
     pub(crate) fn take_stream(&self, from: u32, purpose: u8) -> Option<TcpStream> {
         let mut strays = lock(&self.strays);

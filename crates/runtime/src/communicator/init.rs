@@ -138,10 +138,9 @@ fn settings_in(payload: &[u8]) -> &[u8] {
 pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> bool {
     let part = |p: &PeerInfo, bytes: Range<usize>| p.payload.get(bytes).unwrap_or_default().to_vec();
     let cores = |p: &PeerInfo| Cores::decode(&part(p, CORES..BOOT));
-    let boot = |p: &PeerInfo| Some(part(p, BOOT..SETTINGS)).filter(|boot| boot.iter().any(|byte| *byte != 0));
     let own = &peers[members.first().copied().unwrap_or(rank)];
     let (host, kernel) = (&own.host, boot(own));
-    let same = |p: &PeerInfo| kernel.is_some() && boot(p) == kernel;
+    let same = |p: &PeerInfo| on_one_machine(own, p);
     let others = |p: &PeerInfo| kernel.is_some() && boot(p).is_some_and(|other| kernel != Some(other));
     let all = |is: &dyn Fn(&PeerInfo) -> bool| {
         let near = peers.iter().enumerate().filter(|(other, p)| is(p) || members.contains(other));
@@ -150,6 +149,16 @@ pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> boo
     let on_host = all(&|p| p.host == *host && !others(p));
     let on_machine = all(&same).and_then(|sets| sets.iter().map(Cores::without_quota).collect::<Option<Vec<_>>>());
     [on_host, on_machine].into_iter().flatten().any(|sets| affinity::outnumber(&sets))
+}
+
+/// The number of the boot of a rank's kernel, if it has told.
+fn boot(of: &PeerInfo) -> Option<&[u8]> {
+    of.payload.get(BOOT..SETTINGS).filter(|boot| boot.iter().any(|byte| *byte != 0))
+}
+
+/// Whether both ranks are known to run on one kernel, be it in different containers.
+pub(super) fn on_one_machine(one: &PeerInfo, other: &PeerInfo) -> bool {
+    boot(one).is_some() && boot(one) == boot(other)
 }
 
 /// Runs the initialisation of `comm` on the calling thread. The roots of `ids` share the work.
@@ -526,6 +535,8 @@ mod tests {
         assert!(!bound([7, 9], [1, 2, 1, 2]));
         // Of an unknown kernel nothing follows.
         assert!(!bound([0, 0], [1, 2, 1, 2]));
+        let together = |a, b| on_one_machine(&peer("a", a, 1, 1), &peer("b", b, 1, 1));
+        assert!(together(7, 7) && !together(7, 9) && !together(0, 0));
         // All may use all of four cores, and each container may use two at a time; then one.
         let limited = |available: u32| crowded(["a", "a", "b", "b"].map(|host| peer(host, 7, available, 15)));
         assert!(!limited(2) && limited(1));

@@ -352,7 +352,8 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     core.wake_by(&stream);
     let (piece, part) = (piece_bytes(core), part_bytes(core));
     let slots = SLOTS * piece.div_ceil(part);
-    let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None };
+    let within = core.on_one_machine(rank as usize);
+    let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, within };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
 }
 

@@ -64,6 +64,8 @@ pub struct TcpOptions {
     pub slot_bytes: usize,
     /// Size wished for the kernel's socket buffer; `None` leaves it to the kernel, which adapts it.
     pub buffer_bytes: Option<usize>,
+    /// The other end is on this machine: no link on the way has to be shared with strangers.
+    pub within: bool,
 }
 
 /// Bytes that may wait in the kernel to be sent. More would only leave the caches and, where the kernel paces what it sends,
@@ -85,6 +87,10 @@ fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
     let _ = raw::delay_acknowledgements(stream);
     // A hint, too.
     let _ = raw::limit_unsent(stream, UNSENT);
+    if options.within {
+        // And this: within a machine pacing only waits for timers, at a rate that was guessed too low.
+        let _ = raw::unpaced(stream);
+    }
     options.buffer_bytes.map_or(Ok(()), |bytes| raw::set_buffers(stream, bytes)).map_err(set)
 }
 

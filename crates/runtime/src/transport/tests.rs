@@ -16,6 +16,7 @@ use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
 use super::local::{
     Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
 };
+use super::tcp::raw::congestion_control;
 use super::tcp::{TcpEnd, TcpOptions};
 use super::{Peer, RecvEnd, SendEnd, Ticket};
 use crate::conformance;
@@ -246,7 +247,7 @@ const BUFFERS: libc::c_int = 16 << 10;
 
 fn tcp_options(rank: u32, stream: &TcpStream, slots: usize, slot_bytes: usize) -> TcpOptions {
     let place = stream.peer_addr().unwrap().to_string();
-    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(BUFFERS as usize) }
+    TcpOptions { peer: Peer { rank, place }, slots, slot_bytes, buffer_bytes: Some(BUFFERS as usize), within: false }
 }
 
 fn tcp_receiver(stream: TcpStream, slots: usize, slot_bytes: usize) -> TcpEnd {
@@ -463,6 +464,25 @@ fn tcp_garbage_is_an_error_at_both_ends() {
         let mut send = tcp_sender(a, 4, 64);
         let e = failure("the sender", || send.poll_received(Ticket::new(1)));
         assert!(e.code == ResultCode::RemoteError && e.text.contains("rank 0 (127.0.0.1:"), "{e}");
+    }
+}
+
+#[test]
+fn tcp_within_a_machine_is_not_paced() {
+    for within in [false, true] {
+        let (stream, _peer) = streams();
+        // Not every kernel has it, or offers it to everybody.
+        // SAFETY: the name has three bytes.
+        let paced = unsafe {
+            libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"bbr".as_ptr().cast(), 3)
+        } == 0;
+        let before = congestion_control(&stream).unwrap();
+        let options = TcpOptions { within, ..tcp_options(1, &stream, 4, 64) };
+        let same = stream.try_clone().unwrap();
+        let _end = TcpEnd::new(stream, options).unwrap();
+        let after = congestion_control(&same).unwrap();
+        assert_eq!(after != before, within && before.starts_with(b"bbr"), "{after:?} after {before:?}");
+        assert!(!paced || after.starts_with(if within { b"ren" } else { b"bbr" }), "{after:?}");
     }
 }
 
