@@ -314,7 +314,7 @@ impl RecvEnd for LocalReceiver {
         }
         // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.
         unsafe { kernels::copy(&[dst], data, len) };
-        if let Some(trade) = self.traded(len) {
+        if let (Kind::Slot, Some(trade)) = (there, self.traded(len)) {
             trade.received(self.ring.consumed(), read(6));
         }
         self.ring.release();
