@@ -315,7 +315,11 @@ impl Side {
             }
         };
         let wrong = (0..RANKS * count).find(|i| self.output[*i] != expected(*i).unwrap_or(u32::MAX));
-        assert_eq!(wrong, None, "{call} of {count} on rank {me}: the first element that is wrong");
+        let found = wrong.map(|i| (i, self.output[i], expected(i).unwrap_or(u32::MAX)));
+        assert_eq!(
+            found, None,
+            "{call} of {count} on rank {me}: the first element that is wrong, and what it should be"
+        );
     }
 
     fn all_succeed(&mut self, counts: &[usize]) {
