@@ -32,6 +32,7 @@ impl Constants {
         let cores = if scenario.starts_with("shared") { 1 } else { tuning::processors() };
         let slots = match scenario {
             "disagree-slots" => rank == 0,
+            "slots-mixed" => true,
             "disagree-kernel" => rank == 1,
             _ => scenario == "slots",
         };
@@ -96,6 +97,12 @@ fn ranks_that_disagree_whether_slots_are_faster_use_them_alike() {
     run("disagree-kernel");
 }
 
+/// Scratch and slots that two ranks write in turns are free whatever was called before.
+#[test]
+fn calls_of_all_kinds_and_lengths_follow_each_other() {
+    run("slots-mixed");
+}
+
 #[test]
 fn where_it_is_refused_later_the_error_says_so() {
     for call in ["broadcast", "gather", "reduce", "alltoall", "exchange"] {
@@ -152,6 +159,7 @@ fn worker() {
     let mut side = Side { comm, stream: Stream::new().unwrap(), rank, input: vec![], output: vec![] };
     match scenario {
         "never" => side.all_succeed(&[1, 4 << 10, 16 << 10, 256 << 10, 1 << 20]),
+        "slots" if call == "mixed" => side.mixes(),
         "slots" => {
             // Who asks the kernel all the same fails.
             refuse();
@@ -270,6 +278,8 @@ impl Side {
             "gather" => self.submit(Collective::Gather, send, recv, count, 0),
             "reduce" => self.submit(Collective::Reduce, send, recv, count, 0),
             "alltoall" => self.submit(Collective::AllToAll, send, recv, count, 0),
+            "all_gather" => self.submit(Collective::AllGather, send, recv, count, 0),
+            "reduce_scatter" => self.submit(Collective::ReduceScatter, send, recv, count, 0),
             "send" if self.rank == 1 => self.submit(Collective::Send, send, recv, count, other),
             "send" => self.submit(Collective::Recv, send, recv, count, other),
             _ => {
@@ -295,13 +305,21 @@ impl Side {
                 "in_place" => (i < count).then(|| Self::given(1, i)),
                 "gather" => (me == 0).then(|| Self::given(i / count, i % count)),
                 "reduce" => (me == 0 && i < count).then(|| Self::given(0, i) + Self::given(1, i)),
+                "all_gather" => Some(Self::given(i / count, i % count)),
+                "reduce_scatter" => {
+                    (i < count).then(|| Self::given(0, me * count + i) + Self::given(1, me * count + i))
+                }
                 "alltoall" => Some(Self::given(i / count, me * count + i % count)),
                 "send" => (me == 0 && i < count).then(|| Self::given(other, i)),
                 _ => (i < count).then(|| Self::given(other, i)),
             }
         };
         let wrong = (0..RANKS * count).find(|i| self.output[*i] != expected(*i).unwrap_or(u32::MAX));
-        assert_eq!(wrong, None, "{call} of {count} on rank {me}: the first element that is wrong");
+        let found = wrong.map(|i| (i, self.output[i], expected(i).unwrap_or(u32::MAX)));
+        assert_eq!(
+            found, None,
+            "{call} of {count} on rank {me}: the first element that is wrong, and what it should be"
+        );
     }
 
     fn all_succeed(&mut self, counts: &[usize]) {
@@ -312,6 +330,35 @@ impl Side {
                     self.make(call, None, *count).unwrap_or_else(|e| panic!("{call} of {count}: {e}"));
                     self.check(call, *count);
                 }
+            }
+        }
+        self.comm.destroy().unwrap();
+    }
+
+    /// Calls in an order, and of lengths, that both ranks draw alike.
+    fn mixes(&mut self) {
+        const CALLS: [&str; 9] = [
+            "alltoall",
+            "all_gather",
+            "exchange",
+            "reduce_scatter",
+            "alltoall",
+            "gather",
+            "broadcast",
+            "reduce",
+            "send",
+        ];
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..600 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let call = CALLS[(random >> 8) as usize % CALLS.len()];
+            let count = [5, 700, 3000, 8192, 16_384, 20_000, 70_000][(random >> 20) as usize % 7];
+            // Once or often; what is made again goes another way.
+            for _ in 0..[1, 1, 4][(random >> 40) as usize % 3] {
+                self.make(call, None, count).unwrap_or_else(|e| panic!("{call} of {count}: {e}"));
+                self.check(call, count);
             }
         }
         self.comm.destroy().unwrap();

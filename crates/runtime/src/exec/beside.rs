@@ -25,7 +25,14 @@ pub(super) fn room(core: &Core) -> usize {
     (core.hub.geometry().scratch_half / 4) & !63
 }
 
+/// Whether two ranks write in turns where the other has written and they have read: that lies in their own caches, and there
+/// are processors whose cores write whole lines without reading them.
+pub(super) fn takes_turns(core: &Core) -> bool {
+    core.ranks == 2 && core.members.len() == 2 && !core.crowded && kernels::favours_strings()
+}
+
 fn area(core: &Core, member: usize, half: usize) -> *mut u8 {
+    let (member, half) = if takes_turns(core) { (member ^ half, 0) } else { (member, half) };
     let before = core.hub.geometry().scratch_half - room(core);
     // SAFETY: inside the half.
     unsafe { core.hub.scratch(member, half).add(before & !63) }
@@ -61,8 +68,10 @@ unsafe fn copy(core: &Core, call: &Call, to: *mut u8, input: *const u8, bytes: u
 /// Copies the input beside the line of the direct call `seq`, which this rank announces next; whether there was room.
 pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input: *const u8, bytes: usize) -> bool {
     let half = engine.half;
-    // Who has started the call behind the one for which the area was used has ended that.
-    if bytes > room(core) || !engine.seen.may_publish(core, engine.put_at[half] + 2, 2) {
+    // Who has started the call behind the one for which the area was used has ended that. Where ranks take turns, the peer has
+    // announced the last call, for which it used this area: what it put there is complete, and was taken before this call.
+    let until = if takes_turns(core) { seq } else { engine.put_at[half] + 2 };
+    if bytes > room(core) || !engine.seen.may_publish(core, until, 2) {
         return false;
     }
     engine.put_at[half] = seq;

@@ -549,7 +549,11 @@ impl CollectiveTask {
         }
         let plan = plan.direct(road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
-        self.phase = Phase::Direct { road, cursor: direct::begin(core, &self.call, plan) };
+        let cursor = match road {
+            Road::Staged => direct::begin_staged(core, engine, &self.call, plan),
+            _ => direct::begin(core, &self.call, plan),
+        };
+        self.phase = Phase::Direct { road, cursor };
         Ok(true)
     }
 

@@ -70,6 +70,8 @@ pub(super) struct Cursor {
     pc: usize,
     /// Elements of the current op that are done.
     done: u64,
+    /// Whose scratch is whose at the first piece, where two ranks take turns.
+    turn: Option<u64>,
 }
 
 impl Cursor {
@@ -333,6 +335,21 @@ pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
     Cursor { pieces: longest.div_ceil(length), length, ..Cursor::default() }
 }
 
+/// As [`begin`], of a call through scratch, which each rank has come to.
+///
+/// Where two ranks both give and take a piece before they go on, each writes the next where it has read the last: the peer wrote
+/// that before it signalled, reads it no more, and writes its own next one elsewhere.
+pub(super) fn begin_staged(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectPlan) -> Cursor {
+    let cursor = begin(core, call, plan);
+    let both = matches!(call.collective, Collective::AllGather | Collective::AllToAll | Collective::ReduceScatter);
+    if !both || plan.program.scratch_slots == 0 || !super::beside::takes_turns(core) {
+        return cursor;
+    }
+    let turn = engine.scratch_turn;
+    engine.scratch_turn = turn.wrapping_add(cursor.pieces);
+    Cursor { turn: Some(turn), ..cursor }
+}
+
 /// Bytes of a scratch slot of a program: a multiple of a cache line.
 fn slot_bytes(core: &Core, plan: &DirectPlan) -> u64 {
     let slots = u64::from(plan.program.scratch_slots) * plan.program.channels.len() as u64;
@@ -373,7 +390,12 @@ impl Bound<'_> {
             Buffer::Scratch => {
                 let slot =
                     self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(chunk.block);
-                let half = self.core.hub.scratch(member, (self.cursor.piece % 2) as usize);
+                let half = match self.cursor.turn {
+                    Some(turn) => {
+                        self.core.hub.scratch(member ^ (turn.wrapping_add(self.cursor.piece) % 2) as usize, 0)
+                    }
+                    None => self.core.hub.scratch(member, (self.cursor.piece % 2) as usize),
+                };
                 // SAFETY: `slot` is below the slots that `slot_bytes` divides the half by; a piece fits a slot.
                 return Spot::near(unsafe { half.add((slot * self.slot_bytes + self.cursor.done * element) as usize) });
             }

@@ -306,6 +306,12 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
     Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
+/// Whether slots change hands with `rank`: where a core writes whole lines without reading them, and is not another rank's as
+/// well. The same on both sides, since both have the same processor.
+fn trades(core: &Core, rank: u32) -> bool {
+    oxccl_kernels::favours_strings() && !core.crowded && rank as usize != core.rank
+}
+
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {
     let same = core.same_process(to as usize);
     let cma = core.cma.get(to as usize).copied().unwrap_or(false);
@@ -323,7 +329,11 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
     };
     let policy = Policy { large_pages: core.config.large_pages, ..policy };
     let area = area(core, core.rank as u32, to, lane)?;
-    Ok(Some(Box::new(LocalSender::new(area, policy, Some(core.mapper()), peer(core, to)))))
+    let end = LocalSender::new(area, policy, Some(core.mapper()), peer(core, to));
+    Ok(Some(Box::new(match trades(core, to) {
+        true => end.trading(self::area(core, to, core.rank as u32, lane)?, (core.rank as u32) < to),
+        false => end,
+    })))
 }
 
 fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn RecvEnd>>> {
@@ -336,7 +346,11 @@ fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn R
         same_process,
         large_pages: core.config.large_pages,
     };
-    Ok(Some(Box::new(LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options))))
+    let end = LocalReceiver::new(area(core, from, core.rank as u32, lane)?, options);
+    Ok(Some(Box::new(match trades(core, from) {
+        true => end.trading(area(core, core.rank as u32, from, lane)?, (core.rank as u32) < from),
+        false => end,
+    })))
 }
 
 fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>>> {

@@ -10,6 +10,7 @@ mod cma;
 mod policy;
 mod recv;
 mod send;
+mod trade;
 
 pub use area::{AREA_ALIGN, INLINE_BYTES, LocalArea, Sizes};
 pub use cma::probe_cma;

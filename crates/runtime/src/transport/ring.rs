@@ -160,6 +160,12 @@ impl<C: Cells> Consumer<C> {
         found.then_some((index, tag & ((1 << META_BITS) - 1)))
     }
 
+    /// Records consumed so far.
+    #[inline]
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
     /// The index of the record that `peek` looks at.
     #[inline]
     pub(super) fn next(&self) -> usize {

@@ -390,6 +390,104 @@ fn more_small_messages_than_slots_are_under_way() {
     }
 }
 
+/// The ends of one rank of two, whose slots change hands.
+struct Trader {
+    send: LocalSender,
+    recv: LocalReceiver,
+    /// Messages that the peer has yet to take: number and length.
+    under_way: std::collections::VecDeque<(u64, usize)>,
+    sent: u64,
+}
+
+fn traders(there: LocalArea, back: LocalArea) -> [Trader; 2] {
+    let factory = LocalFactory::<SHM>::default();
+    [(there, back, true), (back, there, false)].map(|(out, back, lower)| Trader {
+        send: factory.sender(out).trading(back, lower),
+        recv: factory.receiver(back, 0).trading(out, lower),
+        under_way: std::collections::VecDeque::new(),
+        sent: 0,
+    })
+}
+
+fn header_of(n: u64, len: usize) -> super::Header {
+    super::Header { signature: [n, 0], sequence: 0, total: len as u64, offset: 0, len: 0 }
+}
+
+/// Whatever the order in which two ranks send and receive, and whatever the lengths: what is sent arrives as it was.
+#[test]
+fn slots_that_change_hands_hold_one_message_each() {
+    let data: Vec<u8> = (0..9000usize).map(|i| (i * 7 % 253) as u8).collect();
+    for sizes in [Sizes::new(1, 4096), Sizes::new(4, 4096), Sizes { slots: 8, slot_bytes: 4096, records: 32 }] {
+        let memory = [create(sizes), create(sizes)];
+        let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes));
+        let mut random = 88_172_645_463_325_252_u64;
+        let mut out = vec![0u8; 4096];
+        for _ in 0..20_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (me, len) = ((random & 1) as usize, [4096, 3000, 2048, 64, 8, 4095][(random >> 8) as usize % 6]);
+            let place = |n: u64| n as usize % 4000 + 500 * me;
+            if random & 2 == 0 {
+                let n = ranks[me].sent;
+                // SAFETY: the data lives to the end.
+                if unsafe { ranks[me].send.send_whole(&header_of(n, len), data[place(n)..].as_ptr()).unwrap() } {
+                    ranks[me].under_way.push_back((n, len));
+                    ranks[me].sent += 1;
+                }
+                continue;
+            }
+            let Some((n, len)) = ranks[me].under_way.pop_front() else { continue };
+            let recv = &mut ranks[1 - me].recv;
+            if random & 4 == 0 {
+                // SAFETY: the output is long enough.
+                assert!(unsafe { recv.recv_whole(&header_of(n, len), out.as_mut_ptr(), 1).unwrap() }, "{n}");
+            } else {
+                let mut done = 0;
+                while done < len {
+                    // SAFETY: as above.
+                    let got = unsafe { recv.poll_recv_into(out[done..].as_mut_ptr(), (len - done).min(1500)) };
+                    done += got.unwrap().expect("it was sent").len as usize;
+                }
+            }
+            assert!(out[..len] == data[place(n)..place(n) + len], "message {n} of {len} bytes, {sizes:?}");
+        }
+        assert!(ranks.iter().all(|r| r.sent > 1000), "too little was sent");
+    }
+}
+
+/// Ranks that send to each other in turns write where they have just read, and touch no other slot.
+#[test]
+fn a_rank_sends_from_the_slot_that_it_has_read() {
+    let sizes = Sizes::new(8, 4096);
+    let memory = [create(sizes), create(sizes)];
+    let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes));
+    let data = [7u8; 4096];
+    let mut read: [Option<*const u8>; 2] = [None; 2];
+    for n in 0..50 {
+        for rank in &mut ranks {
+            // SAFETY: the data lives to the end.
+            assert!(unsafe { rank.send.send_whole(&header_of(n, 4096), data.as_ptr()).unwrap() });
+        }
+        let came = [0, 1].map(|i| {
+            let arrival = ranks[i].recv.poll_recv().unwrap().expect("it was sent");
+            ranks[i].recv.release();
+            arrival.data
+        });
+        if let [Some(a), Some(b)] = read {
+            assert_eq!(came, [b, a], "message {n} did not come where the last one went");
+        }
+        read = came.map(Some);
+    }
+    // Who only sends goes round the slots that there are.
+    for n in 50..100 {
+        // SAFETY: as above.
+        assert!(unsafe { ranks[0].send.send_whole(&header_of(n, 4096), data.as_ptr()).unwrap() });
+        assert!(ranks[1].recv.poll_recv().unwrap().is_some());
+        ranks[1].recv.release();
+    }
+}
+
 #[test]
 fn an_area_that_cannot_be_is_refused() {
     let memory = create(Sizes::new(4, 64));

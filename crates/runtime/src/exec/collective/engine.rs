@@ -38,6 +38,8 @@ pub(crate) struct Engine {
     pub(in crate::exec) strayed: bool,
     /// The last call for which this rank put something into the area of each half.
     pub(in crate::exec) put_at: [u64; 2],
+    /// Pieces that went through scratch which two ranks write in turns.
+    pub(in crate::exec) scratch_turn: u64,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
     pub(in crate::exec) srcs: Vec<*const u8>,
@@ -73,6 +75,7 @@ impl Engine {
             half: 0,
             strayed: false,
             put_at: [0; 2],
+            scratch_turn: 0,
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),

@@ -2,10 +2,11 @@
 //!
 //! | offset | bytes | what | written by |
 //! |---|---|---|---|
-//! | 0 | 128 | word 0: records consumed | receiver, per record |
+//! | 0 | 128 | word 0: records consumed; word 1: which slots were given | receiver, per record |
 //! | 128 | 128 | word 0: length of the refusal's text + 1, 0 = none | receiver, once |
 //! | 256 | 768 | text of the refusal | receiver, once |
-//! | 1024 | 64 x records, up to 128 | records | sender |
+//! | 1024 | 128 | what the sender's rank knows of slots that change hands (`trade`) | sender's rank |
+//! | 1152 | 64 x records, up to 128 | records | sender |
 //! | then | small slot bytes x records, if there are more records than slots | small slots | sender |
 //! | then | slot bytes and an eighth or so x slots | slots | sender |
 //!
@@ -22,8 +23,12 @@ use crate::transport::{REFUSAL_BYTES, refusal, ring};
 const REFUSAL_AT: usize = 128;
 /// Offset of the refusal's text.
 const TEXT_AT: usize = 256;
+/// Offset of the word that says which slots the receiver gave, in the line of its count.
+const GIVEN_AT: usize = 8;
+/// Offset of the sender's own words.
+const OWN_AT: usize = TEXT_AT + REFUSAL_BYTES;
 /// Offset of the first record.
-const RECORDS_AT: usize = TEXT_AT + REFUSAL_BYTES;
+const RECORDS_AT: usize = OWN_AT + AREA_ALIGN;
 /// Bytes of a record: a cache line.
 pub(super) const RECORD: usize = 64;
 /// Bytes of payload that fit in a record.
@@ -181,12 +186,40 @@ impl LocalArea {
     #[inline]
     pub(super) fn slot(&self, index: usize, len: usize) -> *mut u8 {
         debug_assert!(index < self.sizes.records && len <= self.sizes.slot_bytes);
-        let at = match self.is_small(len) {
-            true => self.sizes.small_at() + index * self.sizes.small_stride(),
-            false => self.sizes.slots_at() + (index & (self.sizes.slots - 1)) * self.sizes.slot_stride(),
-        };
-        // SAFETY: below `records` or `slots`, so in the area.
-        unsafe { self.base.add(at) }
+        if !self.is_small(len) {
+            return self.long_slot(index & (self.sizes.slots - 1));
+        }
+        // SAFETY: below `records`, so in the area.
+        unsafe { self.base.add(self.sizes.small_at() + index * self.sizes.small_stride()) }
+    }
+
+    /// Address of slot `index`.
+    #[inline]
+    pub(super) fn long_slot(&self, index: usize) -> *mut u8 {
+        debug_assert!(index < self.sizes.slots);
+        // SAFETY: below `slots`, so in the area.
+        unsafe { self.base.add(self.sizes.slots_at() + index * self.sizes.slot_stride()) }
+    }
+
+    /// One of the words that only the sender's rank uses.
+    #[inline]
+    pub(super) fn own_word(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < AREA_ALIGN / 8);
+        self.word(OWN_AT + 8 * index)
+    }
+
+    /// What the receiver gave for the slots that it has read, a byte for each.
+    #[inline]
+    pub(super) fn given(&self) -> &AtomicU64 {
+        self.word(GIVEN_AT)
+    }
+
+    /// Records consumed, and what was given for those.
+    #[inline]
+    pub(super) fn consumed_and_given(&self) -> (u64, u64) {
+        // SYNC: ring-credit. What was given for a record is written before it is counted, and not again before it is reused.
+        let consumed = self.word(0).load(Ordering::Acquire);
+        (consumed, self.given().load(Ordering::Relaxed))
     }
 
     /// Write the refusal, once; later ones are dropped.

@@ -9,6 +9,7 @@ use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
 use super::policy::{Exported, Mapper};
+use super::trade::Trade;
 use super::{Kind, cma, split_meta};
 use crate::pages::Pages;
 use crate::transport::ring::Consumer;
@@ -32,6 +33,7 @@ pub struct LocalReceiverOptions {
 pub struct LocalReceiver {
     ring: Consumer<LocalArea>,
     options: LocalReceiverOptions,
+    trade: Option<Trade>,
     current: Option<Current>,
     /// Where the kernel puts the bytes of a cma record for `poll_recv`; one slot, empty without cma.
     bounce: Box<[Line]>,
@@ -59,6 +61,8 @@ struct Current {
     /// Where the rest lies: here, or for a cma record in the sender.
     data: *const u8,
     cma: bool,
+    /// The number of its slot, if that changes hands.
+    slot: Option<u64>,
 }
 
 // SAFETY: the pointers belong to the receiver or lie in memory that is mapped as long as it lives.
@@ -72,14 +76,28 @@ impl LocalReceiver {
             ring: Consumer::new(area, area.records()),
             pages: Pages::new(options.large_pages),
             options,
+            trade: None,
             current: None,
             bounce: vec![Line { _bytes: [0; 64] }; lines].into(),
             bounced: None,
         }
     }
 
+    /// As [`LocalSender::trading`](super::LocalSender::trading); `out`: the connection to the peer.
+    #[must_use]
+    pub fn trading(mut self, out: LocalArea, lower: bool) -> LocalReceiver {
+        self.trade = Trade::new(out, *self.area(), lower);
+        self
+    }
+
     fn area(&self) -> &LocalArea {
         self.ring.cells()
+    }
+
+    /// How slots of messages of `len` bytes change hands.
+    #[inline]
+    fn traded(&self, len: usize) -> Option<Trade> {
+        self.trade.filter(|_| !self.area().is_small(len))
     }
 
     /// The record at the head, decoded once.
@@ -117,13 +135,16 @@ impl LocalReceiver {
 
     /// Where the bytes of record `index` lie, if they came with it.
     #[inline]
-    fn copied(&self, index: usize, kind: Option<Kind>, len: u64) -> Option<*const u8> {
+    fn copied(&self, index: usize, kind: Option<Kind>, len: u64, slot: Option<u64>) -> Option<*const u8> {
         match kind {
             Some(Kind::Inline) if len <= INLINE_BYTES as u64 => {
                 // SAFETY: inside the record.
                 Some(unsafe { self.area().record(index).cast::<u8>().add(INLINE_AT) })
             }
-            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => Some(self.area().slot(index, len as usize)),
+            Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => match (self.trade, slot) {
+                (Some(trade), Some(number)) => Some(trade.slot(number)),
+                _ => Some(self.area().slot(index, len as usize)),
+            },
             _ => None,
         }
     }
@@ -134,9 +155,10 @@ impl LocalReceiver {
         let read = |word: usize| unsafe { record.add(word).read() };
         let (kind, len) = split_meta(meta);
         let mut header = Header { signature: [read(1), read(2)], sequence: read(3), total: len, offset: 0, len };
-        let copied = self.copied(index, kind, len);
+        let slot = if kind == Some(Kind::Slot) { self.traded(len as usize).map(|_| read(6)) } else { None };
+        let copied = self.copied(index, kind, len, slot);
         if let (Some(Kind::Inline), Some(data)) = (kind, copied) {
-            return Ok(Current { header, data, cma: false });
+            return Ok(Current { header, data, cma: false, slot });
         }
         header.total = read(4);
         header.offset = read(5);
@@ -153,7 +175,7 @@ impl LocalReceiver {
             },
             _ => return Err(self.corrupt(meta)),
         };
-        Ok(Current { header, data, cma: kind == Some(Kind::Cma) })
+        Ok(Current { header, data, cma: kind == Some(Kind::Cma), slot })
     }
 
     #[cold]
@@ -193,7 +215,7 @@ impl RecvEnd for LocalReceiver {
 
     #[inline]
     fn poll_recv(&mut self) -> Result<Option<Arrival>> {
-        let Some(Current { mut header, mut data, cma }) = self.current()? else { return Ok(None) };
+        let Some(Current { mut header, mut data, cma, .. }) = self.current()? else { return Ok(None) };
         if cma {
             let (at, len) = match self.bounced {
                 Some(there) => there,
@@ -224,6 +246,9 @@ impl RecvEnd for LocalReceiver {
             _ => None,
         };
         if current.header.len == 0 {
+            if let (Some(trade), Some(slot)) = (self.trade, current.slot) {
+                trade.received(self.ring.consumed(), slot);
+            }
             self.current = None;
             self.ring.release();
         }
@@ -239,7 +264,7 @@ impl RecvEnd for LocalReceiver {
     }
 
     unsafe fn poll_recv_into(&mut self, dst: *mut u8, capacity: usize) -> Result<Option<Header>> {
-        let Some(Current { mut header, data, cma }) = self.current()? else { return Ok(None) };
+        let Some(Current { mut header, data, cma, .. }) = self.current()? else { return Ok(None) };
         if header.len > 0 && capacity == 0 {
             return Err(no_room(&header));
         }
@@ -275,7 +300,10 @@ impl RecvEnd for LocalReceiver {
             // SAFETY: inside the record.
             true => (Kind::Inline, unsafe { record.cast::<u8>().add(INLINE_AT) }),
             false if len > self.area().slot_bytes() => return Ok(false),
-            false => (Kind::Slot, self.area().slot(index, len)),
+            false => match self.traded(len) {
+                Some(trade) => (Kind::Slot, trade.slot(read(6))),
+                None => (Kind::Slot, self.area().slot(index, len)),
+            },
         };
         let whole = there == Kind::Inline || read(4) == expected.total;
         if !whole || split_meta(meta) != (Some(there), expected.total) {
@@ -286,6 +314,9 @@ impl RecvEnd for LocalReceiver {
         }
         // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.
         unsafe { kernels::copy(&[dst], data, len) };
+        if let (Kind::Slot, Some(trade)) = (there, self.traded(len)) {
+            trade.received(self.ring.consumed(), read(6));
+        }
         self.ring.release();
         Ok(true)
     }

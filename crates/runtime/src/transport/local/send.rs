@@ -8,6 +8,7 @@ use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
 use super::policy::{Mapper, Policy, Route};
+use super::trade::Trade;
 use super::{Kind, LEN_BITS, meta};
 use crate::pages::Pages;
 use crate::transport::ring::Producer;
@@ -18,6 +19,7 @@ pub struct LocalSender {
     ring: Producer<LocalArea>,
     policy: Policy,
     mapper: Option<Arc<dyn Mapper>>,
+    trade: Option<Trade>,
     peer: Peer,
     /// Per record: the last ticket up to it whose bytes stayed in the sender's memory; 0 = none yet.
     borrowed: Box<[u64]>,
@@ -44,6 +46,7 @@ impl LocalSender {
             ring,
             policy,
             mapper,
+            trade: None,
             peer,
             borrowed,
             last_borrowed: 0,
@@ -52,6 +55,14 @@ impl LocalSender {
             on_large_pages: false,
             small: 0,
         }
+    }
+
+    /// Slots change hands with those of `back`, the connection from the peer, whose receiver must [do the same]
+    /// (super::LocalReceiver::trading). `lower`: this is the end with the lower rank.
+    #[must_use]
+    pub fn trading(mut self, back: LocalArea, lower: bool) -> LocalSender {
+        self.trade = Trade::new(*self.area(), back, lower);
+        self
     }
 
     fn area(&self) -> &LocalArea {
@@ -117,7 +128,7 @@ impl LocalSender {
             unsafe { self.put_inline(index, header, data, len) };
             return Ok(Some(len));
         }
-        let (kind, a, b) = self.place(header, data, len)?;
+        let (kind, mut a, b) = self.place(header, data, len)?;
         let mut accepted = len.min((1 << LEN_BITS) - 64);
         if kind == Kind::Slot {
             accepted = len.min(self.area().slot_bytes());
@@ -127,7 +138,15 @@ impl LocalSender {
             if self.small < OFTEN {
                 self.count_small(accepted);
             }
-            let slot = self.area().slot(index, accepted);
+            let traded = self.trade.filter(|_| !self.area().is_small(accepted));
+            let slot = match traded {
+                Some(trade) => {
+                    a = trade.take(self.ring.published());
+                    trade.sent(self.ring.published());
+                    trade.slot(a)
+                }
+                None => self.area().slot(index, accepted),
+            };
             // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
             unsafe { kernels::copy_across(slot, data, accepted, header.total as usize) };
         } else {
@@ -205,7 +224,9 @@ impl LocalSender {
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {
             prefetch::for_write(self.area().record(index).cast());
-            if !kernels::writes_lines(bytes) {
+            // A slot that changes hands is not yet known, and near by then.
+            let stays = self.trade.is_none() || self.area().is_small(bytes);
+            if stays && !kernels::writes_lines(bytes) {
                 prefetch::all_for_write(self.area().slot(index, bytes), bytes);
             }
         }
