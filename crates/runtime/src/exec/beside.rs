@@ -38,6 +38,14 @@ fn area(core: &Core, member: usize, half: usize) -> *mut u8 {
     unsafe { core.hub.scratch(member, half).add(before & !63) }
 }
 
+/// How far into its area `rank` begins: so that of two ranks each writes the lines that it has read.
+fn shift(core: &Core, call: &Call, rank: usize) -> usize {
+    match call.collective {
+        Collective::AllToAll | Collective::ReduceScatter if takes_turns(core) => rank * call.block_bytes() as usize,
+        _ => 0,
+    }
+}
+
 /// The two parts of my input of `bytes` bytes that others read: all but my own block where each rank gets one, nothing of
 /// what the root of a reduction or gather gives.
 fn read_by_others(core: &Core, call: &Call, bytes: usize) -> [Range<usize>; 2] {
@@ -70,13 +78,20 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
     let half = engine.half;
     // Who has started the call behind the one for which the area was used has ended that. Where ranks take turns, the peer has
     // announced the last call, for which it used this area: what it put there is complete, and was taken before this call.
-    let until = if takes_turns(core) { seq } else { engine.put_at[half] + 2 };
+    // The first two calls have none before them that is asked for.
+    let until = if takes_turns(core) { seq.max(3) } else { engine.put_at[half] + 2 };
     if bytes > room(core) || !engine.seen.may_publish(core, until, 2) {
         return false;
     }
     engine.put_at[half] = seq;
     // SAFETY: the caller's input; the area has room, and peers are done with it.
-    unsafe { copy(core, call, area(core, core.me, half), input, bytes) };
+    unsafe {
+        match shift(core, call, core.rank) {
+            // To the end of as many bytes as the input has: its first block.
+            block if block > 0 => kernels::copy_across(area(core, core.me, half).add(block), input, block, bytes),
+            _ => copy(core, call, area(core, core.me, half), input, bytes),
+        }
+    }
     true
 }
 
@@ -88,7 +103,8 @@ pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
         return;
     }
     let half = engine.half;
-    let from = |member: usize| if member == core.me { call.send } else { area(core, member, half).cast_const() };
+    let there = |member: usize| area(core, member, half).wrapping_add(shift(core, call, core.members[member]));
+    let from = |member: usize| if member == core.me { call.send } else { there(member).cast_const() };
     // SAFETY: the inputs are complete, since the lines have arrived, and stay until this rank has started a later call; the
     // output is the caller's.
     unsafe { Form::new(core, call).combine(core, call, from, &mut engine.srcs) };

@@ -388,8 +388,9 @@ impl Bound<'_> {
             Buffer::Input => spots[member].input,
             Buffer::Output => spots[member].output,
             Buffer::Scratch => {
-                let slot =
-                    self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(chunk.block);
+                // Where ranks take turns each gives one block, which goes to the same place.
+                let block = if self.cursor.turn.is_some() { 0 } else { chunk.block };
+                let slot = self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(block);
                 let half = match self.cursor.turn {
                     Some(turn) => {
                         self.core.hub.scratch(member ^ (turn.wrapping_add(self.cursor.piece) % 2) as usize, 0)
