@@ -36,7 +36,11 @@ impl Constants {
             "disagree-kernel" => rank == 1,
             _ => scenario == "slots",
         };
-        let shm_copy = if slots { 0.02 } else { 0.1 };
+        let shm_copy = match slots {
+            true => 0.02,
+            false if scenario.starts_with("touches") => 10.0,
+            false => 0.1,
+        };
         let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{rank}-{}.txt", std::process::id()));
         let lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
         std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{lines}", tuning::machine())).unwrap();
@@ -103,6 +107,14 @@ fn calls_of_all_kinds_and_lengths_follow_each_other() {
     run("slots-mixed");
 }
 
+/// A rank that waits for the other to be done with its part has done its own, whatever it did at once.
+#[test]
+fn who_has_signalled_touches_nothing_more() {
+    for call in ["broadcast", "gather"] {
+        run(&format!("touches-{call}"));
+    }
+}
+
 #[test]
 fn where_it_is_refused_later_the_error_says_so() {
     for call in ["broadcast", "gather", "reduce", "alltoall", "exchange"] {
@@ -152,7 +164,8 @@ fn worker() {
     if scenario == "never" && rank == 1 {
         refuse();
     }
-    if scenario == "shared" {
+    // While one rank waits the other does not work.
+    if ["shared", "touches"].contains(&scenario) {
         stay_on_one_core();
     }
     let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
@@ -172,6 +185,7 @@ fn worker() {
         "large" => side.repeats(),
         "shared" => side.gathers_many(),
         "differs" => side.differs(call),
+        "touches" => side.is_left_alone(call),
         _ => side.is_unmapped(call),
     }
 }
@@ -438,6 +452,36 @@ impl Side {
         self.comm.destroy().unwrap();
         // SAFETY: nobody uses it any more.
         unsafe { device::free(output.cast()).unwrap() };
+    }
+
+    /// Rank 0 changes its buffer as soon as its own call is over; rank 1 has what was there before, and changes nothing.
+    fn is_left_alone(&mut self, call: &str) {
+        const COUNT: usize = 32_767;
+        for _ in 0..600 {
+            // Rank 0 comes first to the call.
+            self.passes_word(0);
+            self.make(call, None, COUNT).unwrap();
+            if self.rank == 0 {
+                self.check(call, COUNT);
+                self.input.fill(7);
+                self.output.fill(7);
+            }
+            self.passes_word(1);
+            match self.rank {
+                0 => assert_eq!(self.output.iter().position(|x| *x != 7), None, "{call}: changed when it was over"),
+                _ => self.check(call, COUNT),
+            }
+        }
+        self.comm.destroy().unwrap();
+    }
+
+    /// Rank `from` sends one element to the other.
+    fn passes_word(&mut self, from: usize) {
+        let mut word = 0_u32;
+        let at: *mut u8 = (&raw mut word).cast();
+        let collective = if self.rank == from { Collective::Send } else { Collective::Recv };
+        self.submit(collective, at.cast_const(), at, 1, 1 - self.rank).unwrap();
+        self.stream.synchronize().unwrap();
     }
 
     /// Sends what rank 1 waits for, beside what the stream holds.

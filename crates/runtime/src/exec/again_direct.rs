@@ -215,11 +215,11 @@ impl Made {
         let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return self.blocked(core, engine, 0, seq) };
         // Peers have looked at it in the call before: it comes back while this one moves its data.
         prefetch::for_write(core.hub.flag(core.me, 0).as_ptr().cast());
-        for (pc, deed) in self.resolved.deeds.iter().enumerate() {
+        for deed in &self.resolved.deeds {
             match *deed {
                 Deed::Nothing => {}
                 Deed::Signal(epoch) => direct::raise(core, 0, seq, epoch),
-                Deed::Wait(member, epoch) => {
+                Deed::Wait { member, epoch, pc } => {
                     if !direct::is_raised(core, member, 0, seq, epoch, engine.seen.polls()) {
                         return self.blocked(core, engine, pc, seq);
                     }

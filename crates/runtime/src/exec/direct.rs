@@ -447,14 +447,16 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
     to.deeds.clear();
     let bound = Bound { core, call, plan, cursor: begin(core, call, plan), slot_bytes: 0 };
     let mut signals = 0;
-    for op in ops {
+    for (pc, op) in ops.iter().enumerate() {
         let own = |chunk: &Chunk| [Place { rank: core.rank as u32, chunk: *chunk }];
         let deed = match op {
             Op::Signal => {
                 signals += 1;
                 Deed::Signal(signals)
             }
-            Op::Wait { rank, epoch } => Deed::Wait(core.member_of[*rank as usize], u64::from(*epoch)),
+            Op::Wait { rank, epoch } => {
+                Deed::Wait { member: core.member_of[*rank as usize], epoch: u64::from(*epoch), pc }
+            }
             Op::Copy { src, dst } => resolve_move(&bound, engine, &own(src), &own(dst), &mut to.spots),
             Op::Move { srcs, dsts } => resolve_move(&bound, engine, srcs, dsts, &mut to.spots),
             _ => return false,
@@ -509,8 +511,13 @@ pub(super) enum Deed {
     Nothing,
     /// Raises the flag to this epoch.
     Signal(u64),
-    /// Waits for the flag of a member to be raised to an epoch.
-    Wait(usize, u64),
+    /// Waits for the flag of a member to be raised to an epoch. `pc`: which op of the program that is, since what is in front of
+    /// it may be fewer deeds than ops.
+    Wait {
+        member: usize,
+        epoch: u64,
+        pc: usize,
+    },
     /// Combines the spots from `at` on into those from `middle` on.
     Move {
         at: usize,
