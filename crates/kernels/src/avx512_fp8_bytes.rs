@@ -186,7 +186,9 @@ impl<F: Format> Bytes<F> {
     unsafe fn round(exponent: __m512i, sum: __m512i) -> __m512i {
         // SAFETY: the caller's promise; the tables have as many entries.
         unsafe {
-            let rounded = Tables::<F>::ROUNDED.as_ptr().cast::<u8>();
+            // A reference that outlives the function: not to a copy on the stack.
+            let table: &'static [i8; 256] = &Tables::<F>::ROUNDED;
+            let rounded = table.as_ptr().cast::<u8>();
             let mut code = of_128(rounded, sum);
             if F::MANTISSA == 3 {
                 code = _mm512_mask_mov_epi8(code, _mm512_movepi8_mask(sum), of_128(rounded.add(128), sum));

@@ -178,9 +178,9 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
     found.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// What comes first whatever the times, behind the flag lines: user memory that is mapped, before scratch, before messages between ranks that share
-/// memory. The kernel's copies and scratch compete. One shot all-reduce is for nobody's default: it is not safe where some
-/// ranks work in place and others do not.
+/// What comes first whatever the times, behind the flag lines: user memory that is mapped, before scratch, before messages
+/// between ranks that share memory. The kernel's copies and scratch compete. One shot all-reduce is for nobody's default: it
+/// is not safe where some ranks work in place and others do not.
 fn precedence(q: &Query, a: &Algorithm) -> u8 {
     match (q.reach, a.needs) {
         (Reach::Messages(_), _) => 1,

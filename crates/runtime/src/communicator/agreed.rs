@@ -7,6 +7,7 @@ use oxccl_schedule::constants;
 
 use crate::config::Config;
 use crate::log::{self, Subsys};
+use oxccl_types::{Error, Result};
 
 /// Bytes of the numbers in front of the constants.
 const NUMBERS: usize = 7 * 8;
@@ -28,6 +29,24 @@ pub(super) fn encode(config: &Config) -> Vec<u8> {
 /// `own` with the agreed settings that `bytes` says; as it is when they cannot be read.
 pub(super) fn adopt(own: &Config, bytes: &[u8]) -> Config {
     decode(own, bytes).unwrap_or_else(|| own.clone())
+}
+
+/// Refuses ranks whose settings cannot be read, which another version of the library wrote: each would choose its algorithms by
+/// constants of its own. `settings`: those of all ranks, so that all of them say the same.
+///
+/// # Errors
+/// Says which rank differs.
+pub(super) fn check<'a>(own: &Config, settings: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+    let model = |bytes: &[u8]| bytes.get(NUMBERS..NUMBERS + 4).map(<[u8]>::to_vec);
+    let known = model(&encode(own));
+    let mut ranks = settings.enumerate();
+    match ranks.find(|(_, bytes)| model(bytes) != known) {
+        None => Ok(()),
+        Some((rank, _)) => Err(Error::usage(format!(
+            "rank {rank} has another version of oxccl than this rank: their settings differ in length. Start all ranks with \
+             the same library"
+        ))),
+    }
 }
 
 fn decode(own: &Config, bytes: &[u8]) -> Option<Config> {
@@ -90,6 +109,21 @@ mod tests {
             (128, 1 << 20, 4096, 3)
         );
         assert_eq!((agreed.algo.as_str(), agreed.constants.model.signal_us, agreed.shm), ("^ring", 0.5, own.shm));
+    }
+
+    /// A version with one constant less, or without any.
+    #[test]
+    fn ranks_of_another_version_are_named() {
+        let own = Config::from_env();
+        let bytes = encode(&own);
+        let mut older = bytes.clone();
+        older[NUMBERS] -= 4;
+        older.drain(NUMBERS + 4..NUMBERS + 8);
+        assert!(check(&own, [&bytes[..], &bytes].into_iter()).is_ok());
+        for other in [&older[..], &bytes[..NUMBERS], &[]] {
+            let error = check(&own, [&bytes[..], &bytes, other].into_iter()).expect_err("another version");
+            assert!(error.text.contains("rank 2 has another version"), "{error}");
+        }
     }
 
     #[test]

@@ -66,11 +66,18 @@ fn call(
         Collective::AllToAll => (0..ranks).map(|r| gave(r, rank)).collect(),
         _ => (0..ranks).map(|r| gave(r, 0)).collect(),
     };
-    let inputs = if sends { collective.input_blocks(ranks) } else { 0 };
+    let in_place = collective == Collective::AllGather && own.u8(..3) == 0;
+    let inputs = if sends && !in_place { collective.input_blocks(ranks) } else { 0 };
     let mut memory = || own.u8(..3) == 0;
     let input = filled(inputs, count, memory(), |b| gave(rank, b));
-    let output = filled(expected.len(), count, memory(), |_| -1);
-    let call = request(collective, input.ptr().cast_const(), output.ptr(), count, stream);
+    let mut output = filled(expected.len(), count, memory(), |_| -1);
+    let mut send = input.ptr();
+    if in_place {
+        let at = rank * count * 4;
+        output.fill(at, count * 4, &gave(rank, 0).to_le_bytes());
+        send = output.ptr().wrapping_add(at);
+    }
+    let call = request(collective, send.cast_const(), output.ptr(), count, stream);
     Call { request: call.to(root), input, output, expected }
 }
 

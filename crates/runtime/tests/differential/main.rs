@@ -9,6 +9,7 @@ mod case;
 mod common;
 mod exchanges;
 mod fused;
+mod given;
 mod job;
 mod lent;
 mod mixture;

@@ -12,10 +12,10 @@ use oxccl_types::{Collective, ResultCode};
 
 use crate::scenarios::{Ints, all_reduce, request, team};
 
-/// Runs the ignored test `name` in a process with `env`. A hang ends by the limit for operations.
+/// Runs the test `name`, be it an ignored one, in a process with `env`. A hang ends by the limit for operations.
 pub(crate) fn alone(name: &str, env: &[(&str, &str)]) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
         .env("OXCCL_SHM", "0")
         .env("OXCCL_OP_TIMEOUT", "20")
         .envs(env.iter().copied())
