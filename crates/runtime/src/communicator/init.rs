@@ -112,7 +112,7 @@ pub(super) fn params(
 ) -> Params {
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
-    let flags = u8::from(light) * LIGHT | u8::from(oxccl_kernels::favours_strings()) * LINES;
+    let flags = (u8::from(light) * LIGHT) | (u8::from(oxccl_kernels::favours_strings()) * LINES);
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
     let boot = host::boot_number().unwrap_or_default().to_le_bytes();
