@@ -93,6 +93,9 @@ pub(crate) struct Core {
     pub reaches: bool,
     /// The ranks of this machine outnumber its cores.
     pub crowded: bool,
+    /// Two ranks write in turns where the other has written and they have read: that lies in their own caches, and their cores
+    /// write whole lines without reading them. Not where a core is another rank's as well.
+    pub trades: bool,
     /// Polls of a flag before a task says that it is blocked.
     pub polls: u32,
     pub engine: Latch<Engine>,
@@ -231,6 +234,7 @@ impl Core {
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
+        let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
@@ -241,6 +245,7 @@ impl Core {
                 .then(|| epoll::create(epoll::CreateFlags::CLOEXEC).ok())
                 .flatten(),
             crowded,
+            trades,
             polls: crate::exec::entry::polls(crowded),
             engine: Latch::new(Engine::new(parts.ranks, parts.members.len(), parts.config.large_pages)),
             pool: Latch::new(Vec::with_capacity(POOL)),

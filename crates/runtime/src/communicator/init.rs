@@ -88,7 +88,7 @@ pub(super) fn effective(settings: &CommConfig) -> Config {
 }
 
 /// Where a payload's wish to share lies.
-const WISH: usize = LIGHT_AT + 1;
+const WISH: usize = FLAGS_AT + 1;
 /// Its length; the cores of the rank follow.
 const WISH_BYTES: usize = 2;
 /// Where those lie, and which boot of which kernel they are of; the agreed settings are behind that.
@@ -112,11 +112,12 @@ pub(super) fn params(
 ) -> Params {
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
+    let flags = (u8::from(light) * LIGHT) | (u8::from(oxccl_kernels::favours_strings()) * LINES);
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
     let boot = host::boot_number().unwrap_or_default().to_le_bytes();
     let cores = Cores::of_thread().encode();
-    let payload = [&probe[..], &[u8::from(light)], &wish, &cores, &boot, &agreed::encode(config)].concat();
+    let payload = [&probe[..], &[flags], &wish, &cores, &boot, &agreed::encode(config)].concat();
     let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
         let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
@@ -287,8 +288,24 @@ impl Desk {
     }
 }
 
-/// Where a rank's payload says whether its process is registered for light fences; the probe's words come before.
-const LIGHT_AT: usize = 16;
+/// Where a rank's payload says what holds for its process; the probe's words come before.
+const FLAGS_AT: usize = 16;
+/// It is registered for light fences.
+const LIGHT: u8 = 1;
+/// Its processor, as far as it can tell, writes whole lines without reading them.
+const LINES: u8 = 2;
+
+/// Whether all `members` said `flag`.
+fn all_say(flag: u8, peers: &[PeerInfo], members: &[usize]) -> bool {
+    members.iter().all(|rank| peers[*rank].payload.get(FLAGS_AT).is_some_and(|flags| flags & flag != 0))
+}
+
+/// Whether the processes of all `members` find that their processor writes whole lines without reading them. They share a
+/// machine, but one that runs under an emulator or a checker of memory may be shown another processor; on what follows from it
+/// for memory that two of them write, they must agree.
+pub(super) fn write_lines(peers: &[PeerInfo], members: &[usize]) -> bool {
+    all_say(LINES, peers, members)
+}
 
 /// The core of a communicator whose ranks have met. `family`: that of the parent, if this rank would share with it.
 pub(super) fn build(
@@ -304,7 +321,7 @@ pub(super) fn build(
     let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = geometry_of(&config, boot.clique.len(), shared);
-    let light = boot.clique.iter().all(|rank| boot.peers[*rank].payload.get(LIGHT_AT) == Some(&1));
+    let light = all_say(LIGHT, &boot.peers, &boot.clique);
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;
     let mut handles = vec![None; boot.ranks];
@@ -550,6 +567,20 @@ mod tests {
             crowded(&peers, 0, &[0, 1])
         };
         assert!(!crowded([1, 1, 2, 2]) && crowded([1, 1, 1, 2]) && crowded([0; 4]));
+    }
+
+    /// A rank under an emulator is shown another processor, or says nothing of it.
+    #[test]
+    fn slots_and_scratch_change_hands_only_if_all_who_share_memory_say_so() {
+        let peers = [LINES, LIGHT | LINES, LIGHT, 0, LINES].map(|flags| {
+            let mut peer = peer("node", 7, 1, 1);
+            peer.payload[FLAGS_AT] = flags;
+            peer
+        });
+        assert!(write_lines(&peers, &[0, 1, 4]) && !all_say(LIGHT, &peers, &[0, 1]) && all_say(LIGHT, &peers, &[1, 2]));
+        assert!([&[0, 2], &[3, 4]].iter().all(|members| !write_lines(&peers, &members[..])));
+        let short = [PeerInfo { payload: Vec::new(), ..peer("node", 7, 1, 1) }];
+        assert!(!write_lines(&short, &[0]));
     }
 
     #[test]

@@ -25,10 +25,9 @@ pub(super) fn room(core: &Core) -> usize {
     (core.hub.geometry().scratch_half / 4) & !63
 }
 
-/// Whether two ranks write in turns where the other has written and they have read: that lies in their own caches, and there
-/// are processors whose cores write whole lines without reading them.
+/// Whether two ranks write the scratch in turns, see [`Core::trades`]. The same answer on both.
 pub(super) fn takes_turns(core: &Core) -> bool {
-    core.ranks == 2 && core.members.len() == 2 && !core.crowded && kernels::favours_strings()
+    core.ranks == 2 && core.members.len() == 2 && core.trades
 }
 
 fn area(core: &Core, member: usize, half: usize) -> *mut u8 {

@@ -306,10 +306,9 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
     Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
-/// Whether slots change hands with `rank`: where a core writes whole lines without reading them, and is not another rank's as
-/// well. The same on both sides, since both have the same processor.
+/// Whether slots change hands with `rank`. The same answer on both sides.
 fn trades(core: &Core, rank: u32) -> bool {
-    oxccl_kernels::favours_strings() && !core.crowded && rank as usize != core.rank
+    core.trades && rank as usize != core.rank
 }
 
 fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendEnd>>> {

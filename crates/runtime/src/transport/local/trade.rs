@@ -138,3 +138,148 @@ impl Trade {
         given.store(with_byte(given.load(Relaxed), self.place(record), gives), Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::{HashSet, VecDeque};
+
+    use super::super::Sizes;
+    use super::*;
+    use crate::transport::ring::Cells;
+
+    /// What two ranks and the areas between them hold, at a moment between two accesses that the other can see.
+    #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+    struct State {
+        /// By area: the sender's words, what was given, records consumed.
+        words: [[u64; 8]; 2],
+        published: [u64; 2],
+        /// By sender: the slots of records under way; `None` where the bytes need none, or were read.
+        under_way: [VecDeque<Option<u64>>; 2],
+        /// By receiver: it has said what it gives, and has yet to count the record.
+        gave: [bool; 2],
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        SendSlot,
+        SendOther,
+        Receive,
+    }
+
+    struct Model {
+        areas: [LocalArea; 2],
+        trades: [Trade; 2],
+        sizes: Sizes,
+        /// Messages of each rank.
+        most: u64,
+    }
+
+    impl Model {
+        fn word(&self, area: usize, i: usize) -> &AtomicU64 {
+            match i {
+                0..6 => self.areas[area].own_word(i),
+                6 => self.areas[area].given(),
+                _ => self.areas[area].consumed(),
+            }
+        }
+
+        fn load(&self, state: &mut State) {
+            for (area, words) in state.words.iter_mut().enumerate() {
+                words.iter_mut().enumerate().for_each(|(i, w)| *w = self.word(area, i).load(Relaxed));
+            }
+        }
+
+        fn store(&self, state: &State) {
+            for (area, words) in state.words.iter().enumerate() {
+                words.iter().enumerate().for_each(|(i, w)| self.word(area, i).store(*w, Relaxed));
+            }
+        }
+
+        /// The state after `act` of `rank`; `None` where that cannot be done now.
+        fn after(&self, state: &State, rank: usize, act: Act) -> Option<State> {
+            let mut next = state.clone();
+            self.store(state);
+            let (published, consumed) = (state.published[rank], state.words[rank][7]);
+            let room = |n: usize| published < self.most && published < consumed + n as u64;
+            match act {
+                // A rank does one thing at a time.
+                Act::SendSlot | Act::SendOther if state.gave[rank] => return None,
+                Act::SendSlot if room(self.sizes.slots) => {
+                    let number = self.trades[rank].take(published);
+                    self.trades[rank].sent(published);
+                    let taken = state.under_way.iter().flatten().any(|other| *other == Some(number));
+                    assert!(!taken, "slot {number} is written while its message is under way: {state:?}");
+                    next.under_way[rank].push_back(Some(number));
+                    next.published[rank] += 1;
+                }
+                Act::SendOther if room(self.sizes.records) => {
+                    next.under_way[rank].push_back(None);
+                    next.published[rank] += 1;
+                }
+                Act::Receive => match (state.under_way[1 - rank].front()?, state.gave[rank]) {
+                    (Some(number), false) => {
+                        self.trades[rank].received(state.words[1 - rank][7], *number);
+                        next.under_way[1 - rank][0] = None;
+                        next.gave[rank] = true;
+                    }
+                    _ => {
+                        next.under_way[1 - rank].pop_front();
+                        next.gave[rank] = false;
+                        self.word(1 - rank, 7).store(state.words[1 - rank][7] + 1, Relaxed);
+                    }
+                },
+                _ => return None,
+            }
+            self.load(&mut next);
+            Some(next)
+        }
+
+        /// Every slot is in one place when nothing is under way.
+        fn check(&self, state: &State) {
+            if state.under_way.iter().any(|u| !u.is_empty()) {
+                return;
+            }
+            let slots = self.sizes.slots;
+            let held = |rank: usize, place: usize| {
+                let [places, away, ..] = state.words[rank];
+                let own = byte(places, place) ^ (self.trades[rank].first + place as u64);
+                if away >> place & 1 == 1 { byte(state.words[rank][6], place) } else { own }
+            };
+            let all: HashSet<u64> = (0..2 * slots).map(|i| held(i / slots, i % slots)).collect();
+            assert_eq!(all, (0..2 * slots as u64).collect(), "{state:?}");
+        }
+    }
+
+    /// All orders in which two ranks can send and receive, with and without slots, as far as `most` messages each.
+    fn explore(slots: usize, records: usize, most: u64) -> usize {
+        let sizes = Sizes { slots, slot_bytes: 64, records };
+        let bytes = LocalArea::bytes(sizes);
+        let memory = [0, 1].map(|_| oxccl_sys::SharedMemory::create("oxccl-test", bytes).unwrap());
+        // SAFETY: zeroed memory of that size, which outlives the areas; nobody else uses it.
+        let areas = [0, 1].map(|i: usize| unsafe { LocalArea::new(memory[i].as_ptr(), bytes, sizes).unwrap() });
+        let trades = [0, 1].map(|i| Trade::new(areas[i], areas[1 - i], i == 0).unwrap());
+        let model = Model { areas, trades, sizes, most };
+        let mut known = HashSet::from([State::default()]);
+        let mut open = vec![State::default()];
+        while let Some(state) = open.pop() {
+            model.check(&state);
+            for (rank, act) in (0..2).flat_map(|r| [Act::SendSlot, Act::SendOther, Act::Receive].map(|act| (r, act))) {
+                if let Some(next) = model.after(&state, rank, act)
+                    && known.insert(next.clone())
+                {
+                    open.push(next);
+                }
+            }
+        }
+        known.len()
+    }
+
+    #[test]
+    fn no_slot_is_in_two_places_in_any_order_of_messages() {
+        for (slots, records, most) in [(1, 1, 6), (1, 2, 5), (2, 2, 4), (2, 4, 3)] {
+            let states = explore(slots, records, most);
+            println!("{slots} slots, {records} records, {most} messages: {states} states");
+            assert!(states > 100);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Memory that two ranks write in turns, slots and scratch: calls of all kinds in any order, of lengths around those of slots,
+//! from and to memory that the other rank can map or not, one at a time and several before anybody waits. No two calls move
+//! the same bytes, so that what an earlier one left would be seen.
+//!
+//! Each rank is a process of its own: this binary started again. The seed is printed; `OXCCL_TEST_SEED` sets it.
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::Children;
+use oxccl_runtime::device::{self, Stream};
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
+use oxccl_types::{Collective, DataType, ReduceOp};
+
+/// How a process is told what to do: rank, seed, id.
+const VARIABLE: &str = "OXCCL_TEST_TURNS";
+/// What takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+const RANKS: usize = 2;
+/// Bytes of mapped memory of a rank.
+const ARENA: usize = 16 << 20;
+const ROUNDS: usize = 500;
+
+#[test]
+fn whatever_two_ranks_call_they_get_what_was_given() {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
+    // As the machine is; and with the kernel's copies forbidden, so that all goes by slots and scratch.
+    for p2p in ["auto", "shm"] {
+        println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p}");
+        run(seed, p2p);
+    }
+}
+
+fn run(seed: u64, p2p: &str) {
+    let id = UniqueId::create().unwrap();
+    let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    let spawn = |rank: usize| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(VARIABLE, format!("{rank} {seed} {hex}"))
+            .env("NCCL_SOCKET_IFNAME", "lo")
+            .env("OXCCL_OP_TIMEOUT", "30")
+            .env("OXCCL_P2P", p2p)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut children = Children((0..RANKS).map(spawn).collect());
+    let start = Instant::now();
+    for (rank, child) in children.0.iter_mut().enumerate() {
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < LIMIT, "seed {seed}, {p2p}: rank {rank} hangs");
+            std::thread::park_timeout(Duration::from_millis(5));
+        };
+        assert!(status.success(), "seed {seed}, {p2p}: rank {rank} failed: {status}");
+    }
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test turns` runs it in processes of their own"]
+fn worker() {
+    let Ok(text) = std::env::var(VARIABLE) else { return };
+    let words: Vec<&str> = text.split(' ').collect();
+    let byte = |i: usize| u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).unwrap();
+    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
+    let (rank, seed): (usize, u64) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
+    let arena = device::alloc(ARENA).unwrap();
+    let own = Random(seed.rotate_left(17) ^ (rank as u64 + 1) << 40 | 1);
+    let mut side = Side { comm, stream: Stream::new().unwrap(), rank, arena, used: 0, own };
+    side.plays(Random(seed | 1));
+    side.comm.destroy().unwrap();
+    // SAFETY: nobody uses it any more.
+    unsafe { device::free(arena).unwrap() };
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+}
+
+/// Element `i` of what rank `of` gives in call `number`.
+fn given(number: u64, of: usize, i: usize) -> u32 {
+    let x = (number << 33 ^ (of as u64) << 32 ^ i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x >> 29) as u32
+}
+
+/// What an output holds before, and where nothing is written.
+const UNTOUCHED: u32 = 0xdead_beef;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kind {
+    Collective(Collective),
+    /// From the root to the other.
+    Message,
+    /// Both ways.
+    Swap,
+}
+
+/// A call under way on this rank.
+struct Call {
+    kind: Kind,
+    number: u64,
+    count: usize,
+    root: usize,
+    input: *mut u32,
+    output: *mut u32,
+    /// Where they are, if not in the arena.
+    _memory: [Vec<u32>; 2],
+}
+
+struct Side {
+    comm: Arc<Communicator>,
+    stream: Stream,
+    rank: usize,
+    arena: *mut u8,
+    used: usize,
+    /// Draws what concerns this rank alone.
+    own: Random,
+}
+
+impl Side {
+    fn plays(&mut self, mut both: Random) {
+        let mut number = 0;
+        for round in 0..ROUNDS {
+            self.used = 0;
+            let calls = [1, 1, 2, 5, 12][both.below(5)];
+            let grouped = both.below(4) == 0;
+            let (kind, same) = (Self::kind(&mut both), both.below(3) == 0);
+            let (count, root) = (Self::count(&mut both), both.below(2));
+            let all: Vec<Call> = (0..calls)
+                .map(|_| {
+                    number += 1;
+                    match same {
+                        true => self.call(kind, number, count, root),
+                        false => self.call(Self::kind(&mut both), number, Self::count(&mut both), both.below(2)),
+                    }
+                })
+                .collect();
+            if grouped {
+                group::start();
+            }
+            all.iter().for_each(|call| self.submit(call));
+            if grouped {
+                group::end().unwrap_or_else(|e| panic!("round {round}: {e}"));
+            }
+            self.stream.synchronize().unwrap_or_else(|e| panic!("round {round}: {e}"));
+            all.iter().for_each(|call| self.check(call, round));
+        }
+    }
+
+    fn kind(random: &mut Random) -> Kind {
+        const COLLECTIVES: [Collective; 8] = [
+            Collective::AllReduce,
+            Collective::AllGather,
+            Collective::AllToAll,
+            Collective::ReduceScatter,
+            Collective::Broadcast,
+            Collective::Reduce,
+            Collective::Gather,
+            Collective::Scatter,
+        ];
+        match random.below(12) {
+            i @ 0..8 => Kind::Collective(COLLECTIVES[i]),
+            8..10 => Kind::Message,
+            _ => Kind::Swap,
+        }
+    }
+
+    fn count(random: &mut Random) -> usize {
+        const EDGES: [usize; 11] = [1, 8, 16, 512, 2048, 4096, 8192, 16_384, 32_768, 65_536, 70_000];
+        match random.below(4) {
+            0 => 1 + random.below(40_000),
+            _ => (EDGES[random.below(EDGES.len())] + random.below(3)).saturating_sub(1).max(1),
+        }
+    }
+
+    /// `count` elements of memory that the other can map or not, as this rank draws it.
+    fn memory(&mut self, count: usize) -> (*mut u32, Vec<u32>) {
+        let bytes = (4 * count).next_multiple_of(64);
+        if self.own.below(3) == 0 && self.used + bytes <= ARENA {
+            self.used += bytes;
+            return (self.arena.wrapping_add(self.used - bytes).cast(), Vec::new());
+        }
+        let mut memory = vec![0; count];
+        (memory.as_mut_ptr(), memory)
+    }
+
+    fn call(&mut self, kind: Kind, number: u64, count: usize, root: usize) -> Call {
+        let ((input, a), (output, b)) = (self.memory(RANKS * count), self.memory(RANKS * count));
+        for i in 0..RANKS * count {
+            // SAFETY: inside of both, which nobody else uses now.
+            unsafe {
+                input.add(i).write(given(number, self.rank, i));
+                output.add(i).write(UNTOUCHED);
+            }
+        }
+        Call { kind, number, count, root, input, output, _memory: [a, b] }
+    }
+
+    fn submit(&self, call: &Call) {
+        let request = |collective, root| Request {
+            collective,
+            send: call.input.cast::<u8>().cast_const(),
+            recv: call.output.cast(),
+            count: call.count,
+            dtype: DataType::Uint32,
+            op: Operator::Builtin(ReduceOp::Sum),
+            root,
+            bias: std::ptr::null(),
+            v: None,
+            stream: self.stream.clone(),
+        };
+        let submit = |collective, root| self.comm.submit(request(collective, root)).unwrap();
+        let other = 1 - self.rank;
+        match call.kind {
+            Kind::Collective(collective) => submit(collective, call.root),
+            Kind::Message if call.root == self.rank => submit(Collective::Send, other),
+            Kind::Message => submit(Collective::Recv, other),
+            Kind::Swap => {
+                group::start();
+                submit(Collective::Send, other);
+                submit(Collective::Recv, other);
+                group::end().unwrap();
+            }
+        }
+    }
+
+    fn expected(&self, call: &Call, i: usize) -> Option<u32> {
+        let (me, count) = (self.rank, call.count);
+        let of = |rank: usize, i: usize| given(call.number, rank, i);
+        let sum = |i: usize| of(0, i).wrapping_add(of(1, i));
+        let first = i < count;
+        let Kind::Collective(collective) = call.kind else {
+            return (first && (call.kind == Kind::Swap || me != call.root)).then(|| of(1 - me, i));
+        };
+        match collective {
+            Collective::AllReduce => first.then(|| sum(i)),
+            Collective::AllGather => Some(of(i / count, i % count)),
+            Collective::AllToAll => Some(of(i / count, me * count + i % count)),
+            Collective::ReduceScatter => first.then(|| sum(me * count + i)),
+            Collective::Broadcast => first.then(|| of(call.root, i)),
+            Collective::Reduce => (first && me == call.root).then(|| sum(i)),
+            Collective::Gather => (me == call.root).then(|| of(i / count, i % count)),
+            _ => first.then(|| of(call.root, me * count + i)),
+        }
+    }
+
+    fn check(&self, call: &Call, round: usize) {
+        // SAFETY: the call is over, so the output is this rank's alone.
+        let got = |i: usize| unsafe { call.output.add(i).read() };
+        let want = |i: usize| self.expected(call, i).unwrap_or(UNTOUCHED);
+        let wrong = (0..RANKS * call.count).find(|i| got(*i) != want(*i)).map(|i| (i, got(i), want(i)));
+        let Call { kind, number, count, root, .. } = call;
+        assert_eq!(wrong, None, "rank {}, round {round}, call {number}: {kind:?} of {count}, root {root}", self.rank);
+    }
+}
