@@ -149,7 +149,7 @@ pub struct Candidate {
     pub reason: String,
 }
 
-/// All ways to serve `q`: those that the library prefers whatever the time first (see [`precedence`]), of these the fastest;
+/// All ways to serve `q`: those that the library prefers whatever the time first, see `precedence`; of these the fastest;
 /// equals in the order of the table, then fewer channels.
 pub fn candidates(q: &Query) -> Vec<Candidate> {
     let mut found = Vec::new();
