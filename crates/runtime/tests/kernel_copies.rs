@@ -4,16 +4,16 @@
 //! Each rank is a process of its own: this binary started again.
 
 mod common;
+#[path = "common/workers.rs"]
+mod workers;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::Children;
 use oxccl_runtime::config::tuning;
 use oxccl_runtime::device::{self, Stream};
-use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, group};
 use oxccl_types::{Collective, DataType, Error, ReduceOp, Result, ResultCode};
 
 /// How a process is told what to do: rank, scenario, id.
@@ -56,32 +56,10 @@ impl Drop for Constants {
 
 /// Runs `scenario` on two processes; each sees to its own part.
 fn run(scenario: &str) {
-    let id = UniqueId::create().unwrap();
-    let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
     let constants: Vec<Constants> = (0..RANKS).map(|rank| Constants::of(scenario, rank)).collect();
-    let spawn = |rank: usize| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, format!("{rank} {scenario} {hex}"))
-            .env("NCCL_SOCKET_IFNAME", "lo")
-            .env("OXCCL_OP_TIMEOUT", "30")
-            .env("OXCCL_TUNE_FILE", &constants[rank].0)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let mut children = Children((0..RANKS).map(spawn).collect());
-    let start = Instant::now();
-    for (rank, child) in children.0.iter_mut().enumerate() {
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(start.elapsed() < LIMIT, "{scenario}: rank {rank} hangs");
-            std::thread::park_timeout(Duration::from_millis(5));
-        };
-        assert!(status.success(), "{scenario}: rank {rank} failed: {status}");
-    }
+    workers::run(RANKS, LIMIT, scenario, |command, rank, id| {
+        command.env(VARIABLE, format!("{rank} {scenario} {id}")).env("OXCCL_TUNE_FILE", &constants[rank].0);
+    });
 }
 
 #[test]
@@ -157,8 +135,7 @@ fn a_call_that_differs_is_found_behind_one_that_did_not_wait() {
 fn worker() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
     let words: Vec<&str> = text.split(' ').collect();
-    let byte = |i: usize| u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).unwrap();
-    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
+    let id = workers::id(words[2]);
     let rank: usize = words[0].parse().unwrap();
     let (scenario, call) = words[1].split_once('-').unwrap_or((words[1], ""));
     if scenario == "never" && rank == 1 {

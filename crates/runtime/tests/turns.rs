@@ -5,14 +5,14 @@
 //! Each rank is a process of its own: this binary started again. The seed is printed; `OXCCL_TEST_SEED` sets it.
 
 mod common;
+#[path = "common/workers.rs"]
+mod workers;
 
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::Children;
 use oxccl_runtime::device::{self, Stream};
-use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
 /// How a process is told what to do: rank, seed, id.
@@ -36,31 +36,9 @@ fn whatever_two_ranks_call_they_get_what_was_given() {
 }
 
 fn run(seed: u64, p2p: &str) {
-    let id = UniqueId::create().unwrap();
-    let hex: String = id.to_bytes().iter().map(|b| format!("{b:02x}")).collect();
-    let spawn = |rank: usize| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, format!("{rank} {seed} {hex}"))
-            .env("NCCL_SOCKET_IFNAME", "lo")
-            .env("OXCCL_OP_TIMEOUT", "30")
-            .env("OXCCL_P2P", p2p)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
-    let mut children = Children((0..RANKS).map(spawn).collect());
-    let start = Instant::now();
-    for (rank, child) in children.0.iter_mut().enumerate() {
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(start.elapsed() < LIMIT, "seed {seed}, {p2p}: rank {rank} hangs");
-            std::thread::park_timeout(Duration::from_millis(5));
-        };
-        assert!(status.success(), "seed {seed}, {p2p}: rank {rank} failed: {status}");
-    }
+    workers::run(RANKS, LIMIT, &format!("seed {seed}, {p2p}"), |command, rank, id| {
+        command.env(VARIABLE, format!("{rank} {seed} {id}")).env("OXCCL_P2P", p2p);
+    });
 }
 
 #[test]
@@ -68,8 +46,7 @@ fn run(seed: u64, p2p: &str) {
 fn worker() {
     let Ok(text) = std::env::var(VARIABLE) else { return };
     let words: Vec<&str> = text.split(' ').collect();
-    let byte = |i: usize| u8::from_str_radix(&words[2][2 * i..2 * i + 2], 16).unwrap();
-    let id = UniqueId::from_bytes(std::array::from_fn(byte)).unwrap();
+    let id = workers::id(words[2]);
     let (rank, seed): (usize, u64) = (words[0].parse().unwrap(), words[1].parse().unwrap());
     let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
     let arena = device::alloc(ARENA).unwrap();

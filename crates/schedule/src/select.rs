@@ -179,12 +179,12 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
 }
 
 /// What comes first whatever the times, behind the flag lines: user memory that is mapped, before scratch, before messages
-/// between ranks that share memory. The kernel's copies and scratch compete. One shot all-reduce is for nobody's default: it
-/// is not safe where some ranks work in place and others do not.
+/// between ranks that share memory. The kernel's copies and scratch compete. What needs all ranks to work alike is nobody's
+/// default.
 fn precedence(q: &Query, a: &Algorithm) -> u8 {
     match (q.reach, a.needs) {
         (Reach::Messages(_), _) => 1,
-        _ if a.name == "one_shot" && q.collective == Collective::AllReduce => 4,
+        _ if a.needs_all_alike(q.collective) => 4,
         (_, Needs::Messages) => 3,
         (Reach::MappedUser, Needs::MappedScratch) => 2,
         _ => 1,

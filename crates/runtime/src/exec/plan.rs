@@ -255,9 +255,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     };
     let fastest = |query: Query, needs: Needs| {
         candidates(&query).into_iter().find_map(|c| {
-            // One shot all-reduce is not safe where some ranks work in place and others do not.
-            let unsafe_in_place = c.algorithm == "one_shot" && call.collective == Collective::AllReduce;
-            let algorithm = find(c.algorithm).filter(|a| a.needs == needs && !unsafe_in_place)?;
+            let algorithm = find(c.algorithm).filter(|a| a.needs == needs && !a.needs_all_alike(call.collective))?;
             Some((algorithm, c.predicted_us))
         })
     };

@@ -1,6 +1,7 @@
 //! What tests with processes of their own share.
 
-use std::process::Child;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// Ends the processes whatever happens.
 pub struct Children(pub Vec<Child>);
@@ -11,5 +12,18 @@ impl Drop for Children {
             let _ = c.kill();
             let _ = c.wait();
         }
+    }
+}
+
+/// How a process ended; `None` when it has not ended `limit` after `start`.
+pub fn wait(child: &mut Child, start: Instant, limit: Duration) -> Option<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        if start.elapsed() > limit {
+            return None;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }

@@ -13,7 +13,7 @@ use oxccl_types::{Collective, DataType};
 
 use crate::bursts;
 use crate::case::{Case, Memory, Prepared, Rounding, What};
-use crate::common::Children;
+use crate::common::{Children, wait};
 use crate::oracle::Op;
 use crate::uneven;
 
@@ -125,7 +125,7 @@ pub fn run(road: &Road, job: &Job, seed: u64) {
     }
     let mut failed = vec![];
     for (i, c) in children.0.iter_mut().enumerate() {
-        match wait(c, start) {
+        match wait(c, start, LIMIT).map(|status| status.success()) {
             Some(true) => {}
             Some(false) => failed.push(format!("process {i} failed")),
             None => failed.push(format!("process {i} did not end in {LIMIT:?}")),
@@ -151,19 +151,6 @@ fn spawn(road: &Road, text: &str) -> Child {
     command.env(VARIABLE, text).env("OXCCL_OP_TIMEOUT", "60").env("NCCL_SOCKET_IFNAME", "lo");
     command.envs(road.env.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
-}
-
-/// Whether the process succeeded; `None` when it took too long.
-fn wait(child: &mut Child, start: Instant) -> Option<bool> {
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status.success());
-        }
-        if start.elapsed() > LIMIT {
-            return None;
-        }
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 #[test]

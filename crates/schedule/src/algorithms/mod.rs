@@ -70,6 +70,12 @@ impl Algorithm {
         matches!(self.name, "pairwise" | "flat") && !collective.reduces()
     }
 
+    /// Whether all ranks must work in place, or none, which nobody knows when an algorithm is chosen: the result of the one is
+    /// the input that the other still reads.
+    pub fn needs_all_alike(&self, collective: Collective) -> bool {
+        self.name == "one_shot" && collective == Collective::AllReduce
+    }
+
     /// The program of `rank`. A single rank copies its input. `shape` must be supported and `rank` be one of it.
     pub fn program(&self, shape: &Shape, rank: Rank) -> Program {
         debug_assert!(self.supports(shape) && rank < shape.ranks);

@@ -218,8 +218,7 @@ impl LocalSender {
     }
 
     /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
-    /// they come back from there until the next message. Not where the slot is written line by line, which
-    /// does not read it.
+    /// they come back from there until the next message. Not where the slot is written line by line, which does not read it.
     #[inline]
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {

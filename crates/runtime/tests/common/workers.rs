@@ -1,0 +1,33 @@
+//! Ranks that are processes of their own: this binary started again, to run its ignored test `worker` alone.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use oxccl_runtime::UniqueId;
+
+use crate::common::{Children, wait};
+
+/// Starts so many ranks, to each of which `tell` gives its number and the id that they share as text, and waits until all have
+/// succeeded. `what`: the case, for messages. What takes longer than `limit` hangs.
+pub fn run(ranks: usize, limit: Duration, what: &str, tell: impl Fn(&mut Command, usize, &str)) {
+    let hex: String = UniqueId::create().unwrap().to_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    let spawn = |rank: usize| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "worker", "--ignored", "--nocapture", "--test-threads=1"]);
+        command.env("NCCL_SOCKET_IFNAME", "lo").env("OXCCL_OP_TIMEOUT", "30");
+        tell(&mut command, rank, &hex);
+        command.stdin(Stdio::null()).spawn().unwrap()
+    };
+    let mut children = Children((0..ranks).map(spawn).collect());
+    let start = Instant::now();
+    for (rank, child) in children.0.iter_mut().enumerate() {
+        let status = wait(child, start, limit).unwrap_or_else(|| panic!("{what}: rank {rank} hangs"));
+        assert!(status.success(), "{what}: rank {rank} failed: {status}");
+    }
+}
+
+/// The id that a worker was told.
+pub fn id(hex: &str) -> UniqueId {
+    let byte = |i: usize| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
+    UniqueId::from_bytes(std::array::from_fn(byte)).unwrap()
+}
