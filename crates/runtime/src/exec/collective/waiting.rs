@@ -19,11 +19,16 @@ impl Waiting<'_> {
 
 impl Blocked for Waiting<'_> {
     fn describe(&self) -> String {
-        let missing = self.missing(self.task.seq);
-        let who = if missing.is_empty() || matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_)) {
-            "peers that have started it".to_string()
-        } else {
-            format!("rank(s) {missing:?}, which have not called it")
+        let (ranks, why) = match self.task.phase {
+            // What they called is seen by what they send.
+            Phase::Messages(_) | Phase::Exchange(_) => {
+                ((0..self.core.ranks).filter(|rank| self.needs(*rank)).collect(), "for data of the same call")
+            }
+            _ => (self.missing(self.task.seq), "which have not called it"),
+        };
+        let who = match ranks.is_empty() {
+            true => "peers that have started it".to_string(),
+            false => format!("rank(s) {ranks:?}, {why}"),
         };
         format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
     }
