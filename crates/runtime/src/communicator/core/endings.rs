@@ -12,6 +12,7 @@ use crate::communicator::hub::Presence;
 use crate::device::Settle;
 use crate::exec::call;
 use crate::exec::entry::different;
+use crate::log;
 use crate::transport::Header;
 
 /// Times the grace after which an operation ends that waits for nobody who departed, if nothing moves at all; or whose
@@ -21,6 +22,13 @@ const INDIRECT: u64 = 10;
 /// Times the grace after which the message of another call than is awaited ends an operation, if nobody has named the calls
 /// that differ.
 const STRANGE: u64 = 4;
+
+/// Times the grace after which a wait is long enough to be told to people, and [`NOTICE_NS`] at least. Again after as long, and then
+/// when it has lasted about twice as long.
+const LONG: u64 = 100;
+const NOTICE_NS: u64 = 1_000_000_000;
+/// Ranks of which such a line says where they are.
+const NAMED: usize = 8;
 
 /// A rank that takes no further part.
 #[derive(Clone, Debug)]
@@ -205,7 +213,34 @@ impl Core {
             let text = format!("no progress for {} s (OXCCL_OP_TIMEOUT): {}", limit.as_secs(), operation.describe());
             return Err(Error::remote(text));
         }
+        self.notice(now, waited, operation);
         Ok(())
+    }
+
+    /// Tells people of a wait without a limit that nothing ends, whose peers may have stopped: for whom, and in which call.
+    fn notice(&self, now: u64, waited: u64, operation: &dyn Blocked) {
+        let long = (LONG * self.config.death_grace.as_nanos() as u64).max(NOTICE_NS);
+        let last = self.noticed_ns.load(Ordering::Relaxed);
+        // Who else says so at this moment?
+        if waited < long
+            || now.saturating_sub(last) < long.max(waited / 2)
+            || self.noticed_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let needed = (0..self.ranks).filter(|rank| *rank != self.rank && operation.needs(*rank));
+        let place =
+            |rank: usize| format!("rank {rank} (host {}, process {})", self.peers[rank].host, self.peers[rank].pid);
+        let places: Vec<String> = needed.take(NAMED).map(place).collect();
+        log::notice(&format!(
+            "rank {} of communicator {:#x} has waited for {} s: {}; look whether these are slow, have stopped, or are in another \
+             call: {}. OXCCL_OP_TIMEOUT ends such waits with an error",
+            self.rank,
+            self.hash,
+            waited / 1_000_000_000,
+            operation.describe(),
+            if places.is_empty() { "its peers".to_string() } else { places.join(", ") },
+        ));
     }
 
     /// Whether nothing moved for the grace since the last end that was heard of: a peer that had done its part would have let

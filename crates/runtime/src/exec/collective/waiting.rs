@@ -19,16 +19,14 @@ impl Waiting<'_> {
 
 impl Blocked for Waiting<'_> {
     fn describe(&self) -> String {
-        let (ranks, why) = match self.task.phase {
-            // What they called is seen by what they send.
-            Phase::Messages(_) | Phase::Exchange(_) => {
-                ((0..self.core.ranks).filter(|rank| self.needs(*rank)).collect(), "for data of the same call")
-            }
-            _ => (self.missing(self.task.seq), "which have not called it"),
-        };
-        let who = match ranks.is_empty() {
-            true => "peers that have started it".to_string(),
-            false => format!("rank(s) {ranks:?}, {why}"),
+        // What those called that send messages is seen by what they send.
+        let messages = matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_));
+        let missing = if messages { Vec::new() } else { self.missing(self.task.seq) };
+        let needed: Vec<usize> = (0..self.core.ranks).filter(|rank| self.needs(*rank)).collect();
+        let who = match (missing.is_empty(), needed) {
+            (false, _) => format!("rank(s) {missing:?}, which have not called it"),
+            (true, needed) if needed.is_empty() => "peers that have started it".to_string(),
+            (true, needed) => format!("rank(s) {needed:?} to do their part of the same call"),
         };
         format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
     }
