@@ -85,7 +85,7 @@ impl Layout {
         let start = if chunk.buffer == Buffer::Scratch {
             // Where ranks take turns each gives one block, which goes to the same place.
             let (owner, part, block) = match self.turns {
-                true => (rank ^ piece % 2, 0, 0),
+                true => (rank ^ (piece % 2), 0, 0),
                 false => (rank, piece as usize % 2, chunk.block as usize),
             };
             let lane = owner as usize * self.shape.channels as usize + channel as usize;
