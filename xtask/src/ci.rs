@@ -37,7 +37,11 @@ const STEPS: &[Step] = &[
     Step { name: "rustdoc", about: "the interface's documentation builds", run: rustdoc },
     Step { name: "test", about: "all tests", run: test },
     Step { name: "large", about: "calls of more than 2^31 bytes on every road", run: large },
-    Step { name: "loom", about: "every interleaving of the shared-memory ring", run: loom },
+    Step {
+        name: "loom",
+        about: "every interleaving of the shared-memory ring, and of slots that change hands",
+        run: loom,
+    },
     Step {
         name: "install",
         about: "the layout of an installed prefix",

@@ -199,6 +199,14 @@ pub fn warn(text: &str) {
     }
 }
 
+/// Logs at WARN what is no error: what the next call of [`last_error`] gives stays.
+pub fn notice(text: &str) {
+    let mut s = state();
+    if s.level >= Level::Warn as u8 && s.mask != 0 {
+        emit(&mut s, Level::Warn, text);
+    }
+}
+
 /// Logs that a device failed, and keeps the text like [`warn`]: at RCCL's level ERROR, a warning of NCCL.
 pub fn error(text: &str) {
     let mut s = state();

@@ -88,7 +88,7 @@ fn calls_of_all_kinds_and_lengths_follow_each_other() {
 /// A rank that waits for the other to be done with its part has done its own, whatever it did at once.
 #[test]
 fn who_has_signalled_touches_nothing_more() {
-    for call in ["broadcast", "gather"] {
+    for call in ["broadcast", "gather", "scatter"] {
         run(&format!("touches-{call}"));
     }
 }
@@ -117,6 +117,14 @@ fn who_gives_to_the_root_does_not_wait_for_it() {
 #[test]
 fn results_stay_right_when_the_pages_of_the_buffers_become_large() {
     run("large");
+}
+
+/// What is believed of a buffer's pages for some hundred uses may be true no more: only which way the bytes go hangs on it.
+#[test]
+fn results_stay_right_when_other_memory_comes_to_where_a_buffer_was() {
+    for call in ["alltoall", "gather", "exchange"] {
+        run(&format!("remade-{call}"));
+    }
 }
 
 #[test]
@@ -160,6 +168,7 @@ fn worker() {
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),
+        "remade" => side.remakes(call),
         "shared" => side.gathers_many(),
         "differs" => side.differs(call),
         "touches" => side.is_left_alone(call),
@@ -228,6 +237,83 @@ fn large_bytes() -> usize {
     kib.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
+/// Memory that stays at one address, and is made anew there.
+struct Remade {
+    at: *mut u32,
+    words: usize,
+}
+
+impl Remade {
+    fn new(words: usize, rank: usize, which: usize) -> Remade {
+        // Far from all else; not at the same address in both processes, and at the beginning of no large page.
+        let at = std::ptr::without_provenance_mut(((4 + 2 * rank + which) << 37) + 0x3000);
+        let mut memory = Remade { at, words };
+        memory.map(-1);
+        memory
+    }
+
+    fn bytes(&self) -> usize {
+        self.words * size_of::<u32>()
+    }
+
+    /// Other memory, of a file if that is one.
+    fn map(&mut self, file: i32) {
+        let how = if file < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED };
+        let all = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: only this test uses that range, and no call is under way.
+        let at = unsafe { libc::mmap(self.at.cast(), self.bytes(), all, how | libc::MAP_FIXED, file, 0) };
+        assert_eq!(at, self.at.cast(), "{}", std::io::Error::last_os_error());
+    }
+
+    fn advise(&self, what: i32) {
+        // SAFETY: the own memory, whose contents nobody needs any more. A kernel without large pages refuses some.
+        unsafe { libc::madvise(self.at.cast(), self.bytes(), what) };
+    }
+
+    fn protect(&self, how: i32) {
+        // SAFETY: the own memory.
+        assert_eq!(unsafe { libc::mprotect(self.at.cast(), self.bytes(), how) }, 0);
+    }
+
+    /// Makes it anew, in the `n`-th way.
+    fn remake(&mut self, n: usize) {
+        match n {
+            0 => self.advise(libc::MADV_DONTNEED),
+            1 => self.map(-1),
+            2 => {
+                // SAFETY: the own memory, which is mapped again before anybody uses it.
+                assert_eq!(unsafe { libc::munmap(self.at.cast(), self.bytes()) }, 0);
+                self.map(-1);
+                self.advise(libc::MADV_NOHUGEPAGE);
+            }
+            3 => {
+                self.map(-1);
+                self.advise(libc::MADV_HUGEPAGE);
+            }
+            4 => {
+                // SAFETY: a name that lasts for the call.
+                let file = unsafe { libc::memfd_create(c"oxccl-test".as_ptr(), 0) };
+                // SAFETY: the own descriptor.
+                assert_eq!(unsafe { libc::ftruncate(file, self.bytes() as i64) }, 0);
+                self.map(file);
+                // SAFETY: the own descriptor, which the mapping does not need.
+                unsafe { libc::close(file) };
+            }
+            _ => {
+                // Whoever looks meanwhile is refused.
+                self.protect(libc::PROT_NONE);
+                self.protect(libc::PROT_READ | libc::PROT_WRITE);
+                self.advise(libc::MADV_DONTNEED);
+            }
+        }
+    }
+
+    fn slice(&mut self) -> &mut [u32] {
+        // SAFETY: mapped, and nobody else uses it between two calls.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.words) }
+    }
+}
+
 /// One rank.
 struct Side {
     comm: Arc<Communicator>,
@@ -250,23 +336,27 @@ impl Side {
 
     /// Makes `call` with `count` elements, of which the input is `send`, and waits for its end.
     fn make(&mut self, call: &str, send: Option<*mut u8>, count: usize) -> Result<()> {
-        let other = 1 - self.rank;
         // In the same memory where it suffices.
         self.input.clear();
         self.input.extend((0..RANKS * count).map(|i| Self::given(self.rank, i)));
         self.output.clear();
         self.output.resize(RANKS * count, u32::MAX);
         let send = send.unwrap_or(self.input.as_mut_ptr().cast()).cast_const();
+        if call == "in_place" && self.rank == 1 {
+            self.output[..count].copy_from_slice(&self.input[..count]);
+        }
         let recv: *mut u8 = self.output.as_mut_ptr().cast();
+        self.make_at(call, send, recv, count)
+    }
+
+    /// The same with memory that is given.
+    fn make_at(&self, call: &str, send: *const u8, recv: *mut u8, count: usize) -> Result<()> {
+        let other = 1 - self.rank;
         let enqueued = match call {
             "broadcast" => self.submit(Collective::Broadcast, send, recv, count, 0),
-            "in_place" => {
-                if self.rank == 1 {
-                    self.output[..count].copy_from_slice(&self.input[..count]);
-                }
-                self.submit(Collective::Broadcast, recv.cast_const(), recv, count, 1)
-            }
+            "in_place" => self.submit(Collective::Broadcast, recv.cast_const(), recv, count, 1),
             "gather" => self.submit(Collective::Gather, send, recv, count, 0),
+            "scatter" => self.submit(Collective::Scatter, send, recv, count, 0),
             "reduce" => self.submit(Collective::Reduce, send, recv, count, 0),
             "alltoall" => self.submit(Collective::AllToAll, send, recv, count, 0),
             "all_gather" => self.submit(Collective::AllGather, send, recv, count, 0),
@@ -289,24 +379,28 @@ impl Side {
     }
 
     fn check(&self, call: &str, count: usize) {
+        self.check_of(call, count, &self.output, Self::given);
+    }
+
+    /// The same of an output to which ranks gave this.
+    fn check_of(&self, call: &str, count: usize, output: &[u32], given: impl Fn(usize, usize) -> u32) {
         let (me, other) = (self.rank, 1 - self.rank);
         let expected = |i: usize| -> Option<u32> {
             match call {
-                "broadcast" => (i < count).then(|| Self::given(0, i)),
-                "in_place" => (i < count).then(|| Self::given(1, i)),
-                "gather" => (me == 0).then(|| Self::given(i / count, i % count)),
-                "reduce" => (me == 0 && i < count).then(|| Self::given(0, i) + Self::given(1, i)),
-                "all_gather" => Some(Self::given(i / count, i % count)),
-                "reduce_scatter" => {
-                    (i < count).then(|| Self::given(0, me * count + i) + Self::given(1, me * count + i))
-                }
-                "alltoall" => Some(Self::given(i / count, me * count + i % count)),
-                "send" => (me == 0 && i < count).then(|| Self::given(other, i)),
-                _ => (i < count).then(|| Self::given(other, i)),
+                "broadcast" => (i < count).then(|| given(0, i)),
+                "in_place" => (i < count).then(|| given(1, i)),
+                "gather" => (me == 0).then(|| given(i / count, i % count)),
+                "scatter" => (i < count).then(|| given(0, me * count + i)),
+                "reduce" => (me == 0 && i < count).then(|| given(0, i) + given(1, i)),
+                "all_gather" => Some(given(i / count, i % count)),
+                "reduce_scatter" => (i < count).then(|| given(0, me * count + i) + given(1, me * count + i)),
+                "alltoall" => Some(given(i / count, me * count + i % count)),
+                "send" => (me == 0 && i < count).then(|| given(other, i)),
+                _ => (i < count).then(|| given(other, i)),
             }
         };
-        let wrong = (0..RANKS * count).find(|i| self.output[*i] != expected(*i).unwrap_or(u32::MAX));
-        let found = wrong.map(|i| (i, self.output[i], expected(i).unwrap_or(u32::MAX)));
+        let wrong = (0..RANKS * count).find(|i| output[*i] != expected(*i).unwrap_or(u32::MAX));
+        let found = wrong.map(|i| (i, output[i], expected(i).unwrap_or(u32::MAX)));
         assert_eq!(
             found, None,
             "{call} of {count} on rank {me}: the first element that is wrong, and what it should be"
@@ -315,7 +409,7 @@ impl Side {
 
     fn all_succeed(&mut self, counts: &[usize]) {
         for count in counts {
-            for call in ["broadcast", "gather", "reduce", "alltoall", "exchange", "send"] {
+            for call in ["broadcast", "gather", "scatter", "reduce", "alltoall", "exchange", "send"] {
                 // The second one is made as the first was.
                 for _ in 0..2 {
                     self.make(call, None, *count).unwrap_or_else(|e| panic!("{call} of {count}: {e}"));
@@ -328,8 +422,9 @@ impl Side {
 
     /// Calls in an order, and of lengths, that both ranks draw alike.
     fn mixes(&mut self) {
-        const CALLS: [&str; 9] = [
+        const CALLS: [&str; 10] = [
             "alltoall",
+            "scatter",
             "all_gather",
             "exchange",
             "reduce_scatter",
@@ -394,6 +489,29 @@ impl Side {
             // One of them is the control's; each buffer has at least three.
             assert!(large_bytes() >= 6 * large, "{} bytes lie on large pages", large_bytes());
         }
+    }
+
+    /// Buffers whose memory is made anew between calls, in ways that the ranks do not agree upon; what it is to hold differs each
+    /// time, so that what is not there any more would be seen.
+    fn remakes(&mut self, call: &str) {
+        const COUNT: usize = (2 << 18) + 77;
+        let [mut input, mut output] = [0, 1].map(|which| Remade::new(RANKS * COUNT, self.rank, which));
+        for turn in 0..280 {
+            // Often enough the same that its pages become large, and some hundred times.
+            if turn % 9 > 6 || turn % 100 == 99 {
+                input.remake((turn / 9 + self.rank) % 6);
+                output.remake((turn / 7 + self.rank) % 6);
+            }
+            let given = |of: usize, i: usize| (i * 5 + of) as u32 ^ (turn as u32) << 24;
+            let me = self.rank;
+            input.slice().iter_mut().enumerate().for_each(|(i, word)| *word = given(me, i));
+            output.slice().fill(u32::MAX);
+            input.protect(libc::PROT_READ);
+            self.make_at(call, input.at.cast(), output.at.cast(), COUNT).unwrap_or_else(|e| panic!("turn {turn}: {e}"));
+            input.protect(libc::PROT_READ | libc::PROT_WRITE);
+            self.check_of(call, COUNT, output.slice(), given);
+        }
+        self.comm.destroy().unwrap();
     }
 
     /// Rank 0, whose output is mapped, announces as many gathers as it may; then rank 1, whose inputs are not, makes them.

@@ -23,6 +23,8 @@ pub(crate) struct Layout {
     /// Slots of a half, and cells of a slot.
     slots: usize,
     width: usize,
+    /// Two ranks write the scratch in turns, see [`crate::verify::verify_in_turns`].
+    turns: bool,
 }
 
 impl Layout {
@@ -57,7 +59,12 @@ impl Layout {
         }
         let width = in_scratch.first().map_or(0, |p| (lcm / p) as usize);
         let slots = s.programs.iter().map(|p| p.scratch_slots as usize).max().unwrap_or(0);
-        Ok(Layout { shape: s.shape, lcm, pieces, user, scratch: end, slots, width })
+        Ok(Layout { shape: s.shape, lcm, pieces, user, scratch: end, slots, width, turns: false })
+    }
+
+    /// The same memory, of which the scratch is written in turns.
+    pub(crate) fn in_turns(self) -> Layout {
+        Layout { turns: true, ..self }
     }
 
     /// Cells of a block.
@@ -76,9 +83,13 @@ impl Layout {
         let Place { rank, chunk } = *place;
         let width = (self.lcm / u64::from(chunk.parts)) as usize;
         let start = if chunk.buffer == Buffer::Scratch {
-            let lane = rank as usize * self.shape.channels as usize + channel as usize;
-            let half = 2 * lane + piece as usize % 2;
-            self.scratch + (half * self.slots + chunk.block as usize) * self.width
+            // Where ranks take turns each gives one block, which goes to the same place.
+            let (owner, part, block) = match self.turns {
+                true => (rank ^ (piece % 2), 0, 0),
+                false => (rank, piece as usize % 2, chunk.block as usize),
+            };
+            let lane = owner as usize * self.shape.channels as usize + channel as usize;
+            self.scratch + ((2 * lane + part) * self.slots + block) * self.width
         } else {
             let in_block = (chunk.part as usize * self.pieces as usize + piece as usize) * width;
             self.block(rank, chunk.buffer, chunk.block).start + in_block

@@ -36,10 +36,26 @@ pub struct Report {
 /// # Errors
 /// The first defect, with its place.
 pub fn verify(s: &Schedule, limits: Limits) -> Result<Report, Defect> {
+    verify_with(s, limits, |layout| layout)
+}
+
+/// As [`verify`], of a schedule of two ranks that write their scratch in turns: one half of it, of which each has the other's in
+/// every second iteration, so that it writes where it has read last. Of each rank one block goes through it, whatever its slot.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_in_turns(s: &Schedule, limits: Limits) -> Result<Report, Defect> {
+    if s.shape.ranks != 2 {
+        return Err(Defect::at_rank(Kind::Malformed, 0, format!("{} ranks do not take turns", s.shape.ranks)));
+    }
+    verify_with(s, limits, Layout::in_turns)
+}
+
+fn verify_with(s: &Schedule, limits: Limits, layout: impl Fn(Layout) -> Layout) -> Result<Report, Defect> {
     check_form(s)?;
     check_pairing(s)?;
     deadlock_free(s, limits.slots.max(1), limits.pieces)?;
-    let layout = Layout::new(s, limits.pieces)?;
+    let layout = layout(Layout::new(s, limits.pieces)?);
     let mut oracle = Oracle::new(s, &layout);
     let mut races = Races::new(s, &layout);
     for channel in 0..s.shape.channels {

@@ -1,8 +1,9 @@
 //! Every algorithm, every collective that it serves, every small number of ranks: all of it is verified.
 
 use oxccl_schedule::algorithms::{self, Algorithm};
-use oxccl_schedule::ir::Shape;
-use oxccl_schedule::verify::{Limits, deadlock_free, verify};
+use oxccl_schedule::ir::{Needs, Shape};
+use oxccl_schedule::verify::{Limits, deadlock_free, verify, verify_in_turns};
+use oxccl_types::Collective;
 
 const PIECES: u32 = 3;
 const MOST_SLOTS: u32 = 8;
@@ -71,6 +72,23 @@ macro_rules! exhaustive {
 
 exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise flat
             binomial);
+
+/// What the executor lets two ranks do where memory is not mapped: calls in a row are more iterations.
+#[test]
+fn two_ranks_that_both_give_and_take_may_write_scratch_in_turns() {
+    let mut seen = 0;
+    for collective in [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
+        for (channels, in_place) in [(1, false), (1, true), (3, false), (3, true)] {
+            let shape = Shape { collective, ranks: 2, root: 0, channels, in_place };
+            for a in algorithms::supporting(&shape).filter(|a| a.needs == Needs::MappedScratch) {
+                let verified = verify_in_turns(&a.schedule(&shape), Limits { slots: 1, pieces: 7 });
+                verified.unwrap_or_else(|d| panic!("{} {shape:?}: {d}", a.name));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 9, "only {seen} shapes");
+}
 
 /// Some shapes of up to 256 ranks. `OXCCL_TEST_SEED` repeats a run.
 #[test]

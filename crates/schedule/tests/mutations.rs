@@ -3,7 +3,7 @@
 use oxccl_schedule::Kind;
 use oxccl_schedule::algorithms::{ALGORITHMS, Algorithm, find};
 use oxccl_schedule::ir::{Buffer, Chunk, Needs, Op, Program, Schedule, Shape};
-use oxccl_schedule::verify::{Limits, verify};
+use oxccl_schedule::verify::{Limits, verify, verify_in_turns};
 use oxccl_types::Collective;
 
 const LIMITS: Limits = Limits { slots: 4, pieces: 4 };
@@ -300,4 +300,19 @@ fn a_chain_needs_no_slots_and_a_ring_does() {
     assert!(report("tree", Collective::AllReduce).rendezvous_ok);
     assert!(!report("ring", Collective::AllReduce).rendezvous_ok);
     assert_eq!(report("ring", Collective::AllReduce).messages, 2 * 5 * 8);
+}
+
+/// Of two ranks that write their scratch in turns each has to wait for the other in every iteration.
+#[test]
+fn who_takes_turns_waits() {
+    for collective in [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
+        let shape = Shape { collective, ranks: 2, root: 0, channels: 1, in_place: false };
+        let mut s = find("staged_one_shot").expect("a name of the table").schedule(&shape);
+        verify_in_turns(&s, LIMITS).expect("right before the mistake");
+        let list = ops(&mut s, 1);
+        let wait = list.iter().position(|op| matches!(op, Op::Wait { .. })).expect("it waits");
+        list.remove(wait);
+        let defect = verify_in_turns(&s, LIMITS).expect_err("nothing says that the block is there");
+        assert!([Kind::Race, Kind::Undefined].contains(&defect.kind), "{defect}");
+    }
 }

@@ -5,8 +5,15 @@
 
 #![cfg(all(test, loom))]
 
-#[allow(dead_code)]
-#[path = "../../../crates/runtime/src/transport/ring.rs"]
-mod ring;
-#[path = "../../../crates/runtime/src/transport/ring_loom.rs"]
-mod ring_loom;
+#[path = "../../../crates/runtime/src/transport"]
+mod transport {
+    #[allow(dead_code)]
+    mod ring;
+    mod ring_loom;
+
+    mod local {
+        #[allow(dead_code)]
+        mod trade;
+        mod trade_loom;
+    }
+}

@@ -31,6 +31,7 @@ pub fn rank(order: &Order) {
     match order.words[1].as_str() {
         "abort" => abort(order, comm),
         "destroy" => destroy(order, comm),
+        "differ" => differ(order, comm),
         _ => part_done(order, comm),
     }
 }
@@ -87,6 +88,17 @@ fn destroy(order: &Order, comm: Communicator) {
     let begin = now_ns();
     drop(comm);
     order.report("gone", &(now_ns() - begin).to_string());
+}
+
+/// Rank 2 makes another call, of which it has its part done at once, and destroys its communicator.
+fn differ(order: &Order, comm: Communicator) {
+    let result = match order.rank {
+        2 => comm.broadcast(&mut [1.0_f32; 20], 2),
+        _ => road(&comm, &order.words[2]),
+    };
+    say(order, result);
+    drop(comm);
+    order.report("gone", "0");
 }
 
 /// Rank 2 does its part of a call and ends, by exit or by destroy; the others finish, however late they are.
@@ -198,6 +210,9 @@ fn destroys(processes: usize, per: usize, env: &[(&str, &str)]) {
             assert!(time < NOTICE, "{road}: rank {} heard of it after {time:?}\n{}", e.rank, pool.said());
             assert!(e.text.starts_with("RemoteError "), "{road}: {e:?}\n{}", pool.said());
             assert!(e.text.contains("rank 2"), "{road}: {e:?}\n{}", pool.said());
+            // Who, what it did, and in which call it was missed.
+            let cause = e.text.contains("destroyed its communicator while on rank");
+            assert!(cause, "{road}: {e:?}\n{}", pool.said());
         }
         check_gone(&mut pool);
     }
@@ -216,6 +231,22 @@ fn threads_that_wait_for_a_thread_that_left_are_told() {
 #[test]
 fn who_waits_for_a_rank_that_left_is_told_over_the_network() {
     destroys(RANKS, 1, &[("OXCCL_SHM", "0")]);
+}
+
+#[test]
+fn who_waits_for_a_rank_that_called_something_else_and_left_is_told_over_the_network() {
+    let _alone = alone();
+    let mut pool = Pool::new(RANKS, 1, &[("OXCCL_SHM", "0")]);
+    for (road, ..) in ROADS.iter().filter(|road| road.0 != "sendrecv") {
+        pool.start(&format!("leave differ {road}"));
+        for e in pool.expect("error", &[0, 1], GIVE_UP) {
+            let both =
+                e.text.starts_with("InvalidUsage ") && e.text.contains("Broadcast(") && e.text.contains("rank 2");
+            let left = e.text.contains("rank 2 (") && e.text.contains("destroyed its communicator while on rank");
+            assert!(both || left, "{road}: {e:?}\n{}", pool.said());
+        }
+        pool.expect("end", &[0, 1, 2], GIVE_UP);
+    }
 }
 
 fn part_is_done(how: &str, calls: &[&str], env: &[(&str, &str)]) {

@@ -12,6 +12,7 @@ mod leave;
 mod lent;
 mod mismatch;
 mod mixed;
+mod stopped;
 
 /// Not a test: what a worker process does.
 #[test]
@@ -27,6 +28,7 @@ fn worker() {
         "leaks" => leaks::rank(order),
         "children" => leaks::children(order),
         "late" => late::rank(order),
+        "stopped" => stopped::rank(order),
         other => panic!("no job {other}"),
     });
 }

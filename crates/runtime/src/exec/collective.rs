@@ -678,10 +678,7 @@ impl CollectiveTask {
 
     fn blocked(&mut self, core: &Core) -> Result<Step> {
         let mut since = self.started_ns;
-        let result = match &self.doubt {
-            Some(doubt) => core.check_doubt(&mut since, doubt),
-            None => core.check_blocked(&mut since, &Waiting { task: self, core }),
-        };
+        let result = core.check_operation(&mut since, self.doubt.as_ref(), &Waiting { task: self, core });
         self.started_ns = since;
         let Err(error) = result else { return Ok(Step::Blocked) };
         let news = core.check().is_ok();

@@ -529,7 +529,7 @@ pub(super) enum Deed {
 }
 
 impl Resolved {
-    /// Carries out the move of these spots.
+    /// Carries out the move of these spots. Calls that are made so are short (`at_once_direct`): nothing goes past the caches.
     pub(super) fn carry_out(
         &self,
         engine: &mut Engine,

@@ -265,9 +265,9 @@ impl Operation for OneSidedTask {
         true
     }
 
-    fn check_blocked(&self, since: &mut u64) -> Result<()> {
+    fn check_blocked(&self, since: &mut u64, doubt: Option<&Error>) -> Result<()> {
         let core = &self.course.core;
-        core.check_blocked(since, &Waiting { moves: &self.moves, waits: &self.waits, core })
+        core.check_operation(since, doubt, &Waiting { moves: &self.moves, waits: &self.waits, core })
     }
 
     fn lends(&self) -> bool {

@@ -38,8 +38,9 @@ pub(super) trait Operation {
     fn advance(&mut self) -> Result<Step>;
     /// Whether it has begun, so that a look may find it over.
     fn has_begun(&self) -> bool;
-    /// The error if it never goes on; `since` as for `Core::check_blocked`.
-    fn check_blocked(&self, since: &mut u64) -> Result<()>;
+    /// The error if it never goes on, after a connection failed with `doubt` if that is one; `since` as for
+    /// `Core::check_blocked`.
+    fn check_blocked(&self, since: &mut u64, doubt: Option<&Error>) -> Result<()>;
     /// Whether peers may have the addresses of its buffers.
     fn lends(&self) -> bool;
     /// What it leaves behind at its connections is given up.
@@ -94,10 +95,7 @@ pub(super) trait Operation {
     fn blocked(&mut self) -> Result<Step> {
         let course = self.course();
         let mut since = course.since_ns;
-        let result = match &course.doubt {
-            Some(doubt) => course.core.check_doubt(&mut since, doubt),
-            None => self.check_blocked(&mut since),
-        };
+        let result = self.check_blocked(&mut since, course.doubt.as_ref());
         self.course_mut().since_ns = since;
         let Err(error) = result else { return Ok(Step::Blocked) };
         let course = self.course();

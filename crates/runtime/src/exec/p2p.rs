@@ -665,14 +665,14 @@ impl Operation for P2pTask {
         self.started
     }
 
-    fn check_blocked(&self, since: &mut u64) -> Result<()> {
+    fn check_blocked(&self, since: &mut u64, doubt: Option<&Error>) -> Result<()> {
         let core = &self.course.core;
-        if !core.is_turn(Lane::P2p, self.course.turn) {
+        if doubt.is_none() && !core.is_turn(Lane::P2p, self.course.turn) {
             // Who waits for its turn ends with the operation before it, which looks after its own time.
             *since = 0;
             return core.check();
         }
-        core.check_blocked(since, &Waiting(&self.exchange))
+        core.check_operation(since, doubt, &Waiting(&self.exchange))
     }
 
     fn lends(&self) -> bool {

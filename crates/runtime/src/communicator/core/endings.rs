@@ -12,13 +12,23 @@ use crate::communicator::hub::Presence;
 use crate::device::Settle;
 use crate::exec::call;
 use crate::exec::entry::different;
+use crate::log;
 use crate::transport::Header;
 
-/// Times the grace after which an operation ends that waits for nobody who departed, if nothing moves at all.
+/// Times the grace after which an operation ends that waits for nobody who departed, if nothing moves at all; or whose
+/// connection broke, if nothing is heard that explains it. News goes through the service threads of all ranks in between, which
+/// a busy machine keeps waiting.
 const INDIRECT: u64 = 10;
 /// Times the grace after which the message of another call than is awaited ends an operation, if nobody has named the calls
 /// that differ.
 const STRANGE: u64 = 4;
+
+/// Times the grace after which a wait is long enough to be told to people, and [`NOTICE_NS`] at least. Again after as long, and then
+/// when it has lasted about twice as long.
+const LONG: u64 = 100;
+const NOTICE_NS: u64 = 1_000_000_000;
+/// Ranks of which such a line says where they are.
+const NAMED: usize = 8;
 
 /// A rank that takes no further part.
 #[derive(Clone, Debug)]
@@ -125,18 +135,40 @@ impl Core {
         })
     }
 
+    /// The error of an operation that needs who departed: what it called itself, if that was another call and it then left.
+    fn missed(&self, d: &Departure, operation: &dyn Blocked) -> Error {
+        let strange = self.strange_of(operation).filter(|(_, _, from, _)| d.how == Gone::Left && *from == d.rank);
+        let differs =
+            strange.and_then(|(seq, mine, from, header)| self.judge(operation, (seq, mine), from, &header, true));
+        differs.unwrap_or_else(|| self.departed(d, &format!("while on rank {} {}", self.rank, operation.describe())))
+    }
+
     /// To be called by an operation that cannot go on now: the error if it never will. It is for the caller to
     /// [`Core::spread`] it, after a last look at what it waited for.
     ///
     /// `since` is 0 at the first call of a wait and then remembers when the wait began, ns.
     #[inline]
-    pub(crate) fn check_blocked(&self, since: &mut u64, operation: &dyn Blocked) -> Result<()> {
+    fn check_blocked(&self, since: &mut u64, operation: &dyn Blocked) -> Result<()> {
         let status = self.status.load(Ordering::Relaxed);
         if status == 0 && !self.hub.is_poisoned() && *since == 0 {
             *since = clock::now_ns();
             return Ok(());
         }
         self.check_long_wait(since, operation)
+    }
+
+    /// [`Core::check_blocked`], or [`Core::check_doubt`] if there is a `doubt`.
+    #[inline]
+    pub(crate) fn check_operation(
+        &self,
+        since: &mut u64,
+        doubt: Option<&Error>,
+        operation: &dyn Blocked,
+    ) -> Result<()> {
+        match doubt {
+            Some(doubt) => self.check_doubt(since, doubt, operation),
+            None => self.check_blocked(since, operation),
+        }
     }
 
     fn check_long_wait(&self, since: &mut u64, operation: &dyn Blocked) -> Result<()> {
@@ -167,7 +199,7 @@ impl Core {
         if let Some(d) =
             others.filter_map(|rank| self.departure(rank)).find(fatal).filter(|_| self.is_settled(now, grace))
         {
-            return Err(self.departed(&d, &format!("while on rank {} {}", self.rank, operation.describe())));
+            return Err(self.missed(&d, operation));
         }
         self.compare(operation, waited)?;
         if let Some((seq, mine, from, header)) = strange
@@ -181,7 +213,34 @@ impl Core {
             let text = format!("no progress for {} s (OXCCL_OP_TIMEOUT): {}", limit.as_secs(), operation.describe());
             return Err(Error::remote(text));
         }
+        self.notice(now, waited, operation);
         Ok(())
+    }
+
+    /// Tells people of a wait without a limit that nothing ends, whose peers may have stopped: for whom, and in which call.
+    fn notice(&self, now: u64, waited: u64, operation: &dyn Blocked) {
+        let long = (LONG * self.config.death_grace.as_nanos() as u64).max(NOTICE_NS);
+        let last = self.noticed_ns.load(Ordering::Relaxed);
+        // Who else says so at this moment?
+        if waited < long
+            || now.saturating_sub(last) < long.max(waited / 2)
+            || self.noticed_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let needed = (0..self.ranks).filter(|rank| *rank != self.rank && operation.needs(*rank));
+        let place =
+            |rank: usize| format!("rank {rank} (host {}, process {})", self.peers[rank].host, self.peers[rank].pid);
+        let places: Vec<String> = needed.take(NAMED).map(place).collect();
+        log::notice(&format!(
+            "rank {} of communicator {:#x} has waited for {} s: {}; look whether these are slow, have stopped, or are in another \
+             call: {}. OXCCL_OP_TIMEOUT ends such waits with an error",
+            self.rank,
+            self.hash,
+            waited / 1_000_000_000,
+            operation.describe(),
+            if places.is_empty() { "its peers".to_string() } else { places.join(", ") },
+        ));
     }
 
     /// Whether nothing moved for the grace since the last end that was heard of: a peer that had done its part would have let
@@ -269,22 +328,28 @@ impl Core {
         }
     }
 
-    /// To be called by an operation whose connection failed with `doubt`, until it is an error: a connection often
-    /// breaks because the peer was the first to hear of something else, and that is what should be told.
-    pub(crate) fn check_doubt(&self, since: &mut u64, doubt: &Error) -> Result<()> {
+    /// As [`Core::check_blocked`], of an operation whose connection failed with `doubt`, until it is an error: a connection often
+    /// breaks because the peer was the first to hear of something else, or has left, and that is what should be told.
+    fn check_doubt(&self, since: &mut u64, doubt: &Error, operation: &dyn Blocked) -> Result<()> {
         self.check()?;
-        if let Some(e) = lock(&self.news).clone() {
-            return Err(e);
-        }
-        let dead = lock(&self.departures).iter().find(|d| d.how != Gone::Left).cloned();
-        if let Some(d) = dead {
-            return Err(self.found(self.departed(&d, &format!("while rank {} was in an operation", self.rank))));
-        }
         let now = clock::now_ns();
         if *since == 0 {
             *since = now;
         }
-        if now - *since > self.config.death_grace.as_nanos() as u64 {
+        let waited = now - *since;
+        self.compare(operation, waited)?;
+        // Before the news: what a rank had to tell it told before it left, on the same way round the ring.
+        let fatal = |d: &Departure| d.how != Gone::Left || operation.needs(d.rank);
+        let others = (0..self.ranks).filter(|rank| *rank != self.rank);
+        let gone = others.filter_map(|rank| self.departure(rank)).find(fatal);
+        self.check()?;
+        if let Some(e) = lock(&self.news).clone() {
+            return Err(e);
+        }
+        if let Some(d) = gone {
+            return Err(self.found(self.missed(&d, operation)));
+        }
+        if waited > INDIRECT * self.config.death_grace.as_nanos() as u64 {
             return Err(self.found(doubt.clone()));
         }
         Ok(())

@@ -19,11 +19,14 @@ impl Waiting<'_> {
 
 impl Blocked for Waiting<'_> {
     fn describe(&self) -> String {
-        let missing = self.missing(self.task.seq);
-        let who = if missing.is_empty() || matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_)) {
-            "peers that have started it".to_string()
-        } else {
-            format!("rank(s) {missing:?}, which have not called it")
+        // What those called that send messages is seen by what they send.
+        let messages = matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_));
+        let missing = if messages { Vec::new() } else { self.missing(self.task.seq) };
+        let needed: Vec<usize> = (0..self.core.ranks).filter(|rank| self.needs(*rank)).collect();
+        let who = match (missing.is_empty(), needed) {
+            (false, _) => format!("rank(s) {missing:?}, which have not called it"),
+            (true, needed) if needed.is_empty() => "peers that have started it".to_string(),
+            (true, needed) => format!("rank(s) {needed:?} to do their part of the same call"),
         };
         format!("{} (collective number {}) was waiting for {who}", self.task.call.describe(), self.task.seq)
     }

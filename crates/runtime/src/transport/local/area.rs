@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oxccl_types::{Error, Result};
 
+use super::trade::{self, Area};
 use crate::transport::{REFUSAL_BYTES, refusal, ring};
 
 /// Offset of the refusal's length word.
@@ -193,35 +194,6 @@ impl LocalArea {
         unsafe { self.base.add(self.sizes.small_at() + index * self.sizes.small_stride()) }
     }
 
-    /// Address of slot `index`.
-    #[inline]
-    pub(super) fn long_slot(&self, index: usize) -> *mut u8 {
-        debug_assert!(index < self.sizes.slots);
-        // SAFETY: below `slots`, so in the area.
-        unsafe { self.base.add(self.sizes.slots_at() + index * self.sizes.slot_stride()) }
-    }
-
-    /// One of the words that only the sender's rank uses.
-    #[inline]
-    pub(super) fn own_word(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < AREA_ALIGN / 8);
-        self.word(OWN_AT + 8 * index)
-    }
-
-    /// What the receiver gave for the slots that it has read, a byte for each.
-    #[inline]
-    pub(super) fn given(&self) -> &AtomicU64 {
-        self.word(GIVEN_AT)
-    }
-
-    /// Records consumed, and what was given for those.
-    #[inline]
-    pub(super) fn consumed_and_given(&self) -> (u64, u64) {
-        // SYNC: ring-credit. What was given for a record is written before it is counted, and not again before it is reused.
-        let consumed = self.word(0).load(Ordering::Acquire);
-        (consumed, self.given().load(Ordering::Relaxed))
-    }
-
     /// Write the refusal, once; later ones are dropped.
     pub(super) fn refuse(&self, text: &str) {
         if self.word(REFUSAL_AT).load(Ordering::Relaxed) != 0 {
@@ -267,5 +239,33 @@ impl ring::Cells for LocalArea {
     #[inline]
     fn consumed(&self) -> &AtomicU64 {
         self.word(0)
+    }
+}
+
+impl trade::Area for LocalArea {
+    type Own = AtomicU64;
+    type Slot = *mut u8;
+    #[inline]
+    fn slots(&self) -> usize {
+        self.sizes.slots
+    }
+    #[inline]
+    fn slot_bytes(&self) -> usize {
+        self.sizes.slot_bytes
+    }
+    #[inline]
+    fn own_word(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < AREA_ALIGN / 8);
+        self.word(OWN_AT + 8 * index)
+    }
+    #[inline]
+    fn given(&self) -> &AtomicU64 {
+        self.word(GIVEN_AT)
+    }
+    #[inline]
+    fn long_slot(&self, index: usize) -> *mut u8 {
+        debug_assert!(index < self.sizes.slots);
+        // SAFETY: below `slots`, so in the area.
+        unsafe { self.base.add(self.sizes.slots_at() + index * self.sizes.slot_stride()) }
     }
 }

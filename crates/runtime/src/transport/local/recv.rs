@@ -33,7 +33,7 @@ pub struct LocalReceiverOptions {
 pub struct LocalReceiver {
     ring: Consumer<LocalArea>,
     options: LocalReceiverOptions,
-    trade: Option<Trade>,
+    trade: Option<Trade<LocalArea>>,
     current: Option<Current>,
     /// Where the kernel puts the bytes of a cma record for `poll_recv`; one slot, empty without cma.
     bounce: Box<[Line]>,
@@ -96,7 +96,7 @@ impl LocalReceiver {
 
     /// How slots of messages of `len` bytes change hands.
     #[inline]
-    fn traded(&self, len: usize) -> Option<Trade> {
+    fn traded(&self, len: usize) -> Option<Trade<LocalArea>> {
         self.trade.filter(|_| !self.area().is_small(len))
     }
 

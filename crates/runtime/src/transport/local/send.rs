@@ -19,7 +19,7 @@ pub struct LocalSender {
     ring: Producer<LocalArea>,
     policy: Policy,
     mapper: Option<Arc<dyn Mapper>>,
-    trade: Option<Trade>,
+    trade: Option<Trade<LocalArea>>,
     peer: Peer,
     /// Per record: the last ticket up to it whose bytes stayed in the sender's memory; 0 = none yet.
     borrowed: Box<[u64]>,

@@ -12,36 +12,54 @@
 //!
 //! The words of this module lie in the areas, but only those that are given are read by the peer.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::area::LocalArea;
+use crate::transport::ring::{Cells, Word};
 
 /// Slots of a direction at most: a byte in a word for each place.
 const PLACES: usize = 8;
 
+/// What a trade needs of the memory of a direction: an area, or a model checker's. All words are zero at first.
+pub(super) trait Area: Cells {
+    /// A word that only the sender's rank uses.
+    type Own: Word;
+    /// Where a slot is.
+    type Slot;
+    /// Number of slots, a power of two.
+    fn slots(&self) -> usize;
+    /// Bytes of each.
+    fn slot_bytes(&self) -> usize;
+    /// Word `index` of the sender's rank.
+    fn own_word(&self, index: usize) -> &Self::Own;
+    /// What the receiver gave for the slots that it has read, a byte for each.
+    fn given(&self) -> &Self::Word;
+    /// Slot `index`.
+    fn long_slot(&self, index: usize) -> Self::Slot;
+}
+
 /// The trade of one rank with one peer, as its sender and its receiver see it. The state lies in the area, since both need it.
 #[derive(Clone, Copy)]
-pub(super) struct Trade {
+pub(super) struct Trade<A> {
     /// From this rank to the peer, and back.
-    out: LocalArea,
-    back: LocalArea,
+    out: A,
+    back: A,
     /// Number of the first slot of `out`.
     first: u64,
 }
 
 /// The words of a trade that only this rank uses, which may be zero at first.
-struct State<'a> {
+struct State<'a, W> {
     /// A byte for each place: the number of its slot, exclusive or what it was at first.
-    places: &'a AtomicU64,
+    places: &'a W,
     /// A bit for each place whose slot the peer has had since it was last looked up.
-    away: &'a AtomicU64,
+    away: &'a W,
     /// Records sent.
-    sent: &'a AtomicU64,
+    sent: &'a W,
     /// Records from which on places hold what they held: those before have got a slot that was received.
-    filled: &'a AtomicU64,
+    filled: &'a W,
     /// Records that the peer had consumed when it was last asked, and what it had given.
-    consumed: &'a AtomicU64,
-    given: &'a AtomicU64,
+    consumed: &'a W,
+    given: &'a W,
 }
 
 fn byte(word: u64, place: usize) -> u64 {
@@ -52,15 +70,15 @@ fn with_byte(word: u64, place: usize, value: u64) -> u64 {
     word & !(0xff << (8 * place)) | value << (8 * place)
 }
 
-impl Trade {
+impl<A: Area> Trade<A> {
     /// `None` where slots cannot be exchanged.
-    pub(super) fn new(out: LocalArea, back: LocalArea, lower: bool) -> Option<Trade> {
+    pub(super) fn new(out: A, back: A, lower: bool) -> Option<Trade<A>> {
         let slots = out.slots();
         let same = (slots, out.slot_bytes()) == (back.slots(), back.slot_bytes());
         (same && slots <= PLACES).then_some(Trade { out, back, first: if lower { 0 } else { slots as u64 } })
     }
 
-    fn state(&self) -> State<'_> {
+    fn state(&self) -> State<'_, A::Own> {
         let [places, away, sent, filled, consumed, given] = std::array::from_fn(|i| self.out.own_word(i));
         State { places, away, sent, filled, consumed, given }
     }
@@ -71,7 +89,7 @@ impl Trade {
 
     /// The slot of that number.
     #[inline]
-    pub(super) fn slot(&self, number: u64) -> *mut u8 {
+    pub(super) fn slot(&self, number: u64) -> A::Slot {
         let slots = self.out.slots() as u64;
         let number = number & (2 * slots - 1);
         let area = if (number >= slots) == (self.first > 0) { &self.out } else { &self.back };
@@ -79,7 +97,7 @@ impl Trade {
     }
 
     /// The number of the slot in the place of record `record`, whose last user the peer is known to have consumed.
-    fn held(&self, state: &State<'_>, record: u64) -> u64 {
+    fn held(&self, state: &State<'_, A::Own>, record: u64) -> u64 {
         let place = self.place(record);
         let first = self.first + place as u64;
         if state.away.load(Relaxed) >> place & 1 == 1 {
@@ -93,12 +111,13 @@ impl Trade {
     }
 
     /// Whether the peer is done with the place of record `record`, and what it gave is known.
-    fn ask(&self, state: &State<'_>, record: u64) -> bool {
+    fn ask(&self, state: &State<'_, A::Own>, record: u64) -> bool {
         let needed = (record + 1).saturating_sub(self.out.slots() as u64);
         if state.consumed.load(Relaxed) < needed {
-            let (consumed, given) = self.out.consumed_and_given();
+            // SYNC: ring-credit. What was given for a record is written before it is counted, and not again before it is reused.
+            let consumed = self.out.consumed().load(Acquire);
             state.consumed.store(consumed, Relaxed);
-            state.given.store(given, Relaxed);
+            state.given.store(self.out.given().load(Relaxed), Relaxed);
             return consumed >= needed;
         }
         true
@@ -143,9 +162,10 @@ impl Trade {
 mod tests {
     use std::collections::{HashSet, VecDeque};
 
-    use super::super::Sizes;
+    use std::sync::atomic::AtomicU64;
+
+    use super::super::{LocalArea, Sizes};
     use super::*;
-    use crate::transport::ring::Cells;
 
     /// What two ranks and the areas between them hold, at a moment between two accesses that the other can see.
     #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -168,7 +188,7 @@ mod tests {
 
     struct Model {
         areas: [LocalArea; 2],
-        trades: [Trade; 2],
+        trades: [Trade<LocalArea>; 2],
         sizes: Sizes,
         /// Messages of each rank.
         most: u64,
