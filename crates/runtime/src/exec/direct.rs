@@ -17,7 +17,8 @@ use super::call::Call;
 use super::collective::Engine;
 use super::entry::publish;
 use super::far::{self, Combination, Desk, Owner, Spot};
-use super::plan::{DirectPlan, Plan, alignment, longest_part};
+use super::piped::{self, Pipe};
+use super::plan::{Aside, DirectPlan, Plan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
 
@@ -94,6 +95,10 @@ const IN_SLOT: u64 = 16;
 
 /// Calls in front of this one are not over on this rank.
 const BEHIND: u64 = 32;
+/// My input, which is all that is moved, comes in pieces through my scratch; the second word says where the first lies.
+const PIPED: u64 = 64;
+/// The first piece is there.
+const PIECE: u64 = 128;
 
 /// Whether a line says that.
 #[inline]
@@ -101,9 +106,15 @@ pub(super) fn in_slot(words: &Words) -> bool {
     words[0] & IN_SLOT != 0
 }
 
+/// How the call goes on whose line says `words`, if it is piped; `gives`: the line is that of this rank.
+#[inline]
+pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
+    (words[0] & PIPED != 0).then(|| piped::begin(gives, words[1], words[0] & PIECE != 0))
+}
+
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room. `behind`: calls in
-/// front of it are not over. What the line says is returned.
+/// payload slot if that is all that moves and fits; else beside the line if there is room, or it is begun to be piped, if
+/// `aside` says so. `behind`: calls in front of it are not over. What the line says is returned.
 #[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(
     core: &Core,
@@ -111,7 +122,7 @@ pub(super) fn announce(
     call: &Call,
     seq: u64,
     send: *const u8,
-    beside: bool,
+    aside: Aside,
     behind: bool,
 ) -> Words {
     engine.half ^= 1;
@@ -129,8 +140,12 @@ pub(super) fn announce(
                 words[1] = at.offset;
             } else if beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
                 words[0] |= IN_SLOT;
-            } else if beside && beside::put(core, engine, call, seq, send, input_bytes) {
+            } else if aside.beside && beside::put(core, engine, call, seq, send, input_bytes) {
                 words[0] |= BESIDE;
+            } else if aside.piped && beside::giver(core, call) == Some(core.me) {
+                let (first, there) = piped::offer(core, engine, call, seq, send);
+                words[0] |= PIPED | if there { PIECE } else { 0 };
+                words[1] = first;
             } else if core.reaches {
                 engine.pages.used(send, input_bytes);
             }
@@ -335,11 +350,12 @@ pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
     Cursor { pieces: longest.div_ceil(length), length, ..Cursor::default() }
 }
 
-/// As [`begin`], of a call through scratch, which each rank has come to.
+/// As [`begin`], of call `seq` through scratch, which each rank has come to.
 ///
 /// Where two ranks both give and take a piece before they go on, each writes the next where it has read the last: the peer wrote
 /// that before it signalled, reads it no more, and writes its own next one elsewhere.
-pub(super) fn begin_staged(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectPlan) -> Cursor {
+pub(super) fn begin_staged(core: &Core, engine: &mut Engine, call: &Call, seq: u64, plan: &DirectPlan) -> Cursor {
+    engine.ring.leave(seq);
     let cursor = begin(core, call, plan);
     let both = matches!(call.collective, Collective::AllGather | Collective::AllToAll | Collective::ReduceScatter);
     if !both || plan.program.scratch_slots == 0 || !super::beside::takes_turns(core) {
@@ -411,11 +427,23 @@ impl Bound<'_> {
     }
 }
 
+/// The flag that says `epoch` of call `seq`.
+#[inline]
+pub(super) fn flag_of(seq: u64, epoch: u64) -> u64 {
+    seq << EPOCH_BITS | epoch
+}
+
+/// The epoch of call `seq` that a flag says; the last one if it is that of a later call.
+#[inline]
+pub(super) fn epoch_of(flag: u64, seq: u64) -> u64 {
+    if flag >> EPOCH_BITS == seq { flag & ((1 << EPOCH_BITS) - 1) } else { u64::MAX }
+}
+
 /// Raises my flag of `channel` to `epoch` of call `seq`.
 #[inline]
 pub(super) fn raise(core: &Core, channel: usize, seq: u64, epoch: u64) {
     // SYNC: epoch-flag
-    core.hub.flag(core.me, channel).store(seq << EPOCH_BITS | epoch, Ordering::Release);
+    core.hub.flag(core.me, channel).store(flag_of(seq, epoch), Ordering::Release);
     core.hub.ring_all(core.me);
 }
 
@@ -423,7 +451,7 @@ pub(super) fn raise(core: &Core, channel: usize, seq: u64, epoch: u64) {
 #[inline]
 pub(super) fn is_raised(core: &Core, member: usize, channel: usize, seq: u64, epoch: u64, most: u32) -> bool {
     let flag = core.hub.flag(member, channel);
-    let want = seq << EPOCH_BITS | epoch;
+    let want = flag_of(seq, epoch);
     let mut polls = 0;
     // SYNC: epoch-flag
     while flag.load(Ordering::Acquire) < want {

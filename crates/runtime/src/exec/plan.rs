@@ -14,6 +14,7 @@ use super::ahead::Early;
 use super::call::Call;
 use super::direct::Road;
 use super::lent::Part;
+use super::piped;
 use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::MAX_CHANNELS;
@@ -76,13 +77,21 @@ pub(crate) struct MessagePlan {
     pub early: Early,
 }
 
+/// Where an input goes that peers cannot map, before they have all come to the call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Aside {
+    /// Beside the line, if there is room.
+    pub beside: bool,
+    /// If it goes one way, in pieces through the giver's scratch.
+    pub piped: bool,
+}
+
 /// How calls of one kind and size are served.
 #[derive(Debug)]
 pub(crate) enum Plan {
     /// Over mapped memory: user memory where all of it is mapped; where it is not, user memory through the kernel if that
     /// is faster than scratch and all can; else scratch.
-    /// `beside`: an input that peers cannot map should go beside the line, if there is room.
-    Direct { mapped: DirectPlan, far: Option<Box<FarPlans>>, staged: DirectPlan, beside: bool, part: Part },
+    Direct { mapped: DirectPlan, far: Option<Box<FarPlans>>, staged: DirectPlan, aside: Aside, part: Part },
     /// Over connections.
     Messages(MessagePlan),
 }
@@ -91,6 +100,14 @@ impl Plan {
     /// Whether what would go by [`Road::FarInPlace`] goes through the scratch.
     pub(super) fn staged_in_place(&self) -> bool {
         matches!(self, Plan::Direct { far: Some(far), .. } if far.staged_in_place)
+    }
+
+    /// Where private inputs go before all have come.
+    pub(super) fn aside(&self) -> Aside {
+        match self {
+            Plan::Direct { aside, .. } => *aside,
+            Plan::Messages(_) => Aside::default(),
+        }
     }
 
     /// The direct program for `road`.
@@ -221,7 +238,11 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             };
             let mapped = program(choice.algorithm)?;
             let part = Part::of(core.me, &mapped, far.as_deref());
-            Ok(Plan::Direct { mapped, far, staged: program(staged)?, beside: choice.beside, part })
+            // Where nothing is combined on the way, or by the root alone.
+            let simple = staged.name == "staged_one_shot" && piped::serves(core, call.collective);
+            let piped = simple && (far.is_none() || !core.reaches);
+            let aside = Aside { beside: choice.beside, piped };
+            Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }
 }
