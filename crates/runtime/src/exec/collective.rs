@@ -51,7 +51,7 @@ pub(super) enum Phase {
         road: Road,
         cursor: Cursor,
     },
-    /// In pieces through the giver's scratch.
+    /// In pieces through the giver's ring.
     Piped(Pipe),
     /// Parts of an AlltoAllv are taken from where they lie, and by the peers.
     LentV(Taken),
@@ -568,7 +568,7 @@ impl CollectiveTask {
         let plan = plan.direct(road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
         let cursor = match road {
-            Road::Staged => direct::begin_staged(core, engine, &self.call, self.seq, plan),
+            Road::Staged => direct::begin_staged(core, engine, &self.call, plan),
             _ => direct::begin(core, &self.call, plan),
         };
         self.phase = Phase::Direct { road, cursor };

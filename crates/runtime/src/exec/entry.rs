@@ -181,7 +181,7 @@ impl Seen {
 
 /// Whether `member` has written its line of call `seq`, or does so while this looks, at `most` so often.
 #[inline]
-pub(super) fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
+fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     let line = core.hub.entry(member, seq);
     let mut polls = 0;
     // SYNC: entry-line

@@ -1,29 +1,25 @@
-//! What one rank of two gives to the other, in pieces through its own scratch: the root's data of a broadcast or scatter, or
-//! what the root of a gather or reduction gets.
+//! What one rank of two gives to the other, in pieces through its ring: the root's data of a broadcast or scatter, or what the
+//! root of a gather or reduction gets.
 //!
 //! Who gives announces the call with the first piece and goes on without waiting for the other, as far as there is room: so it
 //! is ahead by up to all places of the ring, also from call to call, and each works while the other does. Flags count the
 //! pieces of a call, on one side those that are there, on the other those that were taken.
 //!
-//! The ring is what programs through scratch use of it, without the areas beside the lines. A call of another kind that used it
-//! must be over on the peer before pieces are put there again; where a program uses it all ranks have come to its call.
+//! Nothing else uses the ring. It is longer than what the peer has to be behind for both to work: so its lines have left this
+//! core's caches by the time they are read and written again, which is faster than to have them taken away.
 
 use oxccl_kernels as kernels;
 use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Result};
 
-use super::beside;
 use super::call::Call;
 use super::collective::Engine;
 use super::direct;
-use super::entry;
 use crate::communicator::core::Core;
 use crate::device::Step;
 
-/// Places of the ring in a half of the scratch.
-const PER_HALF: usize = 3;
 /// Places of the ring.
-const PLACES: usize = 2 * PER_HALF;
+const PLACES: usize = 16;
 /// Bytes that one step moves before it gives others a chance.
 const STEP: usize = 1 << 20;
 
@@ -36,15 +32,6 @@ pub(super) struct Ring {
     taken: [u64; PLACES],
     /// The flag of the peer as it was seen last.
     seen: u64,
-    /// The last call by which the scratch was used in another way, if the peer may still be in it.
-    other: u64,
-}
-
-impl Ring {
-    /// Call `seq` uses the scratch in another way.
-    pub(super) fn leave(&mut self, seq: u64) {
-        self.other = seq;
-    }
 }
 
 /// How far a call is.
@@ -72,11 +59,11 @@ struct Own {
 pub(super) fn serves(core: &Core, collective: Collective) -> bool {
     let one_way =
         matches!(collective, Collective::Broadcast | Collective::Scatter | Collective::Gather | Collective::Reduce);
-    one_way && core.ranks == 2 && core.members.len() == 2 && core.eager && !core.crowded && !core.one_process
+    one_way && core.ranks == 2 && core.hub.geometry().ring_bytes > 0 && core.eager && !core.one_process
 }
 
 fn piece_bytes(core: &Core) -> usize {
-    ((core.hub.geometry().scratch_half - beside::room(core)) / PER_HALF) & !63
+    (core.hub.geometry().ring_bytes / PLACES) & !63
 }
 
 fn place(index: u64) -> usize {
@@ -85,8 +72,7 @@ fn place(index: u64) -> usize {
 
 /// Where piece `index` of `giver` lies.
 fn at(core: &Core, giver: usize, index: u64) -> *mut u8 {
-    let (half, before) = (place(index) / PER_HALF, place(index) % PER_HALF * piece_bytes(core));
-    core.hub.scratch(giver, half).wrapping_add(before)
+    core.hub.ring_memory(giver).wrapping_add(place(index) * piece_bytes(core))
 }
 
 /// The bytes of piece `number` of a block of `whole` bytes, and where they begin.
@@ -103,13 +89,6 @@ fn pieces(core: &Core, call: &Call) -> u64 {
 /// Whether piece `index` may be written: the peer has taken what lay in its place, or does while this looks, `most` so often.
 fn is_free(core: &Core, ring: &mut Ring, index: u64, most: u32) -> bool {
     let peer = 1 - core.me;
-    if ring.other != 0 {
-        // Who has started the call behind it has ended it.
-        if !entry::has_come(core, peer, ring.other + 1, most) {
-            return false;
-        }
-        ring.other = 0;
-    }
     let needed = ring.taken[place(index)];
     ring.seen >= needed || look(core, peer, &mut ring.seen, needed, most)
 }
@@ -205,7 +184,7 @@ fn take(core: &Core, engine: &mut Engine, call: &Call, send: *const u8, number: 
 /// Goes on with call `seq` until it is over here, blocked, or has moved [`STEP`] bytes.
 ///
 /// # Errors
-/// Those of [`Seen::arrived`](entry::Seen::arrived).
+/// Those of [`Seen::arrived`](super::entry::Seen::arrived).
 pub(super) fn step(
     core: &Core,
     engine: &mut Engine,

@@ -41,7 +41,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) put_at: [u64; 2],
     /// Pieces that went through scratch which two ranks write in turns.
     pub(in crate::exec) scratch_turn: u64,
-    /// What this rank gave in pieces through its scratch.
+    /// What this rank gave in pieces through its ring.
     pub(in crate::exec) ring: Ring,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
