@@ -1,5 +1,5 @@
-//! Memory that two ranks write in turns, slots and scratch: calls of all kinds in any order, of lengths around those of slots,
-//! from and to memory that the other rank can map or not, one at a time and several before anybody waits. No two calls move
+//! Memory that two ranks write in turns or over and over, slots, scratch and rings: calls of all kinds in any order, of lengths around those of slots,
+//! from and to memory that the other rank can map or not, in place or not, one at a time and several before anybody waits. No two calls move
 //! the same bytes, so that what an earlier one left would be seen.
 //!
 //! Each rank is a process of its own: this binary started again. The seed is printed; `OXCCL_TEST_SEED` sets it.
@@ -28,17 +28,13 @@ const ROUNDS: usize = 500;
 fn whatever_two_ranks_call_they_get_what_was_given() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
-    // As the machine is; and with the kernel's copies forbidden, so that all goes by slots and scratch.
-    for p2p in ["auto", "shm"] {
-        println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p}");
-        run(seed, p2p);
+    // As the machine is; with the kernel's copies forbidden, so that all goes by slots, scratch and rings; and with short ones.
+    for (p2p, scratch) in [("auto", "512K"), ("shm", "512K"), ("shm", "64K")] {
+        println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch}");
+        workers::run(RANKS, LIMIT, &format!("seed {seed}, {p2p}, {scratch}"), |command, rank, id| {
+            command.env(VARIABLE, format!("{rank} {seed} {id}")).env("OXCCL_P2P", p2p).env("OXCCL_SCRATCH", scratch);
+        });
     }
-}
-
-fn run(seed: u64, p2p: &str) {
-    workers::run(RANKS, LIMIT, &format!("seed {seed}, {p2p}"), |command, rank, id| {
-        command.env(VARIABLE, format!("{rank} {seed} {id}")).env("OXCCL_P2P", p2p);
-    });
 }
 
 #[test]
@@ -85,6 +81,15 @@ enum Kind {
     Message,
     /// Both ways.
     Swap,
+}
+
+/// Where in the output of the root, in blocks, its input of one block may lie.
+fn blocks_before(collective: Collective, rank: usize) -> Option<usize> {
+    match collective {
+        Collective::Broadcast | Collective::Reduce => Some(0),
+        Collective::Gather => Some(rank),
+        _ => None,
+    }
 }
 
 /// A call under way on this rank.
@@ -159,8 +164,10 @@ impl Side {
 
     fn count(random: &mut Random) -> usize {
         const EDGES: [usize; 11] = [1, 8, 16, 512, 2048, 4096, 8192, 16_384, 32_768, 65_536, 70_000];
-        match random.below(4) {
-            0 => 1 + random.below(40_000),
+        match random.below(24) {
+            // As long as a ring, or longer.
+            0 => 262_000 + random.below(50_000),
+            1..6 => 1 + random.below(40_000),
             _ => (EDGES[random.below(EDGES.len())] + random.below(3)).saturating_sub(1).max(1),
         }
     }
@@ -177,13 +184,21 @@ impl Side {
     }
 
     fn call(&mut self, kind: Kind, number: u64, count: usize, root: usize) -> Call {
-        let ((input, a), (output, b)) = (self.memory(RANKS * count), self.memory(RANKS * count));
-        for i in 0..RANKS * count {
-            // SAFETY: inside of both, which nobody else uses now.
-            unsafe {
-                input.add(i).write(given(number, self.rank, i));
-                output.add(i).write(UNTOUCHED);
-            }
+        let ((mut input, a), (output, b)) = (self.memory(RANKS * count), self.memory(RANKS * count));
+        (0..RANKS * count).for_each(|i| {
+            // SAFETY: inside of the output, which nobody else uses now.
+            unsafe { output.add(i).write(UNTOUCHED) };
+        });
+        let in_place = root == self.rank && self.own.below(3) == 0;
+        let mut given_here = RANKS * count;
+        if let (true, Kind::Collective(c)) = (in_place, kind)
+            && let Some(blocks) = blocks_before(c, self.rank)
+        {
+            (input, given_here) = (output.wrapping_add(blocks * count), count);
+        }
+        for i in 0..given_here {
+            // SAFETY: as above, or inside of the input.
+            unsafe { input.add(i).write(given(number, self.rank, i)) };
         }
         Call { kind, number, count, root, input, output, _memory: [a, b] }
     }

@@ -66,6 +66,8 @@ pub struct Geometry {
     pub crowded: bool,
     /// Bytes of one half of a rank's scratch.
     pub scratch_half: usize,
+    /// Bytes of a rank's ring, through which it gives one other what peers cannot map; 0: there is none.
+    pub ring_bytes: usize,
     /// Lanes of local connections per ordered pair; `exec::links` says what each carries.
     pub lanes: usize,
     /// Bytes of one slot of a local connection.
@@ -109,6 +111,10 @@ impl Geometry {
         if self.crowded { (SLOTS + WINDOW).next_power_of_two() } else { SLOTS }
     }
     fn rank_bytes(&self) -> usize {
+        self.ring_offset() + page(self.ring_bytes)
+    }
+    /// Where the ring lies in a rank's part: behind its scratch.
+    fn ring_offset(&self) -> usize {
         self.lines_bytes() + self.payload_bytes() + page(2 * self.scratch_half)
     }
     /// Bytes of the whole segment. Pages that nobody touches cost nothing.
@@ -345,6 +351,11 @@ impl Hub {
         self.at(self.rank_base(member) + g.lines_bytes() + g.payload_bytes() + half * g.scratch_half)
     }
 
+    /// The ring of `member`: `geometry.ring_bytes` bytes.
+    pub fn ring_memory(&self, member: usize) -> *mut u8 {
+        self.at(self.rank_base(member) + self.geometry.ring_offset())
+    }
+
     /// The area of the local connection `from` -> `to` on `lane`: `geometry.lane_bytes` bytes.
     pub fn lane(&self, from: usize, to: usize, lane: usize) -> *mut u8 {
         let g = &self.geometry;
@@ -352,7 +363,7 @@ impl Hub {
         self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
     }
 
-    /// Bytes of each member's part that hold nothing between operations: its payload slots and its scratch.
+    /// Bytes of each member's part that hold nothing between operations: its payload slots, its scratch and its ring.
     pub fn releasable(&self) -> usize {
         self.geometry.rank_bytes() - self.geometry.lines_bytes()
     }
@@ -450,6 +461,7 @@ mod tests {
             large_bytes: if crowded { 0 } else { 65536 },
             crowded,
             scratch_half: 65536,
+            ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,
             lane_bytes: 10_000,
@@ -484,6 +496,7 @@ mod tests {
             for half in 0..2 {
                 areas.push((hub.scratch(m, half) as usize, g.scratch_half));
             }
+            areas.push((hub.ring_memory(m) as usize, g.ring_bytes));
             for to in 0..3 {
                 for lane in 0..g.lanes {
                     areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes));

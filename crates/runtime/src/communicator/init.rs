@@ -256,6 +256,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         eager_bytes: slot.max(64).next_multiple_of(64),
         large_bytes: if shared.is_none() && !crowded && ranks == 2 { LARGE_SLOT } else { 0 },
         scratch_half: scratch / 2,
+        ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
         lane_bytes: lane_bytes(lane_slot, crowded),

@@ -17,9 +17,10 @@ use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
 use super::entry::LINES_AHEAD;
 use super::known::{SHAPES, renewed};
 use super::lent::{self, Met};
-use super::plan::Plan;
+use super::piped::{self, Pipe};
+use super::plan::{Aside, Plan};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{IdleStream, caught};
+use crate::device::{IdleStream, Step, caught};
 use crate::request::Shape;
 
 /// A call as it was made last.
@@ -29,8 +30,8 @@ struct Made {
     signature: [u64; 2],
     call: Call,
     plan: Arc<Plan>,
-    /// Private inputs go beside the line.
-    beside: bool,
+    /// Where private inputs go.
+    aside: Aside,
     /// Whether there must be a buffer to read and one to write.
     sends: bool,
     receives: bool,
@@ -81,7 +82,7 @@ impl Engine {
         }
         // Where there is no plan the call itself says so.
         let Ok(plan) = self.plans.get(core, call) else { return };
-        let Plan::Direct { beside, .. } = *plan else { return };
+        let Plan::Direct { aside, .. } = *plan else { return };
         let (sends, receives) = call.needs(core.rank as u32);
         let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
         let (words, resolved, old) = match place.take() {
@@ -93,7 +94,7 @@ impl Engine {
             signature: call.signature,
             call: call.clone(),
             plan,
-            beside,
+            aside,
             sends,
             receives,
             words,
@@ -165,7 +166,7 @@ impl Made {
         if !engine.seen.may_publish(core, *seq, LINES_AHEAD) {
             return Ok(Some(Phase::Announce));
         }
-        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.beside, !ends);
+        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.aside, !ends);
         if !ends {
             return Ok(Some(Phase::Meet));
         }
@@ -174,14 +175,21 @@ impl Made {
             lent::stray(engine, Some(&self.plan));
             return Ok(None);
         }
+        if let Some(pipe) = direct::pipe(&own, true) {
+            return self.go_through(core, engine, *seq, pipe);
+        }
         if let Some(giver) = beside::giver_for(core, &self.call) {
             if !engine.seen.arrived(core, &self.call, giver, *seq)? {
                 return Ok(Some(Phase::Meet));
             }
-            if direct::in_slot(&direct::words(core, giver, *seq)) {
+            let words = direct::words(core, giver, *seq);
+            if direct::in_slot(&words) {
                 beside::take_from_slot(core, engine, &self.call, giver, *seq);
                 lent::stray(engine, Some(&self.plan));
                 return Ok(None);
+            }
+            if let Some(pipe) = direct::pipe(&words, false) {
+                return self.go_through(core, engine, *seq, pipe);
             }
         }
         let met = lent::meet(core, engine, &self.call, Some(&self.plan), *seq)?;
@@ -200,6 +208,18 @@ impl Made {
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
         self.run(core, engine, *seq)
+    }
+
+    /// Goes on with a call that is piped.
+    fn go_through(&self, core: &Core, engine: &mut Engine, seq: u64, mut pipe: Pipe) -> Result<Option<Phase>> {
+        lent::stray(engine, Some(&self.plan));
+        loop {
+            match piped::step(core, engine, &self.call, self.call.send, seq, &mut pipe)? {
+                Step::Progress => {}
+                Step::Blocked => return Ok(Some(Phase::Piped(pipe))),
+                _ => return Ok(None),
+            }
+        }
     }
 
     /// The phase of a task that goes on at op `pc`.

@@ -115,7 +115,7 @@ pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
 /// Not to the root of a gather where calls may begin behind it: that announces more of them than there are slots before it
 /// has taken the first, and its line would say that the slot is free again.
 #[inline]
-fn giver(core: &Core, call: &Call) -> Option<usize> {
+pub(super) fn giver(core: &Core, call: &Call) -> Option<usize> {
     let root = || core.member_of.get(call.root as usize).copied();
     match call.collective {
         Collective::Broadcast | Collective::Scatter => root(),

@@ -15,7 +15,8 @@ use super::fused::Fused;
 use super::lent::{self, Met};
 use super::lent_v::{self, Taken};
 use super::messages::{self, MessageState, Run};
-use super::plan::{self, Plan};
+use super::piped::{self, Pipe};
+use super::plan::{self, Aside, Plan};
 use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{Settle, Step, Task, abandoned, caught};
@@ -50,6 +51,8 @@ pub(super) enum Phase {
         road: Road,
         cursor: Cursor,
     },
+    /// In pieces through the giver's ring.
+    Piped(Pipe),
     /// Parts of an AlltoAllv are taken from where they lie, and by the peers.
     LentV(Taken),
     Messages(Box<MessageState>),
@@ -279,13 +282,18 @@ impl CollectiveTask {
                             }
                             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
                             (plan, None) => {
-                                let beside = matches!(plan, Some(Plan::Direct { beside: true, .. }));
+                                let aside = plan.map_or_else(Aside::default, Plan::aside);
                                 let words =
-                                    direct::announce(core, engine, &self.call, self.seq, self.send, beside, false);
+                                    direct::announce(core, engine, &self.call, self.seq, self.send, aside, false);
                                 if direct::in_slot(&words) {
                                     beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
                                     lent::stray(engine, plan);
                                     self.phase = Phase::Bias(0);
+                                    continue;
+                                }
+                                if let Some(pipe) = direct::pipe(&words, true) {
+                                    lent::stray(engine, plan);
+                                    self.phase = Phase::Piped(pipe);
                                     continue;
                                 }
                             }
@@ -321,10 +329,16 @@ impl CollectiveTask {
                         if !engine.seen.arrived(core, &self.call, giver, self.seq)? {
                             return Ok(Step::Blocked);
                         }
-                        if direct::in_slot(&direct::words(core, giver, self.seq)) {
+                        let words = direct::words(core, giver, self.seq);
+                        if direct::in_slot(&words) {
                             beside::take_from_slot(core, engine, &self.call, giver, self.seq);
                             lent::stray(engine, self.plan.as_deref());
                             self.phase = Phase::Bias(0);
+                            continue;
+                        }
+                        if let Some(pipe) = direct::pipe(&words, false) {
+                            lent::stray(engine, self.plan.as_deref());
+                            self.phase = Phase::Piped(pipe);
                             continue;
                         }
                     }
@@ -347,6 +361,10 @@ impl CollectiveTask {
                         other => return Ok(other),
                     }
                 }
+                Phase::Piped(pipe) => match piped::step(core, engine, &self.call, self.send, self.seq, pipe)? {
+                    Step::Done => self.phase = Phase::Bias(0),
+                    other => return Ok(other),
+                },
                 Phase::LentV(taken) => {
                     let v = self.v.as_deref().ok_or_else(|| Error::internal("counts are missing"))?;
                     match lent_v::step(core, engine, &self.call, v, self.seq, taken)? {

@@ -17,7 +17,8 @@ use super::call::Call;
 use super::collective::Engine;
 use super::entry::publish;
 use super::far::{self, Combination, Desk, Owner, Spot};
-use super::plan::{DirectPlan, Plan, alignment, longest_part};
+use super::piped::{self, Pipe};
+use super::plan::{Aside, DirectPlan, Plan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
 
@@ -94,6 +95,12 @@ const IN_SLOT: u64 = 16;
 
 /// Calls in front of this one are not over on this rank.
 const BEHIND: u64 = 32;
+/// My input, which is all that is moved, comes in pieces through my ring; the second word says where the first lies.
+const PIPED: u64 = 64;
+/// The first piece is there.
+const PIECE: u64 = 128;
+/// My input, which peers cannot map, lies on large pages: the number of a segment has this place otherwise.
+const LARGE: u64 = 1 << 8;
 
 /// Whether a line says that.
 #[inline]
@@ -101,9 +108,15 @@ pub(super) fn in_slot(words: &Words) -> bool {
     words[0] & IN_SLOT != 0
 }
 
+/// How the call goes on whose line says `words`, if it is piped; `gives`: the line is that of this rank.
+#[inline]
+pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
+    (words[0] & PIPED != 0).then(|| piped::begin(gives, words[1], words[0] & PIECE != 0))
+}
+
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits; else, if `beside`, beside the line if there is room. `behind`: calls in
-/// front of it are not over. What the line says is returned.
+/// payload slot if that is all that moves and fits; else beside the line if there is room, or it is begun to be piped, if
+/// `aside` says so. `behind`: calls in front of it are not over. What the line says is returned.
 #[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(
     core: &Core,
@@ -111,7 +124,7 @@ pub(super) fn announce(
     call: &Call,
     seq: u64,
     send: *const u8,
-    beside: bool,
+    aside: Aside,
     behind: bool,
 ) -> Words {
     engine.half ^= 1;
@@ -129,8 +142,14 @@ pub(super) fn announce(
                 words[1] = at.offset;
             } else if beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
                 words[0] |= IN_SLOT;
-            } else if beside && beside::put(core, engine, call, seq, send, input_bytes) {
+            } else if aside.beside && beside::put(core, engine, call, seq, send, input_bytes) {
                 words[0] |= BESIDE;
+            } else if aside.stays_if_large && core.reaches && engine.pages.used(send, input_bytes) {
+                words[0] |= LARGE;
+            } else if aside.piped && beside::giver(core, call) == Some(core.me) {
+                let (first, there) = piped::offer(core, engine, call, seq, send);
+                words[0] |= PIPED | if there { PIECE } else { 0 };
+                words[1] = first;
             } else if core.reaches {
                 engine.pages.used(send, input_bytes);
             }
@@ -208,7 +227,8 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
     if lenders.all(|m| is_mapped(mapped, m, &words(core, m, seq))) {
         return Some(Road::Mapped);
     }
-    let (mut all_beside, mut all_reach) = (true, far.is_some());
+    let (mut all_beside, mut all_reach) =
+        (true, far.as_ref().is_some_and(|far| !far.only_large() || is_large(core, call, seq)));
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
         all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
@@ -226,6 +246,11 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
         true => Road::Far,
         false => Road::Staged,
     })
+}
+
+/// Whether what the root gives lies on large pages, as its line says.
+fn is_large(core: &Core, call: &Call, seq: u64) -> bool {
+    words(core, core.member_of[call.root as usize], seq)[0] & (INPUT | LARGE) == LARGE
 }
 
 /// Whether the root of a call that combines nothing works in place, as its line says.
@@ -411,11 +436,23 @@ impl Bound<'_> {
     }
 }
 
+/// The flag that says `epoch` of call `seq`.
+#[inline]
+pub(super) fn flag_of(seq: u64, epoch: u64) -> u64 {
+    seq << EPOCH_BITS | epoch
+}
+
+/// The epoch of call `seq` that a flag says; the last one if it is that of a later call.
+#[inline]
+pub(super) fn epoch_of(flag: u64, seq: u64) -> u64 {
+    if flag >> EPOCH_BITS == seq { flag & ((1 << EPOCH_BITS) - 1) } else { u64::MAX }
+}
+
 /// Raises my flag of `channel` to `epoch` of call `seq`.
 #[inline]
 pub(super) fn raise(core: &Core, channel: usize, seq: u64, epoch: u64) {
     // SYNC: epoch-flag
-    core.hub.flag(core.me, channel).store(seq << EPOCH_BITS | epoch, Ordering::Release);
+    core.hub.flag(core.me, channel).store(flag_of(seq, epoch), Ordering::Release);
     core.hub.ring_all(core.me);
 }
 
@@ -423,7 +460,7 @@ pub(super) fn raise(core: &Core, channel: usize, seq: u64, epoch: u64) {
 #[inline]
 pub(super) fn is_raised(core: &Core, member: usize, channel: usize, seq: u64, epoch: u64, most: u32) -> bool {
     let flag = core.hub.flag(member, channel);
-    let want = seq << EPOCH_BITS | epoch;
+    let want = flag_of(seq, epoch);
     let mut polls = 0;
     // SYNC: epoch-flag
     while flag.load(Ordering::Acquire) < want {

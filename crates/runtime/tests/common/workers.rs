@@ -9,7 +9,19 @@ use crate::common::{Children, wait};
 
 /// Starts so many ranks, to each of which `tell` gives its number and the id that they share as text, and waits until all have
 /// succeeded. `what`: the case, for messages. What takes longer than `limit` hangs.
+#[allow(dead_code, reason = "not every test uses it")]
 pub fn run(ranks: usize, limit: Duration, what: &str, tell: impl Fn(&mut Command, usize, &str)) {
+    run_until(ranks, limit, what, |_| 0, tell);
+}
+
+/// As [`run`], until each has ended with the status that `ends` says.
+pub fn run_until(
+    ranks: usize,
+    limit: Duration,
+    what: &str,
+    ends: impl Fn(usize) -> i32,
+    tell: impl Fn(&mut Command, usize, &str),
+) {
     let hex: String = UniqueId::create().unwrap().to_bytes().iter().map(|b| format!("{b:02x}")).collect();
     let spawn = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -22,7 +34,7 @@ pub fn run(ranks: usize, limit: Duration, what: &str, tell: impl Fn(&mut Command
     let start = Instant::now();
     for (rank, child) in children.0.iter_mut().enumerate() {
         let status = wait(child, start, limit).unwrap_or_else(|| panic!("{what}: rank {rank} hangs"));
-        assert!(status.success(), "{what}: rank {rank} failed: {status}");
+        assert_eq!(status.code(), Some(ends(rank)), "{what}: rank {rank} failed: {status}");
     }
 }
 

@@ -13,6 +13,7 @@ use crate::exec::imports::Imports;
 use crate::exec::known::Known;
 use crate::exec::links::Links;
 use crate::exec::messages::MessageState;
+use crate::exec::piped::Ring;
 use crate::exec::plan::Plans;
 use crate::pages::Pages;
 
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     pub(in crate::exec) put_at: [u64; 2],
     /// Pieces that went through scratch which two ranks write in turns.
     pub(in crate::exec) scratch_turn: u64,
+    /// What this rank gave in pieces through its ring.
+    pub(in crate::exec) ring: Ring,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
     pub(in crate::exec) srcs: Vec<*const u8>,
@@ -76,6 +79,7 @@ impl Engine {
             strayed: false,
             put_at: [0; 2],
             scratch_turn: 0,
+            ring: Ring::default(),
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),

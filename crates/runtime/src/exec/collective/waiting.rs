@@ -51,6 +51,8 @@ impl Blocked for Waiting<'_> {
                 Some(plan) => direct::awaited(plan, cursor) == Some(rank),
                 None => true,
             },
+            // Of two ranks, the other.
+            Phase::Piped(_) => true,
             Phase::LentV(_) => lent_v::awaits(self.core, task.seq, rank),
             Phase::Messages(state) => match task.plan.as_deref() {
                 Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),

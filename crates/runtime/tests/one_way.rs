@@ -1,0 +1,128 @@
+//! Calls by which one of two ranks gives without waiting for the other, in pieces through a ring: what is told when the other
+//! made another call, or one of them dies, with a part of it under way.
+//!
+//! Each rank is a process of its own: this binary started again.
+
+mod common;
+#[path = "common/workers.rs"]
+mod workers;
+
+use std::time::{Duration, Instant};
+
+use oxccl_runtime::device::Stream;
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request};
+use oxccl_types::{Collective, DataType, Error, ReduceOp, ResultCode};
+
+/// How a process is told what to do: rank, case, bytes, id.
+const VARIABLE: &str = "OXCCL_TEST_ONE_WAY";
+/// What takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+/// From the call to the error.
+const NOTICE: Duration = Duration::from_secs(10);
+/// The status of a rank that is to die.
+const GONE: i32 = 7;
+/// More than a ring holds, and less.
+const LENGTHS: [usize; 2] = [3_000_001, 150_001];
+
+fn run(case: &str, bytes: usize, dies: Option<usize>) {
+    let gone = |rank: usize| if dies == Some(rank) { GONE } else { 0 };
+    workers::run_until(2, LIMIT, &format!("{case} of {bytes} bytes"), gone, |command, rank, id| {
+        // The kernel does not copy, so that it goes through the ring on any processor.
+        command.env(VARIABLE, format!("{rank} {case} {bytes} {id}")).env("OXCCL_P2P", "shm");
+    });
+}
+
+#[test]
+fn who_gives_is_told_of_another_call() {
+    for bytes in LENGTHS {
+        for case in ["count", "root", "both-give", "eager"] {
+            run(case, bytes, None);
+        }
+    }
+}
+
+#[test]
+fn who_gives_is_told_of_the_other_that_ends() {
+    LENGTHS.iter().for_each(|bytes| run("taker-dies", *bytes, Some(1)));
+}
+
+#[test]
+fn who_takes_is_told_of_the_other_that_ends() {
+    LENGTHS.iter().for_each(|bytes| run("giver-dies", *bytes, Some(0)));
+}
+
+struct Side {
+    comm: std::sync::Arc<Communicator>,
+    stream: Stream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Side {
+    fn call(&mut self, collective: Collective, root: usize, bytes: usize) -> Result<(), Error> {
+        self.comm.submit(Request {
+            collective,
+            send: self.input.as_ptr(),
+            recv: self.output.as_mut_ptr(),
+            count: bytes,
+            dtype: DataType::Uint8,
+            op: Operator::Builtin(ReduceOp::Sum),
+            root,
+            bias: std::ptr::null(),
+            v: None,
+            stream: self.stream.clone(),
+        })?;
+        self.stream.synchronize()
+    }
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test one_way` runs it in processes of their own"]
+fn worker() {
+    let Ok(text) = std::env::var(VARIABLE) else { return };
+    let words: Vec<&str> = text.split(' ').collect();
+    let (rank, case, bytes): (usize, _, usize) = (words[0].parse().unwrap(), words[1], words[2].parse().unwrap());
+    let id = workers::id(words[3]);
+    let comm = Communicator::init_rank(2, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
+    let (input, output) = (vec![rank as u8; bytes], vec![0; 2 * bytes]);
+    let mut side = Side { comm, stream: Stream::new().unwrap(), input, output };
+    // Good ones first: they are known, and the ring was used.
+    for _ in 0..3 {
+        side.call(Collective::Broadcast, 0, bytes).unwrap();
+        assert!(side.output[..bytes].iter().all(|b| *b == 0));
+        side.call(Collective::Gather, 0, bytes).unwrap();
+    }
+    side.call(Collective::AllReduce, 0, 1).unwrap();
+    let start = Instant::now();
+    let odd = rank == 1;
+    let mut differs = || match (case, odd) {
+        ("count", true) => side.call(Collective::Broadcast, 0, bytes - 1),
+        ("root", true) => side.call(Collective::Broadcast, 1, bytes),
+        ("both-give", true) => side.call(Collective::Gather, 0, bytes),
+        ("eager", true) => side.call(Collective::Gather, 0, 1),
+        ("taker-dies", true) => std::process::exit(GONE),
+        ("giver-dies", false) => {
+            side.call(Collective::Broadcast, 0, bytes).unwrap();
+            std::process::exit(GONE)
+        }
+        _ => side.call(Collective::Broadcast, 0, bytes),
+    };
+    // Who needs nothing of the other may be told at its next call.
+    let first = differs();
+    let error = loop {
+        let next = if first.is_ok() { differs() } else { first.clone() };
+        match next {
+            Err(error) => break error,
+            Ok(()) => assert!(start.elapsed() < NOTICE, "rank {rank} is told nothing"),
+        }
+    };
+    assert!(start.elapsed() < NOTICE, "rank {rank}: {error} after {:?}", start.elapsed());
+    let expected = if case.ends_with("dies") { ResultCode::RemoteError } else { ResultCode::InvalidUsage };
+    assert_eq!(error.code, expected, "rank {rank}: {error}");
+    if expected == ResultCode::InvalidUsage {
+        assert!(error.text.contains("Broadcast(") && error.text.contains("different operations"), "{error}");
+    } else {
+        assert!(error.text.contains(&format!("rank {}", 1 - rank)), "{error}");
+    }
+    side.comm.abort().unwrap();
+}
