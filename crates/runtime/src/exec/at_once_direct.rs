@@ -9,6 +9,7 @@ use oxccl_types::{Collective, Error, ResultCode};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine};
 use super::p2p::POLLS_PER_STEP;
+use super::trail;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::Shape;
@@ -18,7 +19,12 @@ const MOST: u64 = 512 << 10;
 
 /// Whether `call`, which is not eager, is short enough to be tried when it is enqueued.
 pub(super) fn is_short(core: &Core, call: &Call) -> bool {
-    core.whole && call.collective != Collective::AllToAllV && call.total_bytes(core.ranks) <= MOST
+    let bytes = match call.collective {
+        // Where ranks share cores each carries its block, and the calls begin behind each other.
+        Collective::Gather | Collective::Scatter if trail::goes_on(core) => 2 * call.block_bytes(),
+        _ => call.total_bytes(core.ranks),
+    };
+    core.whole && call.collective != Collective::AllToAllV && bytes <= MOST
 }
 
 /// Carries out `call`, which is not eager, or begins it; the call comes back when it was not begun. The next one of its
@@ -91,11 +97,16 @@ pub(super) fn see_through_for(
             }
         }
     });
+    let step = step.and_then(|step| step);
+    let task = match step {
+        Ok(Step::Progress | Step::Blocked) => task.of(core).trailing_if_lent(core, &engine),
+        _ => task,
+    };
     drop(engine);
-    match step.and_then(|step| step) {
+    match step {
         Ok(Step::Done) => task.keep_counts(),
         Ok(Step::DoneUnsettled) => idle.doubt(core),
-        Ok(_) => idle.go_on(task.of(core).trailing_if_lent(core).boxed()),
+        Ok(_) => idle.go_on(task.boxed()),
         Err(error) => failed(core, idle, task, error),
     }
 }
