@@ -1,5 +1,6 @@
-//! Memory that two ranks write in turns or over and over, slots, scratch and rings: calls of all kinds in any order, of lengths around those of slots,
-//! from and to memory that the other rank can map or not, in place or not, one at a time and several before anybody waits. No two calls move
+//! Memory that ranks write in turns or over and over, slots, scratch and rings, of two ranks and of such that share cores: calls
+//! of all kinds in any order, of lengths around those of slots,
+//! from and to memory that the other ranks can map or not, in place or not, one at a time and several before anybody waits. No two calls move
 //! the same bytes, so that what an earlier one left would be seen.
 //!
 //! Each rank is a process of its own: this binary started again. The seed is printed; `OXCCL_TEST_SEED` sets it.
@@ -11,30 +12,46 @@ mod workers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oxccl_runtime::config::tuning;
 use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::{CommConfig, Communicator, Operator, Request, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
-/// How a process is told what to do: rank, seed, id.
+/// How a process is told what to do: rank, seed, id, ranks.
 const VARIABLE: &str = "OXCCL_TEST_TURNS";
 /// What takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(120);
-const RANKS: usize = 2;
 /// Bytes of mapped memory of a rank.
 const ARENA: usize = 16 << 20;
-const ROUNDS: usize = 500;
+const ROUNDS: usize = 400;
 
 #[test]
 fn whatever_two_ranks_call_they_get_what_was_given() {
+    play(2);
+}
+
+#[test]
+fn whatever_ranks_that_share_cores_call_they_get_what_was_given() {
+    play(2 * tuning::processors().min(4) + 1);
+}
+
+fn play(ranks: usize) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
     // As the machine is; with the kernel's copies forbidden, so that all goes by slots, scratch and rings; and with short ones.
     for (p2p, scratch) in [("auto", "512K"), ("shm", "512K"), ("shm", "64K")] {
         println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch}");
-        workers::run(RANKS, LIMIT, &format!("seed {seed}, {p2p}, {scratch}"), |command, rank, id| {
-            command.env(VARIABLE, format!("{rank} {seed} {id}")).env("OXCCL_P2P", p2p).env("OXCCL_SCRATCH", scratch);
-        });
+        run(ranks, seed, p2p, scratch);
     }
+}
+
+fn run(ranks: usize, seed: u64, p2p: &str, scratch: &str) {
+    workers::run(ranks, LIMIT, &format!("{ranks} ranks, seed {seed}, {p2p}, {scratch}"), |command, rank, id| {
+        command
+            .env(VARIABLE, format!("{rank} {seed} {id} {ranks}"))
+            .env("OXCCL_P2P", p2p)
+            .env("OXCCL_SCRATCH", scratch);
+    });
 }
 
 #[test]
@@ -44,10 +61,11 @@ fn worker() {
     let words: Vec<&str> = text.split(' ').collect();
     let id = workers::id(words[2]);
     let (rank, seed): (usize, u64) = (words[0].parse().unwrap(), words[1].parse().unwrap());
-    let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
+    let ranks: usize = words[3].parse().unwrap();
+    let comm = Communicator::init_rank(ranks as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
     let arena = device::alloc(ARENA).unwrap();
     let own = Random(seed.rotate_left(17) ^ (rank as u64 + 1) << 40 | 1);
-    let mut side = Side { comm, stream: Stream::new().unwrap(), rank, arena, used: 0, own };
+    let mut side = Side { comm, stream: Stream::new().unwrap(), rank, ranks, arena, used: 0, own };
     side.plays(Random(seed | 1));
     side.comm.destroy().unwrap();
     // SAFETY: nobody uses it any more.
@@ -67,7 +85,7 @@ impl Random {
 
 /// Element `i` of what rank `of` gives in call `number`.
 fn given(number: u64, of: usize, i: usize) -> u32 {
-    let x = (number << 33 ^ (of as u64) << 32 ^ i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (number << 36 ^ (of as u64) << 32 ^ i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x >> 29) as u32
 }
 
@@ -77,9 +95,9 @@ const UNTOUCHED: u32 = 0xdead_beef;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Collective(Collective),
-    /// From the root to the other.
+    /// From the root to the next.
     Message,
-    /// Both ways.
+    /// From each to the next.
     Swap,
 }
 
@@ -108,6 +126,7 @@ struct Side {
     comm: Arc<Communicator>,
     stream: Stream,
     rank: usize,
+    ranks: usize,
     arena: *mut u8,
     used: usize,
     /// Draws what concerns this rank alone.
@@ -119,23 +138,31 @@ impl Side {
         let mut number = 0;
         for round in 0..ROUNDS {
             self.used = 0;
-            let calls = [1, 1, 2, 5, 12][both.below(5)];
+            let calls = [1, 1, 2, 5, 12, 40][both.below(if self.ranks > 2 { 6 } else { 5 })];
             let grouped = both.below(4) == 0;
-            let (kind, same) = (Self::kind(&mut both), both.below(3) == 0);
-            let (count, root) = (Self::count(&mut both), both.below(2));
+            let (kind, same) = (self.kind(&mut both), both.below(3) == 0);
+            let (count, root) = (Self::count(&mut both), both.below(self.ranks));
             let all: Vec<Call> = (0..calls)
                 .map(|_| {
                     number += 1;
                     match same {
                         true => self.call(kind, number, count, root),
-                        false => self.call(Self::kind(&mut both), number, Self::count(&mut both), both.below(2)),
+                        false => {
+                            let (kind, count) = (self.kind(&mut both), Self::count(&mut both));
+                            self.call(kind, number, count, both.below(self.ranks))
+                        }
                     }
                 })
                 .collect();
             if grouped {
                 group::start();
             }
-            all.iter().for_each(|call| self.submit(call));
+            for call in &all {
+                // One is late now and then.
+                let late = if self.own.below(20) == 0 { 100 } else { 0 };
+                (0..late).for_each(|_| std::thread::yield_now());
+                self.submit(call);
+            }
             if grouped {
                 group::end().unwrap_or_else(|e| panic!("round {round}: {e}"));
             }
@@ -144,7 +171,7 @@ impl Side {
         }
     }
 
-    fn kind(random: &mut Random) -> Kind {
+    fn kind(&self, random: &mut Random) -> Kind {
         const COLLECTIVES: [Collective; 8] = [
             Collective::AllReduce,
             Collective::AllGather,
@@ -155,6 +182,10 @@ impl Side {
             Collective::Gather,
             Collective::Scatter,
         ];
+        // Of ranks that share cores these go by slots or not, as the root says.
+        if self.ranks > 2 && random.below(3) == 0 {
+            return Kind::Collective(Collective::Gather);
+        }
         match random.below(12) {
             i @ 0..8 => Kind::Collective(COLLECTIVES[i]),
             8..10 => Kind::Message,
@@ -184,13 +215,13 @@ impl Side {
     }
 
     fn call(&mut self, kind: Kind, number: u64, count: usize, root: usize) -> Call {
-        let ((mut input, a), (output, b)) = (self.memory(RANKS * count), self.memory(RANKS * count));
-        (0..RANKS * count).for_each(|i| {
+        let ((mut input, a), (output, b)) = (self.memory(self.ranks * count), self.memory(self.ranks * count));
+        (0..self.ranks * count).for_each(|i| {
             // SAFETY: inside of the output, which nobody else uses now.
             unsafe { output.add(i).write(UNTOUCHED) };
         });
         let in_place = root == self.rank && self.own.below(3) == 0;
-        let mut given_here = RANKS * count;
+        let mut given_here = self.ranks * count;
         if let (true, Kind::Collective(c)) = (in_place, kind)
             && let Some(blocks) = blocks_before(c, self.rank)
         {
@@ -217,15 +248,16 @@ impl Side {
             stream: self.stream.clone(),
         };
         let submit = |collective, root| self.comm.submit(request(collective, root)).unwrap();
-        let other = 1 - self.rank;
+        let (next, last) = ((self.rank + 1) % self.ranks, (self.rank + self.ranks - 1) % self.ranks);
         match call.kind {
             Kind::Collective(collective) => submit(collective, call.root),
-            Kind::Message if call.root == self.rank => submit(Collective::Send, other),
-            Kind::Message => submit(Collective::Recv, other),
+            Kind::Message if call.root == self.rank => submit(Collective::Send, next),
+            Kind::Message if call.root == last => submit(Collective::Recv, last),
+            Kind::Message => {}
             Kind::Swap => {
                 group::start();
-                submit(Collective::Send, other);
-                submit(Collective::Recv, other);
+                submit(Collective::Send, next);
+                submit(Collective::Recv, last);
                 group::end().unwrap();
             }
         }
@@ -234,10 +266,11 @@ impl Side {
     fn expected(&self, call: &Call, i: usize) -> Option<u32> {
         let (me, count) = (self.rank, call.count);
         let of = |rank: usize, i: usize| given(call.number, rank, i);
-        let sum = |i: usize| of(0, i).wrapping_add(of(1, i));
+        let sum = |i: usize| (0..self.ranks).map(|rank| of(rank, i)).fold(0, u32::wrapping_add);
+        let last = (me + self.ranks - 1) % self.ranks;
         let first = i < count;
         let Kind::Collective(collective) = call.kind else {
-            return (first && (call.kind == Kind::Swap || me != call.root)).then(|| of(1 - me, i));
+            return (first && (call.kind == Kind::Swap || last == call.root)).then(|| of(last, i));
         };
         match collective {
             Collective::AllReduce => first.then(|| sum(i)),
@@ -255,7 +288,7 @@ impl Side {
         // SAFETY: the call is over, so the output is this rank's alone.
         let got = |i: usize| unsafe { call.output.add(i).read() };
         let want = |i: usize| self.expected(call, i).unwrap_or(UNTOUCHED);
-        let wrong = (0..RANKS * call.count).find(|i| got(*i) != want(*i)).map(|i| (i, got(i), want(i)));
+        let wrong = (0..self.ranks * call.count).find(|i| got(*i) != want(*i)).map(|i| (i, got(i), want(i)));
         let Call { kind, number, count, root, .. } = call;
         assert_eq!(wrong, None, "rank {}, round {round}, call {number}: {kind:?} of {count}, root {root}", self.rank);
     }

@@ -14,11 +14,11 @@ use super::beside;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
-use super::entry::LINES_AHEAD;
 use super::known::{SHAPES, renewed};
 use super::lent::{self, Met};
 use super::piped::{self, Pipe};
 use super::plan::{Aside, Plan};
+use super::slotted;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
 use crate::request::Shape;
@@ -132,8 +132,8 @@ impl Made {
         self.words.clear();
         let call = &self.call;
         match direct::road(core, call, &self.plan, seq, call.send) {
-            Some(Road::Beside) => {
-                self.road = Road::Beside;
+            Some(road @ (Road::Beside | Road::Slots)) => {
+                self.road = road;
                 self.remember(core, &own, seq, met);
                 return Ok(true);
             }
@@ -163,7 +163,7 @@ impl Made {
         core.check()?;
         engine.seen.look(patience(core, &self.call));
         (*seq, self.call.signature) = engine.number(core, self.call.signature);
-        if !engine.seen.may_publish(core, *seq, LINES_AHEAD) {
+        if !engine.seen.may_publish(core, *seq, slotted::lines_ahead(core, engine, &self.call, *seq)) {
             return Ok(Some(Phase::Announce));
         }
         let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.aside, !ends);
@@ -205,6 +205,11 @@ impl Made {
         if self.road == Road::Beside {
             beside::take(core, engine, &self.call, *seq);
             return Ok(None);
+        }
+        if self.road == Road::Slots {
+            let mut next = 0;
+            let step = slotted::step(core, engine, &self.call, *seq, &mut next)?;
+            return Ok((!matches!(step, Step::Done)).then_some(Phase::Slots(next)));
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
         self.run(core, engine, *seq)
@@ -290,8 +295,9 @@ pub(super) fn run(
                 see_through(core, idle, engine, task);
                 return true;
             }
+            let task = task.of(core).trailing_if_lent(core, &engine);
             drop(engine);
-            idle.go_on(task.of(core).trailing_if_lent(core).boxed());
+            idle.go_on(task.boxed());
         }
         Err(error) => {
             drop(engine);

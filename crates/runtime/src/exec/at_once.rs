@@ -224,7 +224,7 @@ fn advance_v(
     core.check()?;
     engine.seen.look(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
-    if !engine.seen.may_publish(core, *seq, ahead(core, call, Some(v))) {
+    if !engine.seen.may_publish(core, *seq, ahead(core, engine, call, Some(v), *seq)) {
         return Ok(Some(Phase::Announce));
     }
     *published = eager_v::announce(core, engine, call, v, *seq);

@@ -9,6 +9,7 @@ use oxccl_types::{Collective, Error, ResultCode};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine};
 use super::p2p::POLLS_PER_STEP;
+use super::trail;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::Shape;
@@ -17,18 +18,43 @@ use crate::request::Shape;
 const MOST: u64 = 512 << 10;
 
 /// Whether `call`, which is not eager, is short enough to be tried when it is enqueued.
-pub(super) fn is_short(core: &Core, call: &Call) -> bool {
+fn is_short(core: &Core, call: &Call) -> bool {
     core.whole && call.collective != Collective::AllToAllV && call.total_bytes(core.ranks) <= MOST
+}
+
+/// The same for longer ones of which each rank that shares a core carries a block, where the calls may begin behind each other.
+fn is_short_block(core: &Core, call: &Call) -> bool {
+    let blocks = matches!(call.collective, Collective::Gather | Collective::Scatter) && trail::goes_on(core);
+    core.whole && blocks && 2 * call.block_bytes() <= MOST
+}
+
+/// Whether `call`, a task already, is as short as one that would be tried when it is enqueued.
+pub(super) fn is_quick(core: &Core, call: &Call) -> bool {
+    let mapped = || core.engine.try_lock().is_some_and(|mut engine| is_mapped(core, &mut engine, call));
+    is_short(core, call) || is_short_block(core, call) && mapped()
+}
+
+/// Whether peers can map the buffers of `call`.
+fn is_mapped(core: &Core, engine: &mut Engine, call: &Call) -> bool {
+    let (rank, ranks) = (core.rank as u32, core.ranks);
+    let buffers =
+        [(call.send, call.input_bytes(rank, ranks)), (call.recv.cast_const(), call.output_bytes(rank, ranks))];
+    let mut exports = |at, bytes| bytes == 0 || engine.exporter.export(at, bytes as usize).is_some();
+    core.one_process || buffers.into_iter().all(|(at, bytes)| exports(at, bytes))
 }
 
 /// Carries out `call`, which is not eager, or begins it; the call comes back when it was not begun. The next one of its
 /// shape may be made again.
 pub(super) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
-    if core.ranks == 1 || !is_short(core, &call) {
+    let short = is_short(core, &call);
+    if core.ranks == 1 || !short && !is_short_block(core, &call) {
         return Some(call);
     }
     let Some(idle) = stream.try_idle() else { return Some(call) };
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
+    if !short && !is_mapped(core, &mut engine, &call) {
+        return Some(call);
+    }
     let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(call) };
     if let Some(shape) = shape {
         engine.keep(core, shape, &call);
@@ -91,11 +117,16 @@ pub(super) fn see_through_for(
             }
         }
     });
+    let step = step.and_then(|step| step);
+    let task = match step {
+        Ok(Step::Progress | Step::Blocked) => task.of(core).trailing_if_lent(core, &engine),
+        _ => task,
+    };
     drop(engine);
-    match step.and_then(|step| step) {
+    match step {
         Ok(Step::Done) => task.keep_counts(),
         Ok(Step::DoneUnsettled) => idle.doubt(core),
-        Ok(_) => idle.go_on(task.of(core).trailing_if_lent(core).boxed()),
+        Ok(_) => idle.go_on(task.boxed()),
         Err(error) => failed(core, idle, task, error),
     }
 }

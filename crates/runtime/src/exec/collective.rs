@@ -17,7 +17,7 @@ use super::lent_v::{self, Taken};
 use super::messages::{self, MessageState, Run};
 use super::piped::{self, Pipe};
 use super::plan::{self, Aside, Plan};
-use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, trail};
+use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, slotted, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -53,6 +53,8 @@ pub(super) enum Phase {
     },
     /// In pieces through the giver's ring.
     Piped(Pipe),
+    /// A gather by payload slots: the member whose block the root takes next.
+    Slots(usize),
     /// Parts of an AlltoAllv are taken from where they lie, and by the peers.
     LentV(Taken),
     Messages(Box<MessageState>),
@@ -169,10 +171,11 @@ impl CollectiveTask {
     }
 
     /// The same for a direct call, if it has been announced and only lends its input to its peers.
-    pub(super) fn trailing_if_lent(self, core: &Core) -> CollectiveTask {
+    pub(super) fn trailing_if_lent(self, core: &Core, engine: &Engine) -> CollectiveTask {
         let trails = match (&self.phase, self.plan.as_deref()) {
             (Phase::Meet | Phase::Direct { .. }, Some(plan)) => {
-                lent::trails(core, plan, &self.call, &direct::words(core, core.me, self.seq))
+                let own = direct::words(core, core.me, self.seq);
+                lent::trails(core, engine, plan, &self.call, &own, self.seq)
             }
             _ => false,
         };
@@ -269,7 +272,8 @@ impl CollectiveTask {
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
                 Phase::EagerPublish | Phase::Announce => {
-                    if !engine.seen.may_publish(core, self.seq, entry::ahead(core, &self.call, self.v.as_deref())) {
+                    let ahead = entry::ahead(core, engine, &self.call, self.v.as_deref(), self.seq);
+                    if !engine.seen.may_publish(core, self.seq, ahead) {
                         return Ok(Step::Blocked);
                     }
                     if matches!(self.phase, Phase::EagerPublish) {
@@ -362,6 +366,10 @@ impl CollectiveTask {
                     }
                 }
                 Phase::Piped(pipe) => match piped::step(core, engine, &self.call, self.send, self.seq, pipe)? {
+                    Step::Done => self.phase = Phase::Bias(0),
+                    other => return Ok(other),
+                },
+                Phase::Slots(next) => match slotted::step(core, engine, &self.call, self.seq, next)? {
                     Step::Done => self.phase = Phase::Bias(0),
                     other => return Ok(other),
                 },
@@ -560,6 +568,10 @@ impl CollectiveTask {
         if road == Road::Beside {
             beside::take(core, engine, &self.call, self.seq);
             self.phase = Phase::Bias(0);
+            return Ok(true);
+        }
+        if road == Road::Slots {
+            self.phase = Phase::Slots(0);
             return Ok(true);
         }
         if road == Road::Staged && !direct::all_are_at(core, self.seq) {

@@ -19,6 +19,7 @@ use super::entry::publish;
 use super::far::{self, Combination, Desk, Owner, Spot};
 use super::piped::{self, Pipe};
 use super::plan::{Aside, DirectPlan, Plan, alignment, longest_part};
+use super::slotted;
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
 
@@ -49,6 +50,8 @@ pub(super) enum Road {
     FarInPlace,
     /// All inputs lie beside the lines.
     Beside,
+    /// Blocks of a gather in payload slots, see `slotted`.
+    Slots,
     /// Through scratch.
     Staged,
 }
@@ -56,7 +59,7 @@ pub(super) enum Road {
 impl Road {
     /// Whether user memory of peers is touched.
     pub(super) fn borrows(self) -> bool {
-        !matches!(self, Road::Staged | Road::Beside)
+        !matches!(self, Road::Staged | Road::Beside | Road::Slots)
     }
 }
 
@@ -137,7 +140,9 @@ pub(super) fn announce(
         words = [INPUT | OUTPUT, send as u64, call.recv as u64, 0];
     } else {
         if input_bytes > 0 {
-            if let Some(at) = engine.exporter.export(send, input_bytes) {
+            if slotted::put_unasked(core, engine, call, seq, send) {
+                words[0] |= IN_SLOT;
+            } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;
             } else if beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
@@ -158,8 +163,11 @@ pub(super) fn announce(
             if let Some(at) = engine.exporter.export(call.recv, output_bytes) {
                 words[0] |= OUTPUT | u64::from(at.segment) << 36;
                 words[2] = at.offset;
-            } else if core.reaches {
-                engine.pages.used(call.recv, output_bytes);
+            } else {
+                slotted::say(core, engine, call, seq);
+                if core.reaches {
+                    engine.pages.used(call.recv, output_bytes);
+                }
             }
         }
         words[3] = withdrawn();
@@ -197,6 +205,12 @@ pub(super) fn is_input_mapped(words: &Words) -> bool {
     words[0] & INPUT != 0
 }
 
+/// Whether a line says that peers can map the output.
+#[inline]
+pub(super) fn is_output_mapped(words: &Words) -> bool {
+    words[0] & OUTPUT != 0
+}
+
 /// Whether every rank has come to call `seq`, all lines of which have arrived, and not only announced it. Otherwise what it
 /// reads of the scratch of others for the call in front would be written over.
 pub(super) fn all_are_at(core: &Core, seq: u64) -> bool {
@@ -221,10 +235,15 @@ pub(super) fn places(words: &Words) -> Words {
 /// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on
 /// every rank. `None`: the plan is no direct one.
 pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
-    let Plan::Direct { mapped, far, .. } = plan else { return None };
+    let Plan::Direct { mapped, far, part, .. } = plan else { return None };
     let mut lenders = (0..core.members.len()).filter(|m| mapped.touches(*m));
     // Only these need have come then.
-    if lenders.all(|m| is_mapped(mapped, m, &words(core, m, seq))) {
+    let all_mapped = lenders.all(|m| is_mapped(mapped, m, &words(core, m, seq)));
+    // The root sees the lines of all.
+    if slotted::serves(core, part, call) && (!all_mapped || core.rank as u32 == call.root && slotted::any(core, seq)) {
+        return Some(Road::Slots);
+    }
+    if all_mapped {
         return Some(Road::Mapped);
     }
     let (mut all_beside, mut all_reach) =

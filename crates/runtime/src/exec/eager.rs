@@ -254,19 +254,11 @@ impl Form {
         Ok(true)
     }
 
-    /// Where `member` may be ahead of this rank by some calls, and is: asks for what it published of one of those to come,
-    /// so that the lines of several calls are under way at once.
+    /// [`ask_ahead`] for what lies in small slots.
     #[inline]
     fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
-        if self.place != Place::SmallSlot {
-            return;
-        }
-        let soon = seq + ASKED_BEFORE;
-        // SYNC: entry-line. Only a hint hangs on it.
-        if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
-            // For the look that the next call takes here.
-            prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
-            prefetch::all_for_read(core.hub.small_payload(member, soon), self.block);
+        if self.place == Place::SmallSlot {
+            ask_ahead(core, member, seq, self.block);
         }
     }
 
@@ -332,6 +324,19 @@ impl Form {
                 }
             }
         }
+    }
+}
+
+/// Where `member` may be ahead of this rank by some calls, and is: asks for what it published of one of those to come in its
+/// small slot, of which this rank reads `bytes` bytes, so that the lines of several calls are under way at once.
+#[inline]
+pub(super) fn ask_ahead(core: &Core, member: usize, seq: u64, bytes: usize) {
+    let soon = seq + ASKED_BEFORE;
+    // SYNC: entry-line. Only a hint hangs on it.
+    if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
+        // For the look that the next call takes here.
+        prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
+        prefetch::all_for_read(core.hub.small_payload(member, soon), bytes);
     }
 }
 

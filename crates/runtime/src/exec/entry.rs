@@ -7,7 +7,8 @@ use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
-use super::{eager, eager_v, fused, plan};
+use super::collective::Engine;
+use super::{eager, eager_v, fused, plan, slotted};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW};
 use crate::request::VCounts;
@@ -195,12 +196,12 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     true
 }
 
-/// How many calls a rank may be ahead of its peers when it announces `call`, with the counts `v` where it has such.
-pub(super) fn ahead(core: &Core, call: &Call, v: Option<&VCounts>) -> u64 {
+/// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such.
+pub(super) fn ahead(core: &Core, engine: &Engine, call: &Call, v: Option<&VCounts>, seq: u64) -> u64 {
     match v {
         Some(v) => eager_v::ahead(core, call, v),
         _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
-        _ => LINES_AHEAD,
+        _ => slotted::lines_ahead(core, engine, call, seq),
     }
 }
 

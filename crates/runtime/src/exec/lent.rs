@@ -20,7 +20,7 @@ use super::call::{self, Call};
 use super::collective::Engine;
 use super::direct::{self, Cursor, Road, Words};
 use super::plan::{DirectPlan, FarPlans, Plan};
-use super::trail;
+use super::{slotted, trail};
 use crate::communicator::core::Core;
 use crate::device::IdleStream;
 
@@ -36,6 +36,8 @@ pub(crate) struct Part {
     opens: bool,
     /// The one lender's takers may end before all have met.
     early: bool,
+    /// All others write the output of that one.
+    for_one: bool,
     /// Each rank combines its part of all inputs and writes it where it is wanted, as soon as all lines are there; all wait
     /// for all.
     shares: bool,
@@ -53,8 +55,15 @@ impl Part {
             lends: mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes)),
             opens: lenders == 1 && writes(mapped),
             early: lenders == 1,
+            for_one: lenders == 1 && mapped.writes_output.contains(&true),
             shares: is_shared_out(mapped),
         }
+    }
+
+    /// Whether all that moves between ranks is what the others write to the output of one.
+    #[inline]
+    pub(super) fn is_for_one(&self) -> bool {
+        self.for_one
     }
 }
 
@@ -73,7 +82,7 @@ fn is_shared_out(mapped: &DirectPlan) -> bool {
 pub(super) enum Met {
     /// Not all that this rank needs.
     Not,
-    /// Those of the lenders, whose memory is mapped: no other is needed.
+    /// Those of the lenders, whose memory is mapped, or need not be: no other is needed.
     Lenders,
     All,
 }
@@ -93,7 +102,7 @@ pub(super) fn meet(core: &Core, engine: &mut Engine, call: &Call, plan: Option<&
             }
             all_mapped &= direct::is_mapped(mapped, member, &direct::words(core, member, seq));
         }
-        if all_mapped {
+        if all_mapped || slotted::serves(core, part, call) {
             // Of two ranks, the lender is the only other one.
             if core.ranks > 2 {
                 engine.leave_unsettled(seq, call.signature);
@@ -131,10 +140,11 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 
 /// Whether calls may begin behind the direct call that says `own` of its buffers: its peers only read what it lends, or
 /// write their blocks.
-pub(super) fn trails(core: &Core, plan: &Plan, call: &Call, own: &Words) -> bool {
+pub(super) fn trails(core: &Core, engine: &Engine, plan: &Plan, call: &Call, own: &Words, seq: u64) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
     let may = part.lends && direct::is_input_mapped(own)
-        || (part.shares || opens(part, call)) && direct::is_mapped(mapped, core.me, own);
+        || part.shares && direct::is_mapped(mapped, core.me, own)
+        || opens(part, call) && direct::is_mapped(mapped, core.me, own) && !engine.slotted.may_be_unasked(seq);
     may && trail::goes_on(core) && call.scale.is_none()
 }
 
@@ -149,6 +159,7 @@ fn opens(part: &Part, call: &Call) -> bool {
 pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'_>, call: &Call, plan: &Plan) -> bool {
     let Plan::Direct { part, .. } = plan else { return false };
     let (rank, ranks) = (core.rank as u32, core.ranks);
+    let unasked = engine.slotted.may_be_unasked(engine.next_number());
     let mut is_mapped =
         |at, bytes| core.one_process || bytes == 0 || engine.exporter.export(at, bytes as usize).is_some();
     let (input, output) = (call.input_bytes(rank, ranks), call.output_bytes(rank, ranks));
@@ -162,7 +173,7 @@ pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'
             true => {
                 is_mapped(call.send, input) && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
             }
-            false => opens(part, call) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call),
+            false => opens(part, call) && !unasked && is_mapped(call.recv.cast_const(), output) && !stream.bars(call),
         }
 }
 

@@ -4,7 +4,8 @@
 //! travels in the line that announces the call (`at_once`: carried out without a task, `known`: as the last one of its
 //! shape, `streak`: several of a group together, `fused`: many of a group in one line and slot, `trail`: begun before those in front of them have ended). `direct`: a
 //! direct program over mapped memory, or over memory that the kernel copies (`far`; `lent`: where some ranks only lend theirs); payloads of medium size may lie
-//! `beside` the line, what moves one way between two ranks goes `piped` through a ring, and calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
+//! `beside` the line, what moves one way between two ranks goes `piped` through a ring, blocks of a gather in slots (`slotted`), and
+//! calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
 //! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
 //! receives (`p2p_quick`, `p2p_short`: small and medium ones without a task), `one_sided` that of puts, signals and waits for signals; what both
@@ -37,6 +38,7 @@ pub(crate) mod p2p_quick;
 mod p2p_short;
 mod piped;
 pub(crate) mod plan;
+mod slotted;
 pub(crate) mod streak;
 mod trail;
 pub(crate) mod wait;

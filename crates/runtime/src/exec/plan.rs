@@ -193,6 +193,8 @@ pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
 
 /// Bytes up to which calls that only take from or give to a root go by slots where ranks share cores.
 const ROOTED_BYTES: u64 = 8 << 10;
+/// The same for blocks that the root would have to copy, one after the other.
+const GATHERED_BYTES: u64 = 2 << 10;
 
 /// The limit that the user set, or up to the default the size from which on mapped memory is faster.
 #[cold]
@@ -201,9 +203,8 @@ fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
     let (slot, usual) = (core.hub.geometry().eager_bytes as u64, core.config.eager_limit as u64);
     let most = match collective {
         // Beyond it, the ranks that touch the one root's memory run ahead as well, and copy once.
-        Collective::Broadcast | Collective::Scatter | Collective::Gather if trail::goes_on(core) => {
-            slot.min(ROOTED_BYTES)
-        }
+        Collective::Broadcast | Collective::Scatter if trail::goes_on(core) => slot.min(ROOTED_BYTES),
+        Collective::Gather if trail::goes_on(core) => slot.min(GATHERED_BYTES),
         c if c.rooted() => slot,
         // Of what is published, each rank reads a block.
         Collective::AllToAll | Collective::ReduceScatter => slot.min(2 * usual),

@@ -15,6 +15,7 @@ use crate::exec::links::Links;
 use crate::exec::messages::MessageState;
 use crate::exec::piped::Ring;
 use crate::exec::plan::Plans;
+use crate::exec::slotted;
 use crate::pages::Pages;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
@@ -56,6 +57,7 @@ pub(crate) struct Engine {
     pub(super) temp: Temp,
     pub(in crate::exec) known: Known,
     pub(in crate::exec) known_direct: Calls,
+    pub(in crate::exec) slotted: slotted::Known,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -90,6 +92,7 @@ impl Engine {
             temp: Temp::default(),
             known: Known::default(),
             known_direct: Calls::default(),
+            slotted: slotted::Known::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{CollectiveTask, Phase};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::exec::plan::Plan;
-use crate::exec::{direct, eager, entry, lent, lent_v, messages};
+use crate::exec::{direct, eager, entry, lent, lent_v, messages, slotted};
 
 /// A blocked task, as the reasons for giving up see it.
 pub(super) struct Waiting<'a> {
@@ -38,7 +38,7 @@ impl Blocked for Waiting<'_> {
         }
         match &task.phase {
             Phase::EagerPublish | Phase::Announce => {
-                let ahead = entry::ahead(self.core, &task.call, task.v.as_deref());
+                let ahead = entry::ahead(self.core, &self.core.lock_engine(), &task.call, task.v.as_deref(), task.seq);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
@@ -53,6 +53,10 @@ impl Blocked for Waiting<'_> {
             },
             // Of two ranks, the other.
             Phase::Piped(_) => true,
+            Phase::Slots(next) if self.core.rank as u32 == task.call.root => {
+                self.core.members.get(*next) == Some(&rank)
+            }
+            Phase::Slots(_) => self.missing((task.seq + 1).saturating_sub(slotted::ahead(&task.call))).contains(&rank),
             Phase::LentV(_) => lent_v::awaits(self.core, task.seq, rank),
             Phase::Messages(state) => match task.plan.as_deref() {
                 Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
@@ -74,7 +78,7 @@ impl Blocked for Waiting<'_> {
     fn indirect(&self) -> bool {
         match self.task.phase {
             Phase::Meet => lent::hangs_by_others(self.task.plan.as_deref()),
-            Phase::Direct { .. } | Phase::LentV(_) | Phase::Messages(_) | Phase::Exchange(_) => true,
+            Phase::Direct { .. } | Phase::Slots(_) | Phase::LentV(_) | Phase::Messages(_) | Phase::Exchange(_) => true,
             _ => false,
         }
     }

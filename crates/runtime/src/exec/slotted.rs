@@ -1,0 +1,155 @@
+//! Gathers of ranks that share cores: where the root's memory is mapped each of the others writes its block to where the root
+//! wants it, see [`lent`](super::lent); where it is not, each puts its block into a payload slot, from where the root takes it.
+//! Then nobody waits for the root.
+//!
+//! Which it is says the root's line. A rank that has seen it say so puts the blocks of the next calls into slots unasked, as
+//! they lie beside its own line; the root takes what is there wherever its memory lies. Who asks raises its flag when it has
+//! put its block where it belongs.
+//!
+//! A slot is written again when the root has begun so many calls more that it must have taken what was in it. So as long as
+//! others may use slots unasked it begins no call behind another.
+
+use oxccl_kernels as kernels;
+use oxccl_types::{Collective, Result};
+
+use super::call::Call;
+use super::collective::Engine;
+use super::entry::LINES_AHEAD;
+use super::lent::Part;
+use super::{direct, eager, trail};
+use crate::communicator::core::Core;
+use crate::communicator::hub::{MEDIUM_BYTES, MEDIUM_SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW};
+use crate::device::Step;
+
+/// Calls behind one of which the root's line said that its memory is not mapped, in which others need not ask again.
+const UNASKED: u64 = 64;
+
+/// What a rank knows of the last gathers.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// The last root that said that its memory is not mapped, and in which call.
+    unmapped: Option<(u32, u64)>,
+    /// The last call in which this rank said so.
+    said: Option<u64>,
+}
+
+impl Known {
+    /// Whether others may put their blocks into slots in call `seq`, of which this rank is the root, unasked.
+    #[inline]
+    pub(super) fn may_be_unasked(&self, seq: u64) -> bool {
+        self.said.is_some_and(|said| seq <= said + UNASKED)
+    }
+}
+
+/// The slots for blocks of so many bytes, and how many calls a rank may be ahead of its peers when it writes to one.
+fn kind(bytes: usize) -> (Slots, u64) {
+    match bytes <= SMALL_BYTES {
+        true => (Slots::Small, SMALL_SLOTS - WINDOW),
+        false => (Slots::Medium, MEDIUM_SLOTS - WINDOW),
+    }
+}
+
+/// How many calls a rank may be ahead of its peers when it puts its block of `call` into a slot.
+pub(super) fn ahead(call: &Call) -> u64 {
+    kind(call.block_bytes() as usize).1
+}
+
+/// Whether a block of `call` fits a slot, so that where it cannot be written to the root's memory it goes this way.
+#[inline]
+pub(super) fn fits(core: &Core, call: &Call) -> bool {
+    let bytes = call.block_bytes();
+    call.collective == Collective::Gather && bytes <= MEDIUM_BYTES as u64 && trail::goes_on(core) && core.eager
+}
+
+/// Whether `call` goes this way if the root's memory is not mapped; `part`: of its plan. The same answer on every rank.
+#[inline]
+pub(super) fn serves(core: &Core, part: &Part, call: &Call) -> bool {
+    part.is_for_one() && fits(core, call)
+}
+
+/// Whether the line of some rank says that its block of call `seq`, of which this rank is the root, is in its slot.
+pub(super) fn any(core: &Core, seq: u64) -> bool {
+    (0..core.members.len()).any(|m| m != core.me && direct::in_slot(&direct::words(core, m, seq)))
+}
+
+/// Whether this rank puts its block of call `seq` into the slot before the root has said where it wants it.
+#[inline]
+fn is_unasked(core: &Core, engine: &Engine, call: &Call, seq: u64) -> bool {
+    let recent = |(root, at): (u32, u64)| root == call.root && seq < at + UNASKED;
+    core.rank as u32 != call.root && engine.slotted.unmapped.is_some_and(recent) && fits(core, call)
+}
+
+/// How many calls this rank may be ahead of its peers when it announces the direct call `seq`.
+#[inline]
+pub(super) fn lines_ahead(core: &Core, engine: &Engine, call: &Call, seq: u64) -> u64 {
+    if is_unasked(core, engine, call, seq) { ahead(call) } else { LINES_AHEAD }
+}
+
+/// Call `seq` is about to be announced, and [may](lines_ahead) be: puts the own block, `input`, into the slot if the root takes
+/// it from there.
+#[inline]
+pub(super) fn put_unasked(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input: *const u8) -> bool {
+    let unasked = is_unasked(core, engine, call, seq);
+    if unasked {
+        put(core, engine, call, seq, input);
+    }
+    unasked
+}
+
+/// Notes that this rank, the root of call `seq`, says in its line that its memory is not mapped.
+pub(super) fn say(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
+    if call.root == core.rank as u32 && fits(core, call) {
+        engine.slotted.said = Some(seq);
+    }
+}
+
+/// Puts the own block of call `seq` into the slot, which is free.
+fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input: *const u8) {
+    let bytes = call.block_bytes() as usize;
+    let slots = kind(bytes).0;
+    engine.known.populate(core, slots);
+    // SAFETY: the caller's input; the slot has room, and peers are done with it.
+    unsafe { kernels::copy(&[core.hub.slot(core.me, slots, seq)], input, bytes) };
+}
+
+/// Goes on with call `seq`, of which the lines have come that this rank needs; `next`: the member whose block the root takes next.
+pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, seq: u64, next: &mut usize) -> Result<Step> {
+    if core.rank as u32 != call.root {
+        if !engine.seen.may_publish(core, seq, ahead(call)) {
+            return Ok(Step::Blocked);
+        }
+        put(core, engine, call, seq, call.send);
+        direct::raise(core, 0, seq, 1);
+        engine.slotted.unmapped = Some((call.root, seq));
+        return Ok(Step::Done);
+    }
+    let bytes = call.block_bytes() as usize;
+    let slots = kind(bytes).0;
+    let mapped = direct::is_output_mapped(&direct::words(core, core.me, seq));
+    let first = *next;
+    while *next < core.members.len() {
+        let member = *next;
+        let unasked = member != core.me && direct::in_slot(&direct::words(core, member, seq));
+        if member != core.me && !unasked && !direct::is_raised(core, member, 0, seq, 1, engine.seen.polls()) {
+            return Ok(if member > first { Step::Progress } else { Step::Blocked });
+        }
+        if unasked && slots == Slots::Small {
+            eager::ask_ahead(core, member, seq, bytes);
+        }
+        let from = match member == core.me {
+            true => Some(call.send),
+            false if unasked || !mapped => Some(core.hub.slot(member, slots, seq).cast_const()),
+            // It has written to the output.
+            false => None,
+        };
+        let to = call.recv.wrapping_add(core.members[member] * bytes);
+        if let Some(from) = from.filter(|from| *from != to.cast_const()) {
+            // SAFETY: a block of the output, which is the caller's and nobody else writes. What lies in a slot is complete,
+            // as the line or the flag says, and stays: it is written again when this rank has begun more than a window of
+            // later calls.
+            unsafe { kernels::copy(&[to], from, bytes) };
+        }
+        *next += 1;
+    }
+    Ok(Step::Done)
+}
