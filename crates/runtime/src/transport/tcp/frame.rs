@@ -1,16 +1,17 @@
 //! What goes over the wire, either way. All numbers little endian.
 //!
-//! A frame is 56 bytes: `magic u32 | kind u8 | zero [u8; 3] | six words`. Of data the words are `signature [u64; 2],
+//! A frame is 64 bytes: `magic u32 | kind u8 | zero [u8; 3] | six words | zero u64`. Of data the words are `signature [u64; 2],
 //! sequence, total, offset, len`, and `len` bytes follow. Of the other kinds the first word is the value and the rest is
 //! zero: an acknowledgement's is the number of data frames consumed since the beginning, a refusal's the length of its
 //! text, which follows, a goodbye's is zero.
 
 use crate::transport::{Header, REFUSAL_BYTES};
 
-/// Bytes of a frame's header.
-pub(super) const HEADER: usize = 56;
+/// Bytes of a frame's header: a line, so that what follows lies in the kernel's pages as it does in the caller's memory. The
+/// kernel copies lines into lines much faster than across them, above all where another core has them.
+pub(super) const HEADER: usize = 64;
 
-const MAGIC: [u8; 4] = *b"oxT2";
+const MAGIC: [u8; 4] = *b"oxT3";
 const DATA: u8 = 1;
 const GOODBYE: u8 = 2;
 const ACK: u8 = 3;
@@ -37,17 +38,17 @@ impl Frame {
         let mut out = [0; HEADER];
         out[..4].copy_from_slice(&MAGIC);
         out[4] = kind;
-        out[8..].chunks_exact_mut(8).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_le_bytes()));
+        out[8..56].chunks_exact_mut(8).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_le_bytes()));
         out
     }
 
     /// The frame that begins with these bytes; `Err` says what is wrong.
     pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Frame, &'static str> {
-        if bytes[..4] != MAGIC || bytes[5..8] != [0; 3] {
+        if bytes[..4] != MAGIC || bytes[5..8] != [0; 3] || bytes[56..] != [0; 8] {
             return Err("wrong magic number");
         }
         let mut w = [0; 6];
-        w.iter_mut().zip(bytes[8..].as_chunks::<8>().0).for_each(|(w, b)| *w = u64::from_le_bytes(*b));
+        w.iter_mut().zip(bytes[8..56].as_chunks::<8>().0).for_each(|(w, b)| *w = u64::from_le_bytes(*b));
         if bytes[4] == DATA {
             let header = Header { signature: [w[0], w[1]], sequence: w[2], total: w[3], offset: w[4], len: w[5] };
             let end = header.offset.checked_add(header.len).ok_or("length overflow")?;
