@@ -130,6 +130,7 @@ fn results_stay_right_when_other_memory_comes_to_where_a_buffer_was() {
 #[test]
 fn a_root_that_announces_many_gathers_first_gets_the_blocks_of_each() {
     run("shared-gather");
+    run("shared-behind");
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn worker() {
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),
         "remade" => side.remakes(call),
-        "shared" => side.gathers_many(),
+        "shared" => side.gathers_many(call == "behind"),
         "differs" => side.differs(call),
         "touches" => side.is_left_alone(call),
         _ => side.is_unmapped(call),
@@ -515,7 +516,8 @@ impl Side {
     }
 
     /// Rank 0, whose output is mapped, announces as many gathers as it may; then rank 1, whose inputs are not, makes them.
-    fn gathers_many(&mut self) {
+    /// `behind` one to an output that is not mapped: rank 1 then puts its blocks into slots unasked.
+    fn gathers_many(&mut self, behind: bool) {
         const CALLS: usize = 40;
         const COUNT: usize = 4 << 10;
         let bytes = CALLS * RANKS * COUNT * size_of::<u32>();
@@ -523,7 +525,14 @@ impl Side {
         let blocks: Vec<Vec<u32>> =
             (0..CALLS).map(|call| (0..COUNT).map(|i| Self::given(self.rank, call * COUNT + i)).collect()).collect();
         self.output = vec![0];
+        let mut other = vec![0_u32; RANKS * COUNT];
         for _ in 0..4 {
+            if behind {
+                self.submit(Collective::Gather, blocks[0].as_ptr().cast(), other.as_mut_ptr().cast(), COUNT, 0)
+                    .unwrap();
+                self.stream.synchronize().unwrap();
+                assert!(self.rank == 1 || (0..RANKS * COUNT).all(|i| other[i] == Self::given(i / COUNT, i % COUNT)));
+            }
             if self.rank == 1 {
                 let word = self.output.as_mut_ptr().cast();
                 self.submit(Collective::Recv, std::ptr::null(), word, 1, 0).unwrap();
