@@ -25,7 +25,7 @@ const ROADS: [(&str, usize, Memory, usize, &str); 4] = [
 ];
 
 /// Rank 1 is stopped when both have said that they are up; rank 0 then makes a call, which it aborts after as many milliseconds as
-/// word 2 says. Its connections are there, unless word 3 says that it is the first one.
+/// word 2 says, if not 0. Its connections are there, unless word 3 says that it is the first one.
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
     comm.barrier().expect("a good call");
@@ -37,6 +37,10 @@ pub fn rank(order: &Order) {
     pause(STOPPED);
     if order.rank == 1 {
         return;
+    }
+    if order.number(2) == 0 {
+        let error = calls::one(&comm, *kind, *memory, *len, 3).expect_err("the other rank is stopped");
+        return order.report("error", &error.text);
     }
     let (handle, order2) = (comm.abort_handle(), order.clone());
     let other = std::thread::spawn(move || {
@@ -104,4 +108,20 @@ fn an_abort_is_heard_while_a_connection_to_a_stopped_rank_is_opened() {
     // The barrier took other connections.
     waits("sendrecv", MOMENT, "first", &[("OXCCL_SHM", "0")]);
     waits("alltoallv", MOMENT, "first", &[("OXCCL_SHM", "0")]);
+}
+
+/// From the limit to the error: what the service hears that explains a connection is awaited for a second.
+#[test]
+fn a_connection_to_a_stopped_rank_is_given_up_at_the_limit_of_operations() {
+    let _alone = alone();
+    let mut pool = Pool::new(RANKS, 1, &[("OXCCL_SHM", "0"), ("OXCCL_OP_TIMEOUT", "1")]);
+    pool.start("stopped sendrecv 0 first");
+    let up = pool.expect("up", &[0, 1], GIVE_UP).iter().map(|e| e.ns).max().expect("two ranks");
+    pool.workers[1].stop();
+    let error = &pool.expect("error", &[0], GIVE_UP)[0];
+    let took = Duration::from_nanos(error.ns.saturating_sub(up));
+    assert!(took < STOPPED + 2 * NOTICE + NOTICE, "{took:?}\n{}", pool.said());
+    for word in ["rank 0 ", "rank 1 ", "timed out", "stopped"] {
+        assert!(error.text.contains(word), "{word}: {error:?}");
+    }
 }

@@ -485,6 +485,12 @@ impl Core {
         Bound { deadline: Deadline::after(self.config.init_timeout), abort: &self.abort }
     }
 
+    /// The same for what an operation sets up on its way: not longer than it may stand still.
+    pub(crate) fn limits_on_the_way(&self) -> Bound<'_> {
+        let most = self.config.init_timeout;
+        Bound { deadline: Deadline::after(self.config.op_timeout.map_or(most, |t| t.min(most))), abort: &self.abort }
+    }
+
     pub(crate) fn same_process(&self, rank: usize) -> bool {
         self.peers[rank].process == self.peers[self.rank].process
     }

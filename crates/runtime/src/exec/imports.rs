@@ -78,17 +78,23 @@ impl Imports {
 #[cold]
 fn fetch(core: &Core, rank: usize, segment: u32) -> Result<SharedMemory> {
     let peer = &core.peers[rank];
-    let fd = crate::service::fetch(&peer.process, core.hash, &core.key, u64::from(segment), &core.limits().as_limits())
-        .map_err(|e| {
-            Error::new(
-                e.code,
-                format!(
-                    "rank {rank} (host {}, process {}) hands out no device memory: {}; its process may have ended, or its \
+    let fd = crate::service::fetch(
+        &peer.process,
+        core.hash,
+        &core.key,
+        u64::from(segment),
+        &core.limits_on_the_way().as_limits(),
+    )
+    .map_err(|e| {
+        Error::new(
+            e.code,
+            format!(
+                "rank {rank} (host {}, process {}) hands out no device memory: {}; its process may have ended, or its \
                      communicator; look at the output of rank {rank} first",
-                    peer.host, peer.pid, e.text
-                ),
-            )
-        })?;
+                peer.host, peer.pid, e.text
+            ),
+        )
+    })?;
     SharedMemory::from_fd(fd).map_err(|e| {
         Error::system(format!(
             "cannot map segment {segment} of rank {rank} (host {}, process {}): {e}",

@@ -356,7 +356,7 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     let me = core.rank as u32;
     let stream = if me < rank {
         let route = service::Route { comm_hash: core.hash, from: me, to: rank, purpose: lane as u8 };
-        let limits = core.limits();
+        let limits = core.limits_on_the_way();
         Some(service::dial(&core.peers[rank as usize].tcp, &core.key, route, &limits.as_limits())?)
     } else {
         core.take_stream(rank, lane as u8)

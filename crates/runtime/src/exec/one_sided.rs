@@ -338,7 +338,7 @@ impl Move {
 
 fn open(core: &Core, peer: usize) -> Result<PutSender> {
     let route = Route { comm_hash: core.hash, from: core.rank as u32, to: peer as u32, purpose: PUTS };
-    let limits = core.limits();
+    let limits = core.limits_on_the_way();
     let stream = service::dial(&core.peers[peer].tcp, &core.key, route, &limits.as_limits())?;
     let end = PutSender::new(stream, core.peer_of(peer))?;
     core.wake_by(end.stream());

@@ -317,8 +317,8 @@ pub fn dial(addresses: &[SocketAddr], key: &CommKey, route: Route, limits: &Limi
     };
     go().map_err(|e| {
         Error::remote(format!(
-            "rank {from} cannot connect to rank {to} at {addresses:?}: {e}. The process of rank {to} may have ended, \
-             or a firewall or a wrong interface (NCCL_SOCKET_IFNAME) is in between"
+            "rank {from} cannot connect to rank {to} at {addresses:?}: {e}. The process of rank {to} may have ended or \
+             be stopped, or a firewall or a wrong interface (NCCL_SOCKET_IFNAME) is in between"
         ))
     })
 }

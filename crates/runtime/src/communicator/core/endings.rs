@@ -338,10 +338,13 @@ impl Core {
         }
         let waited = now - *since;
         self.compare(operation, waited)?;
-        // Before the news: what a rank had to tell it told before it left, on the same way round the ring.
-        let fatal = |d: &Departure| d.how != Gone::Left || operation.needs(d.rank);
-        let others = (0..self.ranks).filter(|rank| *rank != self.rank);
-        let gone = others.filter_map(|rank| self.departure(rank)).find(fatal);
+        // Before the news: what a rank had to tell it told before it left, on the same way round the ring. But it may have left
+        // because of an end that has yet to be heard of here, by another way.
+        let grace = self.config.death_grace.as_nanos() as u64;
+        let calm = waited > grace && self.is_settled(now, grace);
+        let gone = || (0..self.ranks).filter(|rank| *rank != self.rank).filter_map(|rank| self.departure(rank));
+        let left = || gone().find(|d| calm && operation.needs(d.rank));
+        let gone = gone().find(|d| d.how != Gone::Left).or_else(left);
         self.check()?;
         if let Some(e) = lock(&self.news).clone() {
             return Err(e);
@@ -349,7 +352,7 @@ impl Core {
         if let Some(d) = gone {
             return Err(self.found(self.missed(&d, operation)));
         }
-        if waited > INDIRECT * self.config.death_grace.as_nanos() as u64 {
+        if waited > INDIRECT * grace {
             return Err(self.found(doubt.clone()));
         }
         Ok(())
