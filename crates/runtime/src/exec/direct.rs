@@ -102,8 +102,6 @@ const BEHIND: u64 = 32;
 const PIPED: u64 = 64;
 /// The first piece is there.
 const PIECE: u64 = 128;
-/// My input, which peers cannot map, lies on large pages: the number of a segment has this place otherwise.
-const LARGE: u64 = 1 << 8;
 
 /// Whether a line says that.
 #[inline]
@@ -149,8 +147,6 @@ pub(super) fn announce(
                 words[0] |= IN_SLOT;
             } else if aside.beside && beside::put(core, engine, call, seq, send, input_bytes) {
                 words[0] |= BESIDE;
-            } else if aside.stays_if_large && core.reaches && engine.pages.used(send, input_bytes) {
-                words[0] |= LARGE;
             } else if aside.piped && beside::giver(core, call) == Some(core.me) {
                 let (first, there) = piped::offer(core, engine, call, seq, send);
                 words[0] |= PIPED | if there { PIECE } else { 0 };
@@ -246,8 +242,7 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
     if all_mapped {
         return Some(Road::Mapped);
     }
-    let (mut all_beside, mut all_reach) =
-        (true, far.as_ref().is_some_and(|far| !far.only_large() || is_large(core, call, seq)));
+    let (mut all_beside, mut all_reach) = (true, far.is_some());
     for m in 0..core.members.len() {
         let have = words(core, m, seq)[0];
         all_beside &= have & BESIDE != 0 || call.input_bytes(core.members[m] as u32, core.ranks) == 0;
@@ -265,11 +260,6 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
         true => Road::Far,
         false => Road::Staged,
     })
-}
-
-/// Whether what the root gives lies on large pages, as its line says.
-fn is_large(core: &Core, call: &Call, seq: u64) -> bool {
-    words(core, core.member_of[call.root as usize], seq)[0] & (INPUT | LARGE) == LARGE
 }
 
 /// Whether the root of a call that combines nothing works in place, as its line says.

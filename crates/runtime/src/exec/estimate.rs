@@ -54,7 +54,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     let choice = plan::choose(core, &call)?;
     let way = if core.whole { Link::Shm } else { Link::Tcp };
     let private = choice.algorithm.needs == Needs::MappedUser && !is_mapped(core, &call);
-    let far = choice.far.filter(|_| private && core.reaches && !choice.only_large);
+    let far = choice.far.filter(|_| private && core.reaches);
     let staged = choice.staged.filter(|_| private);
     let algorithm = far.or(staged).unwrap_or(choice.algorithm);
     let piece = match algorithm.needs {

@@ -48,8 +48,6 @@ pub(crate) struct FarPlans {
     in_place: Option<DirectPlan>,
     /// The scratch is faster where the root works in place.
     staged_in_place: bool,
-    /// It is faster throughout unless what the kernel reads lies on large pages.
-    only_large: bool,
 }
 
 impl DirectPlan {
@@ -60,11 +58,6 @@ impl DirectPlan {
 }
 
 impl FarPlans {
-    /// Whether they serve only what lies on large pages.
-    pub(super) fn only_large(&self) -> bool {
-        self.only_large
-    }
-
     pub(super) fn plans(&self) -> impl Iterator<Item = &DirectPlan> {
         std::iter::once(&self.usual).chain(&self.in_place)
     }
@@ -91,8 +84,6 @@ pub(crate) struct Aside {
     pub beside: bool,
     /// If it goes one way, in pieces through the giver's ring.
     pub piped: bool,
-    /// If it lies on large pages, nowhere: the kernel reads it there.
-    pub stays_if_large: bool,
 }
 
 /// How calls of one kind and size are served.
@@ -241,8 +232,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                     Some(Box::new(FarPlans {
                         usual: program(far)?,
                         in_place: other.map(program).transpose()?,
-                        staged_in_place: choice.staged_in_place && !choice.only_large,
-                        only_large: choice.only_large,
+                        staged_in_place: choice.staged_in_place,
                     }))
                 }
                 None => None,
@@ -251,9 +241,8 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             let part = Part::of(core.me, &mapped, far.as_deref());
             // Where nothing is combined on the way, or by the root alone.
             let simple = staged.name == "staged_one_shot" && piped::serves(core, call.collective);
-            let piped = simple && (far.as_ref().is_none_or(|far| far.only_large) || !core.reaches);
-            let stays_if_large = far.as_ref().is_some_and(|far| far.only_large);
-            let aside = Aside { beside: choice.beside, piped, stays_if_large };
+            let piped = simple && (far.is_none() || !core.reaches);
+            let aside = Aside { beside: choice.beside, piped };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }
@@ -264,8 +253,6 @@ pub(super) struct Choice {
     pub(super) algorithm: &'static Algorithm,
     /// The one for private memory that the kernel copies between processes, where that is faster than scratch.
     pub(super) far: Option<&'static Algorithm>,
-    /// These are faster only for memory on large pages.
-    pub(super) only_large: bool,
     /// The same where the root of a broadcast works in place.
     pub(super) far_in_place: Option<&'static Algorithm>,
     /// The scratch is faster where the root of a gather or scatter works in place.
@@ -306,24 +293,12 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             let slower = |us: f64| beside_us < us;
             // Each rank decides this for itself.
             let beside = staged.is_none_or(|s| slower(s.1)) && (!core.reaches || far.is_none_or(|f| slower(f.1)));
-            let faster = |far: &(&Algorithm, f64)| staged.is_none_or(|(_, staged_us)| far.1 < staged_us);
-            let (usual, mut model) = (far.filter(faster), core.config.constants.model);
-            // What is found out of a buffer that may have large pages beneath it: of the one that a single root gives.
-            let only_large = usual.is_none() && may_be_large(core, call.collective, bytes);
-            if only_large {
-                model.kernel_us_per_kib = model.kernel_large_us_per_kib;
-            }
-            let far_query = Query { model, ..query(&core.allowed, Reach::ReadableUser) };
-            let far = match only_large {
-                true => fastest(far_query.clone(), Needs::MappedUser).filter(faster),
-                false => usual,
-            };
+            let far = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
             let in_place = call.collective == Collective::Broadcast;
-            let far_in_place = Query { in_place, ..far_query };
+            let far_in_place = Query { in_place, ..query(&core.allowed, Reach::ReadableUser) };
             return Ok(Choice {
                 algorithm,
                 far: far.map(|f| f.0),
-                only_large,
                 far_in_place: fastest(far_in_place, Needs::MappedUser).map(|f| f.0),
                 staged_in_place: pipes_in_place(
                     &core.config.constants.model,
@@ -356,21 +331,12 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     Ok(Choice {
         algorithm,
         far: None,
-        only_large: false,
         far_in_place: None,
         staged_in_place: false,
         beside: false,
         staged: None,
         channels: channels.min(MAX_CHANNELS as u32),
     })
-}
-
-/// Whether all that ranks take is one buffer, some of which may lie on large pages, though it is too short for that to be
-/// likely.
-fn may_be_large(core: &Core, collective: Collective, bytes: u64) -> bool {
-    /// A large page, on most machines: what ranks agree on must not hang on what each finds.
-    const PAGE: u64 = 2 << 20;
-    collective == Collective::Broadcast && core.ranks == 2 && bytes >= PAGE
 }
 
 fn least_parts(program: &Program) -> u32 {
