@@ -10,6 +10,7 @@ use crate::transport::{Header, REFUSAL_BYTES};
 /// Bytes of a frame's header: a line, so that what follows lies in the kernel's pages as it does in the caller's memory. The
 /// kernel copies lines into lines much faster than across them, above all where another core has them.
 pub(super) const HEADER: usize = 64;
+const _: () = assert!(HEADER.is_multiple_of(64));
 
 const MAGIC: [u8; 4] = *b"oxT3";
 const DATA: u8 = 1;
