@@ -186,6 +186,8 @@ pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
 const ROOTED_BYTES: u64 = 8 << 10;
 /// The same for blocks that the root would have to copy, one after the other.
 const GATHERED_BYTES: u64 = 2 << 10;
+/// The same for blocks that each rank copies from each, which they may do ahead where the memory is mapped.
+const TAKEN_BYTES: u64 = 4 << 10;
 
 /// The limit that the user set, or up to the default the size from which on mapped memory is faster.
 #[cold]
@@ -196,6 +198,7 @@ fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
         // Beyond it, the ranks that touch the one root's memory run ahead as well, and copy once.
         Collective::Broadcast | Collective::Scatter if trail::goes_on(core) => slot.min(ROOTED_BYTES),
         Collective::Gather if trail::goes_on(core) => slot.min(GATHERED_BYTES),
+        Collective::AllGather if trail::goes_on(core) => usual.min(TAKEN_BYTES),
         c if c.rooted() => slot,
         // Of what is published, each rank reads a block.
         Collective::AllToAll | Collective::ReduceScatter => slot.min(2 * usual),
