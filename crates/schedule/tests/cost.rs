@@ -196,3 +196,25 @@ fn more_bytes_take_longer_through_the_kernel_and_beside_lines() {
     let of = |m: &CostModel| predict_far(m, a, &shape(Collective::AllReduce, 2), 1 << 20);
     assert!(of(&slow) > 2.0 * of(&m));
 }
+
+/// What `exec::slotted` relies on: ranks that share cores gather by the same program whatever the length.
+#[test]
+fn ranks_that_share_cores_write_their_blocks_to_the_root_at_any_length() {
+    for base in [CostModel::default(), CostModel::of_strings()] {
+        for cores in [1.0, 2.0, 8.0] {
+            for ranks in (2..=64).filter(|ranks| f64::from(*ranks) > cores) {
+                for block in (0..15).map(|bits| 1 << bits) {
+                    let query = Query {
+                        model: CostModel { cores, ..base },
+                        max_channels: 1,
+                        eager_limit: 0,
+                        ..Query::new(Collective::Gather, block * u64::from(ranks), ranks, Reach::MappedUser)
+                    };
+                    let mapped = |c: &Candidate| find(c.algorithm).is_some_and(|a| a.needs == Needs::MappedUser);
+                    let first = candidates(&query).into_iter().find(mapped).expect("something serves it").algorithm;
+                    assert_eq!(first, "one_shot", "{ranks} ranks on {cores} cores, blocks of {block} bytes");
+                }
+            }
+        }
+    }
+}

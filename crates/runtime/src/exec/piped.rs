@@ -195,6 +195,9 @@ pub(super) fn step(
 ) -> Result<Step> {
     let all = pieces(core, call);
     let own = own(core, call, send);
+    let before = (pipe.done, pipe.own);
+    // Who moved something has not waited since then.
+    let halted = |pipe: &Pipe| if (pipe.done, pipe.own) == before { Step::Blocked } else { Step::Progress };
     let last = all.min(pipe.done + (STEP / piece_bytes(core)).max(1) as u64);
     while pipe.done < last {
         let index = pipe.first + pipe.done;
@@ -209,7 +212,7 @@ pub(super) fn step(
             if !is_free(core, &mut engine.ring, index, looks) {
                 // Not to wait for one that made another call.
                 engine.seen.arrived(core, call, 1 - core.me, seq)?;
-                return Ok(Step::Blocked);
+                return Ok(halted(pipe));
             }
             put(core, &mut engine.ring, call, seq, send, pipe.done, index);
         } else {
@@ -224,7 +227,7 @@ pub(super) fn step(
                     pipe.own += 1;
                     continue;
                 } else {
-                    return Ok(Step::Blocked);
+                    return Ok(halted(pipe));
                 }
             }
             take(core, engine, call, send, pipe.done, index);

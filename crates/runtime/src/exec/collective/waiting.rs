@@ -22,7 +22,8 @@ impl Blocked for Waiting<'_> {
         // What those called that send messages is seen by what they send.
         let messages = matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_));
         let missing = if messages { Vec::new() } else { self.missing(self.task.seq) };
-        let needed: Vec<usize> = (0..self.core.ranks).filter(|rank| self.needs(*rank)).collect();
+        let others = (0..self.core.ranks).filter(|rank| *rank != self.core.rank);
+        let needed: Vec<usize> = others.filter(|rank| self.needs(*rank)).collect();
         let who = match (missing.is_empty(), needed) {
             (false, _) => format!("rank(s) {missing:?}, which have not called it"),
             (true, needed) if needed.is_empty() => "peers that have started it".to_string(),
