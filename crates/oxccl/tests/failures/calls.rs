@@ -59,6 +59,8 @@ fn sum(ranks: usize, n: u64) -> f32 {
 
 /// Kinds of [`one`].
 pub const KINDS: usize = 11;
+/// That of Gather.
+pub const GATHER: usize = 6;
 
 /// Call number `n` of kind `kind` with blocks of `len` elements, checked.
 pub fn one(comm: &Communicator, kind: usize, memory: Memory, len: usize, n: u64) -> Result<()> {
@@ -99,7 +101,7 @@ pub fn one(comm: &Communicator, kind: usize, memory: Memory, len: usize, n: u64)
             comm.all_gather(send.get(), recv.get_mut())?;
             recv.get().chunks(len).enumerate().for_each(|(r, c)| check("AllGather", c, value(r, n)));
         }
-        6 => {
+        GATHER => {
             let (send, mut recv) = (input(1), output(at_root * ranks));
             comm.gather(send.get(), recv.get_mut(), root)?;
             recv.get().chunks(len).enumerate().for_each(|(r, c)| check("Gather", c, value(r, n)));

@@ -17,6 +17,10 @@ const INIT_TIMEOUT: u64 = 3;
 /// When a test gives up.
 const GIVE_UP: Duration = Duration::from_secs(15);
 
+/// What the ranks call: anything, or gathers that go by slots where ranks share cores.
+const ANY: &str = "any";
+const SLOTTED: &str = "slotted";
+
 /// One rank: joins, then calls until something fails, then leaves.
 pub fn rank(order: &Order) {
     let seed = order.number(1);
@@ -32,14 +36,8 @@ pub fn rank(order: &Order) {
     order.report("up", "");
     let mut random = Random(seed);
     let error = loop {
-        let (kind, size, n) = (random.below(calls::KINDS as u64) as usize, random.below(10), random.below(1 << 20));
-        let memory = if random.below(2) == 0 { Memory::Malloc } else { Memory::Device };
-        let len = match size {
-            0..4 => 1 + random.below(500),
-            4..7 => 10_000 + random.below(100_000),
-            _ => 400_000 + random.below(600_000),
-        };
-        if let Err(e) = calls::one(&comm, kind, memory, len as usize, n) {
+        let (kind, memory, len, n) = draw(&mut random, &order.words[2]);
+        if let Err(e) = calls::one(&comm, kind, memory, len, n) {
             break e;
         }
     };
@@ -56,6 +54,24 @@ pub fn rank(order: &Order) {
     order.report("gone", &(now_ns() - begin).to_string());
 }
 
+/// The next call of every rank: its kind, where its buffers lie, elements of a block, its number.
+fn draw(random: &mut Random, calls: &str) -> (usize, Memory, usize, u64) {
+    let n = random.below(1 << 20);
+    if calls == SLOTTED {
+        // Root 0 says often enough that its memory is not mapped; now and then another one.
+        let n = if random.below(16) > 0 { n * RANKS as u64 } else { n };
+        return (calls::GATHER, Memory::Malloc, 600 + random.below(4_000) as usize, n);
+    }
+    let (kind, size) = (random.below(calls::KINDS as u64) as usize, random.below(10));
+    let memory = if random.below(2) == 0 { Memory::Malloc } else { Memory::Device };
+    let len = match size {
+        0..4 => 1 + random.below(500),
+        4..7 => 10_000 + random.below(100_000),
+        _ => 400_000 + random.below(600_000),
+    };
+    (kind, memory, len as usize, n)
+}
+
 /// When a rank is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
@@ -63,11 +79,17 @@ enum Moment {
     Calling,
 }
 
-fn one_kill(pool: &mut Pool, spare: &mut Option<crate::harness::Worker>, random: &mut Random, round: usize) -> u64 {
+fn one_kill(
+    pool: &mut Pool,
+    spare: &mut Option<crate::harness::Worker>,
+    random: &mut Random,
+    calls: &str,
+    round: usize,
+) -> u64 {
     let all: Vec<usize> = (0..RANKS).collect();
     let victim = random.below(RANKS as u64) as usize;
     let moment = if random.below(5) == 0 { Moment::Joining } else { Moment::Calling };
-    pool.start(&format!("kill {}", random.next() >> 8));
+    pool.start(&format!("kill {} {calls}", random.next() >> 8));
     let delay = match moment {
         Moment::Joining => {
             pool.expect("joining", &[victim], GIVE_UP);
@@ -101,14 +123,14 @@ fn one_kill(pool: &mut Pool, spare: &mut Option<crate::harness::Worker>, random:
     worst
 }
 
-fn kills(name: &str, rounds: usize, env: &[(&str, &str)]) {
+fn kills(name: &str, rounds: usize, calls: &str, env: &[(&str, &str)]) {
     let _alone = alone();
     let mut random = Random::seeded(name);
     let timeout = INIT_TIMEOUT.to_string();
     let env = [env, &[("OXCCL_INIT_TIMEOUT", timeout.as_str())]].concat();
     let mut pool = Pool::new(RANKS, 1, &env);
     let mut spare = Some(pool.spawn());
-    let mut noticed: Vec<u64> = (0..rounds).map(|r| one_kill(&mut pool, &mut spare, &mut random, r)).collect();
+    let mut noticed: Vec<u64> = (0..rounds).map(|r| one_kill(&mut pool, &mut spare, &mut random, calls, r)).collect();
     noticed.sort_unstable();
     let ms = |ns: u64| ns as f64 / 1e6;
     println!(
@@ -118,7 +140,7 @@ fn kills(name: &str, rounds: usize, env: &[(&str, &str)]) {
     );
 }
 
-/// How often each test kills: 200 in all, or what the variable says.
+/// How often a test kills: its share, or as much of what the variable says for 200.
 fn rounds(share: usize) -> usize {
     let all = std::env::var("OXCCL_TEST_KILLS").ok().and_then(|s| s.parse().ok()).unwrap_or(200);
     (all * share / 200).max(1)
@@ -126,10 +148,15 @@ fn rounds(share: usize) -> usize {
 
 #[test]
 fn killed_ranks_are_named_with_shared_memory() {
-    kills("kill over shared memory", rounds(180), &[]);
+    kills("kill over shared memory", rounds(180), ANY, &[]);
+}
+
+#[test]
+fn killed_ranks_are_named_in_gathers_by_slots() {
+    kills("kill in gathers", rounds(40), SLOTTED, &[]);
 }
 
 #[test]
 fn killed_ranks_are_named_over_the_network() {
-    kills("kill over TCP", rounds(20), &[("OXCCL_SHM", "0")]);
+    kills("kill over TCP", rounds(20), ANY, &[("OXCCL_SHM", "0")]);
 }

@@ -138,7 +138,7 @@ pub(super) fn announce(
         words = [INPUT | OUTPUT, send as u64, call.recv as u64, 0];
     } else {
         if input_bytes > 0 {
-            if slotted::put_unasked(core, engine, call, seq, send) {
+            if aside.slotted && slotted::put_unasked(core, engine, call, seq, send) {
                 words[0] |= IN_SLOT;
             } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;

@@ -84,6 +84,8 @@ pub(crate) struct Aside {
     pub beside: bool,
     /// If it goes one way, in pieces through the giver's ring.
     pub piped: bool,
+    /// Into a slot if the root is known to take it from there: what the program moves is what it gets.
+    pub slotted: bool,
 }
 
 /// How calls of one kind and size are served.
@@ -245,7 +247,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             // Where nothing is combined on the way, or by the root alone.
             let simple = staged.name == "staged_one_shot" && piped::serves(core, call.collective);
             let piped = simple && (far.is_none() || !core.reaches);
-            let aside = Aside { beside: choice.beside, piped };
+            let aside = Aside { beside: choice.beside, piped, slotted: part.is_for_one() };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }
