@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oxccl::{Communicator, ReduceOp, Result, Stream};
 
-use crate::harness::{Order, Pool, Random, alone, now_ns, pause};
+use crate::harness::{Order, Pool, Random, alone, now_ns, pause, sticky_error};
 
 const RANKS: usize = 4;
 /// Calls of a burst: more than a rank may be ahead of its peers.
@@ -50,14 +50,7 @@ pub fn rank(order: &Order) {
 /// A broadcast that needs nothing of the others, which make another call, and nothing after it until there is an error.
 fn alone_among(comm: &Communicator) -> oxccl::Error {
     comm.broadcast(&mut [1_i32], comm.rank()).expect("a call that only sends");
-    let limit = now_ns() + GIVE_UP.as_nanos() as u64;
-    while now_ns() < limit {
-        if let Err(e) = comm.async_error() {
-            return e;
-        }
-        pause(Duration::from_millis(5));
-    }
-    panic!("no error of a rank that made another call than the others");
+    sticky_error(comm, GIVE_UP)
 }
 
 /// Ends all connections of this process with others, as a link does that is cut: how many there were.

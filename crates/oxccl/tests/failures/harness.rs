@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use oxccl::UniqueId;
+use oxccl::{Communicator, UniqueId};
 
 /// Set in workers.
 const WORKER: &str = "OXCCL_TEST_WORKER";
@@ -166,6 +166,11 @@ impl Worker {
         if let Some(pipe) = &mut self.orders {
             pipe.write_all(line.as_bytes()).and_then(|()| pipe.flush()).expect("a worker that listens");
         }
+    }
+
+    /// Where the kernel tells of its process.
+    pub fn process(&self) -> std::path::PathBuf {
+        std::path::Path::new("/proc").join(self.child.id().to_string())
     }
 
     /// SIGSTOP: it lives and does nothing.
@@ -328,15 +333,29 @@ pub fn this_thread() -> std::path::PathBuf {
     std::path::Path::new("/proc").join(thread)
 }
 
-/// Returns when the thread of [`this_thread`] sleeps, as one does that has waited for a while.
-pub fn wait_until_asleep(thread: &std::path::Path, most: Duration) {
-    let deadline = std::time::Instant::now() + most;
-    let state = || {
-        let stat = std::fs::read_to_string(thread.join("stat")).expect("the thread's state");
+/// Returns when the thread or process of which the kernel tells at `place` is in `state`: `S` sleeps, as one does that has waited
+/// for a while, `T` is stopped.
+pub fn wait_until(place: &std::path::Path, state: char, most: Duration) {
+    let now = || {
+        let stat = std::fs::read_to_string(place.join("stat")).expect("its state");
         stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
-    while state() != Some('S') {
-        assert!(std::time::Instant::now() < deadline, "the thread never slept: state {:?}", state());
-        std::thread::yield_now();
+    let there = poll(most, || (now() == Some(state)).then_some(()));
+    assert!(there.is_some(), "{} is never in state {state}: {:?}", place.display(), now());
+}
+
+/// The error that `comm` has of itself, with no call that would hear of it.
+pub fn sticky_error(comm: &Communicator, most: Duration) -> oxccl::Error {
+    poll(most, || comm.async_error().err()).expect("no error came")
+}
+
+/// What `look` finds, looking again and again for `most` at most.
+pub fn poll<T>(most: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + most;
+    loop {
+        match look() {
+            None if Instant::now() < deadline => std::thread::park_timeout(Duration::from_millis(1)),
+            found => return found,
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Communicators that come and go leave nothing: no descriptor, no thread, no mapping.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use oxccl::{Communicator, UniqueId};
 
 use crate::calls::{self, Memory};
-use crate::harness::{Order, Pool, alone, pause};
+use crate::harness::{Order, Pool, alone, poll};
 
 /// Before what is counted: everything that is made once and kept.
 const WARM_UP: u64 = 20;
@@ -47,17 +47,8 @@ impl Holdings {
 
     /// Waits until this process holds no more than `before`: threads and kernel objects end a little later.
     fn settles(before: &Holdings) -> Result<Holdings, Holdings> {
-        let end = Instant::now() + Duration::from_secs(10);
-        loop {
-            let now = Holdings::now();
-            if now.within(before) {
-                return Ok(now);
-            }
-            if Instant::now() > end {
-                return Err(now);
-            }
-            pause(Duration::from_millis(20));
-        }
+        let look = || Some(Holdings::now()).filter(|now| now.within(before));
+        poll(Duration::from_secs(10), look).ok_or_else(Holdings::now)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oxccl::{Communicator, ReduceOp, Result};
 
 use crate::calls::{self, Memory};
-use crate::harness::{Order, Pool, alone, now_ns, pause, this_thread, wait_until_asleep};
+use crate::harness::{Order, Pool, alone, now_ns, pause, sticky_error, this_thread, wait_until};
 
 const RANKS: usize = 3;
 const NOTICE: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ fn abort(order: &Order, comm: Communicator) {
             let other = std::thread::spawn(move || {
                 pause(MOMENT);
                 // On a busy machine it may not have come to its call by then.
-                wait_until_asleep(&caller, GIVE_UP);
+                wait_until(&caller, 'S', GIVE_UP);
                 order2.report("leaves", "");
                 handle.abort().expect("abort");
                 order2.report("aborted", "");
@@ -67,10 +67,7 @@ fn abort(order: &Order, comm: Communicator) {
         }
         1 => say(order, road(&comm, &order.words[2])),
         // Waits for nothing: what it learns, it learns from the sticky error.
-        _ => {
-            pause(4 * MOMENT);
-            say(order, comm.async_error());
-        }
+        _ => say(order, Err(sticky_error(&comm, GIVE_UP))),
     }
     let begin = now_ns();
     drop(comm);

@@ -1,16 +1,15 @@
 //! A rank that is stopped lives: who waits for it says so again and again, and an abort ends that, also while a connection to it
 //! is opened.
 
+use std::path::Path;
 use std::time::Duration;
 
 use oxccl::Communicator;
 
 use crate::calls::{self, Memory};
-use crate::harness::{Order, Pool, alone, pause};
+use crate::harness::{Order, Pool, alone, pause, wait_until};
 
 const RANKS: usize = 2;
-/// Until the other rank is stopped for certain.
-const STOPPED: Duration = Duration::from_millis(300);
 /// When rank 0 aborts.
 const MOMENT: Duration = Duration::from_millis(300);
 const NOTICE: Duration = Duration::from_secs(1);
@@ -24,8 +23,8 @@ const ROADS: [(&str, usize, Memory, usize, &str); 4] = [
     ("sendrecv", 10, Memory::Malloc, 300_000, "Recv from"),
 ];
 
-/// Rank 1 is stopped when both have said that they are up; rank 0 then makes a call, which it aborts after as many milliseconds as
-/// word 2 says, if not 0. Its connections are there, unless word 3 says that it is the first one.
+/// Rank 1 is stopped when both have said that they are up. When its process, at word 4, is, rank 0 makes a call, which it aborts after
+/// as many milliseconds as word 2 says, if not 0. Its connections are there, unless word 3 says that it is the first one.
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
     comm.barrier().expect("a good call");
@@ -34,10 +33,13 @@ pub fn rank(order: &Order) {
         calls::one(&comm, *kind, *memory, *len, 2).expect("a good call");
     }
     order.report("up", "");
-    pause(STOPPED);
     if order.rank == 1 {
+        // It is stopped meanwhile, and then killed.
+        std::thread::park_timeout(GIVE_UP);
         return;
     }
+    wait_until(Path::new(&order.words[4]), 'T', GIVE_UP);
+    order.report("stopped", "");
     if order.number(2) == 0 {
         let error = calls::one(&comm, *kind, *memory, *len, 3).expect_err("the other rank is stopped");
         return order.report("error", &error.text);
@@ -65,7 +67,8 @@ fn waits(road: &str, time: Duration, which: &str, env: &[(&str, &str)]) -> Strin
     let second = pool.spawn();
     pool.workers.extend([first, second]);
     assert_eq!(pool.ranks(), RANKS);
-    pool.start(&format!("stopped {road} {} {which}", time.as_millis()));
+    let process = pool.workers[1].process();
+    pool.start(&format!("stopped {road} {} {which} {}", time.as_millis(), process.display()));
     pool.expect("up", &[0, 1], GIVE_UP);
     pool.workers[1].stop();
     let aborts = pool.expect("aborts", &[0], GIVE_UP + time)[0].ns;
@@ -88,9 +91,13 @@ fn who_waits_for_a_stopped_rank_without_a_limit_says_so_again_and_again() {
         for (road, .., name) in ROADS {
             // A hundred times the grace.
             let env = [("OXCCL_SHM", shm), ("OXCCL_DEATH_GRACE_MS", "10")];
-            let text = waits(road, Duration::from_millis(2600), "later", &env);
+            let text = waits(road, Duration::from_secs(3), "later", &env);
             let lines: Vec<&str> = text.lines().filter(|line| line.contains(" has waited for ")).collect();
-            assert_eq!(lines.len(), 2, "{road}, OXCCL_SHM={shm}: after one second and after two; the log:\n{text}");
+            assert_eq!(
+                lines.len(),
+                2,
+                "{road}, OXCCL_SHM={shm}: after one second and after two, not yet after four; the log:\n{text}"
+            );
             for line in lines {
                 assert!(line.contains("rank 1 (host "), "{road}: who is waited for, and where? {line}");
                 assert!(
@@ -115,12 +122,13 @@ fn an_abort_is_heard_while_a_connection_to_a_stopped_rank_is_opened() {
 fn a_connection_to_a_stopped_rank_is_given_up_at_the_limit_of_operations() {
     let _alone = alone();
     let mut pool = Pool::new(RANKS, 1, &[("OXCCL_SHM", "0"), ("OXCCL_OP_TIMEOUT", "1")]);
-    pool.start("stopped sendrecv 0 first");
-    let up = pool.expect("up", &[0, 1], GIVE_UP).iter().map(|e| e.ns).max().expect("two ranks");
+    pool.start(&format!("stopped sendrecv 0 first {}", pool.workers[1].process().display()));
+    pool.expect("up", &[0, 1], GIVE_UP);
     pool.workers[1].stop();
+    let stopped = pool.expect("stopped", &[0], GIVE_UP)[0].ns;
     let error = &pool.expect("error", &[0], GIVE_UP)[0];
-    let took = Duration::from_nanos(error.ns.saturating_sub(up));
-    assert!(took < STOPPED + 2 * NOTICE + NOTICE, "{took:?}\n{}", pool.said());
+    let took = Duration::from_nanos(error.ns.saturating_sub(stopped));
+    assert!(took < 2 * NOTICE + NOTICE, "{took:?}\n{}", pool.said());
     for word in ["rank 0 ", "rank 1 ", "timed out", "stopped"] {
         assert!(error.text.contains(word), "{word}: {error:?}");
     }
