@@ -152,7 +152,7 @@ fn worker() {
     }
     // While one rank waits the other does not work.
     if ["shared", "touches"].contains(&scenario) {
-        stay_on_one_core();
+        workers::stay_on(1);
     }
     let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
     let mut side = Side { comm, stream: Stream::new().unwrap(), rank, input: vec![], output: vec![] };
@@ -202,20 +202,6 @@ fn refuse() {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, all, &raw const program)
     };
     assert_eq!(set, 0, "the filter: {}", std::io::Error::last_os_error());
-}
-
-/// What this thread starts from now on has one core to itself and all others.
-fn stay_on_one_core() {
-    // SAFETY: plain data of that size.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of_val(&set), &mut set);
-        let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &set)).unwrap();
-        libc::CPU_ZERO(&mut set);
-        libc::CPU_SET(first, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set)
-    };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// A page range that is given back, so that nothing is there: far from where the kernel puts what other threads map.

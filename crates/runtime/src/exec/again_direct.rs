@@ -10,13 +10,13 @@ use oxccl_sys::{LatchGuard, prefetch};
 use oxccl_types::{Error, Result};
 
 use super::at_once_direct::{failed, patience, see_through};
-use super::beside;
+use super::beside::{self, Given};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
 use super::known::{SHAPES, renewed};
 use super::lent::{self, Met};
-use super::piped::{self, Pipe};
+use super::piped;
 use super::plan::{Aside, Plan};
 use super::slotted;
 use crate::communicator::core::{Core, Lane};
@@ -170,26 +170,16 @@ impl Made {
         if !ends {
             return Ok(Some(Phase::Meet));
         }
-        if direct::in_slot(&own) {
-            beside::take_from_slot(core, engine, &self.call, core.me, *seq);
-            lent::stray(engine, Some(&self.plan));
-            return Ok(None);
-        }
-        if let Some(pipe) = direct::pipe(&own, true) {
-            return self.go_through(core, engine, *seq, pipe);
+        if let Some(given) = beside::given(core, engine, &self.call, Some(&self.plan), core.me, *seq, &own) {
+            return self.go_on(core, engine, *seq, given);
         }
         if let Some(giver) = beside::giver_for(core, &self.call) {
             if !engine.seen.arrived(core, &self.call, giver, *seq)? {
                 return Ok(Some(Phase::Meet));
             }
             let words = direct::words(core, giver, *seq);
-            if direct::in_slot(&words) {
-                beside::take_from_slot(core, engine, &self.call, giver, *seq);
-                lent::stray(engine, Some(&self.plan));
-                return Ok(None);
-            }
-            if let Some(pipe) = direct::pipe(&words, false) {
-                return self.go_through(core, engine, *seq, pipe);
+            if let Some(given) = beside::given(core, engine, &self.call, Some(&self.plan), giver, *seq, &words) {
+                return self.go_on(core, engine, *seq, given);
             }
         }
         let met = lent::meet(core, engine, &self.call, Some(&self.plan), *seq)?;
@@ -215,9 +205,9 @@ impl Made {
         self.run(core, engine, *seq)
     }
 
-    /// Goes on with a call that is piped.
-    fn go_through(&self, core: &Core, engine: &mut Engine, seq: u64, mut pipe: Pipe) -> Result<Option<Phase>> {
-        lent::stray(engine, Some(&self.plan));
+    /// Goes on with a call that needs no other line than the giver's.
+    fn go_on(&self, core: &Core, engine: &mut Engine, seq: u64, given: Given) -> Result<Option<Phase>> {
+        let Given::Piped(mut pipe) = given else { return Ok(None) };
         loop {
             match piped::step(core, engine, &self.call, self.call.send, seq, &mut pipe)? {
                 Step::Progress => {}

@@ -15,7 +15,11 @@ use oxccl_types::Collective;
 
 use super::call::Call;
 use super::collective::Engine;
+use super::direct::{self, Words};
 use super::eager::Form;
+use super::lent;
+use super::piped::Pipe;
+use super::plan::Plan;
 use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::SLOTS;
@@ -187,7 +191,7 @@ pub(super) fn put_in_slot(
 }
 
 /// Ends call `seq`, whose payload is in a slot of `giver`, which may be this rank.
-pub(super) fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, giver: usize, seq: u64) {
+fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, giver: usize, seq: u64) {
     let moved = slot_payload(core, call).unwrap_or(0);
     let from = |member: usize| match member == core.me {
         true => call.send,
@@ -206,4 +210,33 @@ pub(super) fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, give
     if giver == core.me || core.ranks > 2 {
         engine.leave_unsettled(seq, call.signature);
     }
+}
+
+/// How a call goes on that needs no other line than its giver's.
+pub(super) enum Given {
+    /// Its payload was taken from the giver's slot: it is over here.
+    Over,
+    Piped(Pipe),
+}
+
+/// How call `seq`, served by `plan`, goes on if that rests on what the line of `giver` says alone, which may be this rank.
+/// `None`: all have to meet.
+#[inline]
+pub(super) fn given(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: Option<&Plan>,
+    giver: usize,
+    seq: u64,
+    words: &Words,
+) -> Option<Given> {
+    let given = if direct::in_slot(words) {
+        take_from_slot(core, engine, call, giver, seq);
+        Given::Over
+    } else {
+        Given::Piped(direct::pipe(words, giver == core.me)?)
+    };
+    lent::stray(engine, plan);
+    Some(given)
 }

@@ -8,6 +8,7 @@ use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_types::{DataType, Error, Result, ResultCode};
 
+use super::beside::{self, Given};
 use super::call::Call;
 use super::direct::{self, Cursor, Road};
 use super::entry;
@@ -17,7 +18,7 @@ use super::lent_v::{self, Taken};
 use super::messages::{self, MessageState, Run};
 use super::piped::{self, Pipe};
 use super::plan::{self, Aside, Plan};
-use super::{ahead, at_once_direct, beside, eager, eager_v, p2p, slotted, trail};
+use super::{ahead, at_once_direct, eager, eager_v, p2p, slotted, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
@@ -62,6 +63,15 @@ pub(super) enum Phase {
     /// Local passes over the output; elements done.
     Post(u64),
     Bias(u64),
+}
+
+impl From<Given> for Phase {
+    fn from(given: Given) -> Phase {
+        match given {
+            Given::Over => Phase::Bias(0),
+            Given::Piped(pipe) => Phase::Piped(pipe),
+        }
+    }
 }
 
 /// The task.
@@ -264,6 +274,33 @@ impl CollectiveTask {
         }
     }
 
+    /// Tells the peers of the call, if there is room for its line; whether there was.
+    #[inline]
+    fn announce(&mut self, core: &Core, engine: &mut Engine) -> bool {
+        let ahead = entry::ahead(core, engine, &self.call, self.v.as_deref(), self.seq);
+        if !engine.seen.may_publish(core, self.seq, ahead) {
+            return false;
+        }
+        if matches!(self.phase, Phase::EagerPublish) {
+            eager::Form::new(core, &self.call).start(core, &self.call, self.seq, &engine.seen);
+            self.phase = Phase::EagerWait;
+            return true;
+        }
+        self.phase = Phase::Meet;
+        match (self.plan.as_deref(), self.v.as_deref()) {
+            (_, Some(v)) => self.published = eager_v::announce(core, engine, &self.call, v, self.seq),
+            (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
+            (plan, None) => {
+                let aside = plan.map_or_else(Aside::default, Plan::aside);
+                let words = direct::announce(core, engine, &self.call, self.seq, self.send, aside, false);
+                if let Some(given) = beside::given(core, engine, &self.call, plan, core.me, self.seq, &words) {
+                    self.phase = given.into();
+                }
+            }
+        }
+        true
+    }
+
     /// Goes on as far as it can; the caller sees to errors.
     pub(super) fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         loop {
@@ -272,37 +309,8 @@ impl CollectiveTask {
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
                 Phase::EagerPublish | Phase::Announce => {
-                    let ahead = entry::ahead(core, engine, &self.call, self.v.as_deref(), self.seq);
-                    if !engine.seen.may_publish(core, self.seq, ahead) {
+                    if !self.announce(core, engine) {
                         return Ok(Step::Blocked);
-                    }
-                    if matches!(self.phase, Phase::EagerPublish) {
-                        eager::Form::new(core, &self.call).start(core, &self.call, self.seq, &engine.seen);
-                        self.phase = Phase::EagerWait;
-                    } else {
-                        match (self.plan.as_deref(), self.v.as_deref()) {
-                            (_, Some(v)) => {
-                                self.published = eager_v::announce(core, engine, &self.call, v, self.seq);
-                            }
-                            (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
-                            (plan, None) => {
-                                let aside = plan.map_or_else(Aside::default, Plan::aside);
-                                let words =
-                                    direct::announce(core, engine, &self.call, self.seq, self.send, aside, false);
-                                if direct::in_slot(&words) {
-                                    beside::take_from_slot(core, engine, &self.call, core.me, self.seq);
-                                    lent::stray(engine, plan);
-                                    self.phase = Phase::Bias(0);
-                                    continue;
-                                }
-                                if let Some(pipe) = direct::pipe(&words, true) {
-                                    lent::stray(engine, plan);
-                                    self.phase = Phase::Piped(pipe);
-                                    continue;
-                                }
-                            }
-                        }
-                        self.phase = Phase::Meet;
                     }
                 }
                 Phase::EagerWait => {
@@ -334,15 +342,9 @@ impl CollectiveTask {
                             return Ok(Step::Blocked);
                         }
                         let words = direct::words(core, giver, self.seq);
-                        if direct::in_slot(&words) {
-                            beside::take_from_slot(core, engine, &self.call, giver, self.seq);
-                            lent::stray(engine, self.plan.as_deref());
-                            self.phase = Phase::Bias(0);
-                            continue;
-                        }
-                        if let Some(pipe) = direct::pipe(&words, false) {
-                            lent::stray(engine, self.plan.as_deref());
-                            self.phase = Phase::Piped(pipe);
+                        let plan = self.plan.as_deref();
+                        if let Some(given) = beside::given(core, engine, &self.call, plan, giver, self.seq, &words) {
+                            self.phase = given.into();
                             continue;
                         }
                     }

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use oxccl_runtime::UniqueId;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::common::{Children, wait};
 
@@ -42,4 +43,13 @@ pub fn run_until(
 pub fn id(hex: &str) -> UniqueId {
     let byte = |i: usize| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
     UniqueId::from_bytes(std::array::from_fn(byte)).unwrap()
+}
+
+/// This thread and what it starts from now on have the first `cores` of its cores, or all if it has fewer.
+#[allow(dead_code, reason = "not every test uses it")]
+pub fn stay_on(cores: usize) {
+    let all = sched_getaffinity(None).unwrap();
+    let mut first = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(cores).for_each(|cpu| first.set(cpu));
+    sched_setaffinity(None, &first).unwrap();
 }
