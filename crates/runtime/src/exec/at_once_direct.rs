@@ -37,10 +37,8 @@ pub(super) fn is_quick(core: &Core, call: &Call) -> bool {
 /// Whether peers can map the buffers of `call`.
 fn is_mapped(core: &Core, engine: &mut Engine, call: &Call) -> bool {
     let (rank, ranks) = (core.rank as u32, core.ranks);
-    let buffers =
-        [(call.send, call.input_bytes(rank, ranks)), (call.recv.cast_const(), call.output_bytes(rank, ranks))];
-    let mut exports = |at, bytes| bytes == 0 || engine.exporter.export(at, bytes as usize).is_some();
-    core.one_process || buffers.into_iter().all(|(at, bytes)| exports(at, bytes))
+    engine.is_mapped(core, call.send, call.input_bytes(rank, ranks))
+        && engine.is_mapped(core, call.recv, call.output_bytes(rank, ranks))
 }
 
 /// Carries out `call`, which is not eager, or begins it; the call comes back when it was not begun. The next one of its

@@ -143,8 +143,8 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 pub(super) fn trails(core: &Core, engine: &Engine, plan: &Plan, call: &Call, own: &Words, seq: u64) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
     let may = part.lends && direct::is_input_mapped(own)
-        || part.shares && direct::is_mapped(mapped, core.me, own)
-        || opens(part, call) && direct::is_mapped(mapped, core.me, own) && !engine.slotted.may_be_unasked(seq);
+        || (part.shares || opens(part, call) && !engine.slotted.may_be_unasked(seq))
+            && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
 }
 
@@ -160,8 +160,7 @@ pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'
     let Plan::Direct { part, .. } = plan else { return false };
     let (rank, ranks) = (core.rank as u32, core.ranks);
     let unasked = engine.slotted.may_be_unasked(engine.next_number());
-    let mut is_mapped =
-        |at, bytes| core.one_process || bytes == 0 || engine.exporter.export(at, bytes as usize).is_some();
+    let mut is_mapped = |at, bytes| engine.is_mapped(core, at, bytes);
     let (input, output) = (call.input_bytes(rank, ranks), call.output_bytes(rank, ranks));
     trail::goes_on(core)
         && trail::may_follow(core, stream, call)

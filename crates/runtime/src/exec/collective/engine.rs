@@ -96,6 +96,12 @@ impl Engine {
         }
     }
 
+    /// Whether peers can map the `bytes` bytes at `at`; threads of one process need not.
+    #[inline]
+    pub(in crate::exec) fn is_mapped(&mut self, core: &Core, at: *const u8, bytes: u64) -> bool {
+        core.one_process || bytes == 0 || self.exporter.export(at, bytes as usize).is_some()
+    }
+
     /// The number of the call that starts next.
     #[inline]
     pub(in crate::exec) fn next_number(&self) -> u64 {
