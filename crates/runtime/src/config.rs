@@ -64,7 +64,7 @@ variables! {
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
         "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",
-        "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long.";
+        "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long. A connection that broke for no reason that is heard of is told after ten times as long; a wait without a limit is logged after a hundred times as long, a second at least.";
     LSA_TEAM_SIZE: "NCCL_LSA_TEAM_SIZE", "integer", "0", "0..=4096",
         "Ranks that reach each other's windows by loads and stores are taken in teams whose size divides this; 0: as many as share memory.";
     WIN_ENABLE: "NCCL_WIN_ENABLE", "0/1", "1", "0, 1",

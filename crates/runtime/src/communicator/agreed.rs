@@ -4,10 +4,10 @@
 //! included. Settings that concern one rank only stay its own.
 
 use oxccl_schedule::constants;
+use oxccl_types::{Error, Result};
 
 use crate::config::Config;
 use crate::log::{self, Subsys};
-use oxccl_types::{Error, Result};
 
 /// Bytes of the numbers in front of the constants.
 const NUMBERS: usize = 7 * 8;
@@ -31,11 +31,11 @@ pub(super) fn adopt(own: &Config, bytes: &[u8]) -> Config {
     decode(own, bytes).unwrap_or_else(|| own.clone())
 }
 
-/// Refuses ranks whose settings cannot be read, which another version of the library wrote: each would choose its algorithms by
-/// constants of its own. `settings`: those of all ranks, so that all of them say the same.
+/// Refuses ranks whose constants are others in number, which another version of the library wrote: each would choose its
+/// algorithms by its own. `settings`: those of all ranks, so that all of them fail. Versions with as many are not told apart.
 ///
 /// # Errors
-/// Says which rank differs.
+/// Says which rank differs from this one, the first of them.
 pub(super) fn check<'a>(own: &Config, settings: impl Iterator<Item = &'a [u8]>) -> Result<()> {
     let model = |bytes: &[u8]| bytes.get(NUMBERS..NUMBERS + 4).map(<[u8]>::to_vec);
     let known = model(&encode(own));

@@ -575,6 +575,9 @@ fn tcp_within_a_machine_is_not_paced() {
             libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"bbr".as_ptr().cast(), 3)
         } == 0;
         let before = congestion_control(&stream).unwrap();
+        if !before.starts_with(b"bbr") {
+            println!("SKIPPED: bbr is not to be had here: only that nothing else is replaced was seen");
+        }
         let options = TcpOptions { within, ..tcp_options(1, &stream, 4, 64) };
         let same = stream.try_clone().unwrap();
         let _end = TcpEnd::new(stream, options).unwrap();

@@ -23,6 +23,7 @@ pub fn run_until(
     ends: impl Fn(usize) -> i32,
     tell: impl Fn(&mut Command, usize, &str),
 ) {
+    assert!(has_worker(), "{what}: no test is named `worker`, so the ranks would succeed without doing anything");
     let hex: String = UniqueId::create().unwrap().to_bytes().iter().map(|b| format!("{b:02x}")).collect();
     let spawn = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -37,6 +38,13 @@ pub fn run_until(
         let status = wait(child, start, limit).unwrap_or_else(|| panic!("{what}: rank {rank} hangs"));
         assert_eq!(status.code(), Some(ends(rank)), "{what}: rank {rank} failed: {status}");
     }
+}
+
+/// Whether this binary has the test that the ranks run.
+fn has_worker() -> bool {
+    let list =
+        Command::new(std::env::current_exe().unwrap()).args(["--exact", "worker", "--ignored", "--list"]).output();
+    String::from_utf8_lossy(&list.unwrap().stdout).lines().any(|line| line == "worker: test")
 }
 
 /// The id that a worker was told.

@@ -141,8 +141,7 @@ fn peer_data(bytes: usize, sum: bool) -> Result<f64> {
                     times.push(micros(start));
                     s.flag(0).store(i, Ordering::Release);
                 }
-                times.sort_by(f64::total_cmp);
-                Ok((times[times.len() / 2] - clock_us()).max(0.0) / (bytes as f64 / 1024.0))
+                Ok(per_kib(times, bytes))
             })
         },
     )
@@ -176,8 +175,7 @@ fn push(bytes: usize) -> Result<f64> {
                     s.flag(0).store(i, Ordering::Release);
                     s.await_flag(1, i, std::hint::spin_loop)?;
                 }
-                times.sort_by(f64::total_cmp);
-                Ok((times[times.len() / 2] - clock_us()).max(0.0) / (bytes as f64 / 1024.0))
+                Ok(per_kib(times, bytes))
             })
         },
     )
@@ -267,8 +265,7 @@ fn wake() -> Result<f64> {
                     s.await_flag(1, i, std::hint::spin_loop)?;
                     times.push(micros(start));
                 }
-                times.sort_by(f64::total_cmp);
-                Ok(times[times.len() / 2])
+                Ok(median(times))
             })
         },
     )
@@ -293,10 +290,20 @@ fn tcp(bytes: usize, count: u32) -> Result<f64> {
                 receive(stream, &mut buffer)?;
                 times.push(micros(start));
             }
-            times.sort_by(f64::total_cmp);
-            Ok(times[times.len() / 2] / 2.0)
+            Ok(median(times) / 2.0)
         },
     )
+}
+
+/// The one in the middle.
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// What a copy of `bytes` bytes takes per KiB, of some with the looks at the clock.
+fn per_kib(times: Vec<f64>, bytes: usize) -> f64 {
+    (median(times) - clock_us()).max(0.0) / (bytes as f64 / 1024.0)
 }
 
 /// Per KiB, to send or receive a stream of slots: whichever side is slower. The best of a few streams.
