@@ -9,7 +9,10 @@ use oxccl_types::{Error, Result};
 use crate::config::Config;
 use crate::log::{self, Subsys};
 
-/// Bytes of the numbers in front of the constants.
+/// The sources that this library was built from, in hexadecimal digits; see `build.rs`.
+const BUILD: &str = env!("OXCCL_BUILD");
+
+/// Bytes of the numbers between the build and the constants.
 const NUMBERS: usize = 7 * 8;
 
 /// What `config` says of the agreed settings.
@@ -18,7 +21,8 @@ pub(super) fn encode(config: &Config) -> Vec<u8> {
     let (eager_auto, windows) = (usize::from(config.eager_auto), usize::from(config.windows));
     let (eager, lsa) = (config.eager_limit, config.lsa_team);
     let numbers = [eager, eager_auto, config.scratch, config.slot_bytes, channels, windows, lsa];
-    let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| (*n as u64).to_le_bytes()).collect();
+    let mut bytes = BUILD.as_bytes().to_vec();
+    bytes.extend(numbers.iter().flat_map(|n| (*n as u64).to_le_bytes()));
     let model = constants::encode(&config.constants.model);
     bytes.extend((model.len() as u32).to_le_bytes());
     bytes.extend(model);
@@ -31,26 +35,25 @@ pub(super) fn adopt(own: &Config, bytes: &[u8]) -> Config {
     decode(own, bytes).unwrap_or_else(|| own.clone())
 }
 
-/// Refuses ranks whose constants are others in number, which another version of the library wrote: each would choose its
-/// algorithms by its own. `settings`: those of all ranks, so that all of them fail. Versions with as many are not told apart.
+/// Refuses ranks whose library was built from other sources: each may lay out what peers read in its own way and choose its
+/// algorithms by its own constants. `settings`: those of all ranks, so that all of them fail.
 ///
 /// # Errors
-/// Says which rank differs from this one, the first of them.
-pub(super) fn check<'a>(own: &Config, settings: impl Iterator<Item = &'a [u8]>) -> Result<()> {
-    let model = |bytes: &[u8]| bytes.get(NUMBERS..NUMBERS + 4).map(<[u8]>::to_vec);
-    let known = model(&encode(own));
-    let mut ranks = settings.enumerate();
-    match ranks.find(|(_, bytes)| model(bytes) != known) {
+/// Says which rank differs from this one, the first of them, and which builds they are.
+pub(super) fn check<'a>(settings: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+    let mut builds = settings.map(|bytes| bytes.get(..BUILD.len()).unwrap_or(bytes)).enumerate();
+    match builds.find(|(_, build)| *build != BUILD.as_bytes()) {
         None => Ok(()),
-        Some((rank, _)) => Err(Error::usage(format!(
-            "rank {rank} has another version of oxccl than this rank: their settings differ in length. Start all ranks with \
-             the same library"
+        Some((rank, build)) => Err(Error::usage(format!(
+            "rank {rank} has another version of oxccl than this rank: it was built from the sources {}, this rank's from \
+             {BUILD}. Start all ranks with the same library",
+            String::from_utf8_lossy(build).escape_debug()
         ))),
     }
 }
 
 fn decode(own: &Config, bytes: &[u8]) -> Option<Config> {
-    let (numbers, rest) = bytes.split_at_checked(NUMBERS)?;
+    let (numbers, rest) = bytes.get(BUILD.len()..)?.split_at_checked(NUMBERS)?;
     let mut numbers = numbers.as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n));
     let mut next = || numbers.next().and_then(|n| usize::try_from(n).ok());
     let mut config = own.clone();
@@ -111,18 +114,17 @@ mod tests {
         assert_eq!((agreed.algo.as_str(), agreed.constants.model.signal_us, agreed.shm), ("^ring", 0.5, own.shm));
     }
 
-    /// A version with one constant less, or without any.
+    /// A build of other sources, and a version that says none or hardly anything.
     #[test]
     fn ranks_of_another_version_are_named() {
-        let own = Config::from_env();
-        let bytes = encode(&own);
-        let mut older = bytes.clone();
-        older[NUMBERS] -= 4;
-        older.drain(NUMBERS + 4..NUMBERS + 8);
-        assert!(check(&own, [&bytes[..], &bytes].into_iter()).is_ok());
-        for other in [&older[..], &bytes[..NUMBERS], &[]] {
-            let error = check(&own, [&bytes[..], &bytes, other].into_iter()).expect_err("another version");
+        let bytes = encode(&Config::from_env());
+        let mut other = bytes.clone();
+        other[3] ^= 1;
+        assert!(check([&bytes[..], &bytes].into_iter()).is_ok());
+        for other in [&other[..], &bytes[BUILD.len()..], &bytes[..BUILD.len() - 1], &[]] {
+            let error = check([&bytes[..], &bytes, other].into_iter()).expect_err("another version");
             assert!(error.text.contains("rank 2 has another version"), "{error}");
+            assert!(error.text.contains(BUILD), "{error}");
         }
     }
 

@@ -316,7 +316,7 @@ pub(super) fn build(
     family: Option<Arc<Family>>,
 ) -> Result<Arc<Core>> {
     let own = config;
-    agreed::check(&own, boot.peers.iter().map(|p| settings_in(&p.payload)))?;
+    agreed::check(boot.peers.iter().map(|p| settings_in(&p.payload)))?;
     let config = agreed::adopt(&own, settings_in(&boot.peers[0].payload));
     agreed::tell(boot.rank, &own, &config);
     let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
