@@ -26,6 +26,7 @@ use crate::request::VCounts;
 mod begin;
 mod early;
 mod engine;
+mod phases;
 mod task;
 mod waiting;
 
@@ -304,131 +305,51 @@ impl CollectiveTask {
     /// Goes on as far as it can; the caller sees to errors.
     pub(super) fn advance(&mut self, core: &Core, engine: &mut Engine) -> Result<Step> {
         loop {
-            match &mut self.phase {
-                Phase::Start => self.start(core, engine)?,
+            let step = match &mut self.phase {
+                Phase::Start => {
+                    self.start(core, engine)?;
+                    continue;
+                }
                 Phase::Scale(_) => return self.scale(core, engine),
                 Phase::Local(_) => return Ok(self.local(core)),
                 Phase::EagerPublish | Phase::Announce => {
                     if !self.announce(core, engine) {
                         return Ok(Step::Blocked);
                     }
+                    continue;
                 }
                 Phase::EagerWait => {
-                    let form = eager::Form::new(core, &self.call);
-                    if !form.finish(core, &self.call, self.seq, &mut engine.seen, &mut engine.srcs)? {
+                    if !self.eager_wait(core, engine)? {
                         return Ok(Step::Blocked);
-                    }
-                    if !form.settled {
-                        engine.leave_unsettled(self.seq, self.call.signature);
                     }
                     if self.call.bias.is_null() {
                         return Ok(self.finished(core, engine));
                     }
                     self.phase = Phase::Bias(0);
+                    continue;
                 }
-                Phase::Fused(fused) => {
-                    let step = fused.advance(core, engine, &mut self.call);
-                    self.seq = fused.number();
-                    return match step? {
-                        Step::Done => Ok(self.finished(core, engine)),
-                        step => Ok(step),
-                    };
+                Phase::Fused(_) => return self.fused(core, engine),
+                Phase::Meet => self.meet_peers(core, engine)?,
+                Phase::Direct { .. } => self.direct(core, engine)?,
+                Phase::Piped(pipe) => {
+                    let step = piped::step(core, engine, &self.call, self.send, self.seq, pipe)?;
+                    self.then(step, Phase::Bias(0))
                 }
-                Phase::Meet => {
-                    if let Some(Plan::Direct { .. }) = self.plan.as_deref()
-                        && let Some(giver) = beside::giver_for(core, &self.call)
-                    {
-                        if !engine.seen.arrived(core, &self.call, giver, self.seq)? {
-                            return Ok(Step::Blocked);
-                        }
-                        let words = direct::words(core, giver, self.seq);
-                        let plan = self.plan.as_deref();
-                        if let Some(given) = beside::given(core, engine, &self.call, plan, giver, self.seq, &words) {
-                            self.phase = given.into();
-                            continue;
-                        }
-                    }
-                    let met = lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)?;
-                    if met == Met::Not || !self.meet(core, engine)? {
-                        return Ok(Step::Blocked);
-                    }
+                Phase::Slots(next) => {
+                    let step = slotted::step(core, engine, &self.call, self.seq, next)?;
+                    self.then(step, Phase::Bias(0))
                 }
-                Phase::Direct { road, cursor } => {
-                    let plan = self.plan.as_deref().and_then(|plan| plan.direct(*road));
-                    let plan = plan.ok_or_else(|| Error::internal("a direct phase without a direct plan"))?;
-                    // Staged programs touch the peers' scratch only, which stays.
-                    let borrowed = if road.borrows() { core.borrow_memory(Lane::Collectives) } else { None };
-                    if road.borrows() && borrowed.is_none() {
-                        return Ok(Step::Blocked);
-                    }
-                    match direct::step(core, engine, &self.call, plan, self.seq, cursor)? {
-                        Step::Done if !core.is_turn(Lane::Collectives, self.turn) => return Ok(Step::Blocked),
-                        Step::Done => self.phase = Phase::Bias(0),
-                        other => return Ok(other),
-                    }
-                }
-                Phase::Piped(pipe) => match piped::step(core, engine, &self.call, self.send, self.seq, pipe)? {
-                    Step::Done => self.phase = Phase::Bias(0),
-                    other => return Ok(other),
+                Phase::LentV(_) => self.take_lent_v(core, engine)?,
+                Phase::Messages(_) => self.messages(core, engine)?,
+                Phase::Exchange(_) => self.exchange(core, engine)?,
+                Phase::Post(_) => self.post(core),
+                Phase::Bias(_) => match self.bias(core) {
+                    Some(step) => Some(step),
+                    None => return Ok(self.finished(core, engine)),
                 },
-                Phase::Slots(next) => match slotted::step(core, engine, &self.call, self.seq, next)? {
-                    Step::Done => self.phase = Phase::Bias(0),
-                    other => return Ok(other),
-                },
-                Phase::LentV(taken) => {
-                    let v = self.v.as_deref().ok_or_else(|| Error::internal("counts are missing"))?;
-                    match lent_v::step(core, engine, &self.call, v, self.seq, taken)? {
-                        Step::Done if !core.is_turn(Lane::Collectives, self.turn) => return Ok(Step::Blocked),
-                        Step::Done if taken.messages => self.phase = self.message_road_v(core, engine)?,
-                        Step::Done => self.phase = Phase::Bias(0),
-                        other => return Ok(other),
-                    }
-                }
-                Phase::Messages(state) => {
-                    let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
-                        return Err(Error::internal("a message phase without a message plan"));
-                    };
-                    let run = Run { core, call: &self.call, plan, send: self.send, seq: self.seq };
-                    match messages::step(run, engine, state)? {
-                        Step::Done => {
-                            if let Phase::Messages(state) = std::mem::replace(&mut self.phase, Phase::Post(0))
-                                && engine.spare_messages.len() < engine.spare_messages.capacity()
-                            {
-                                engine.spare_messages.push(state);
-                            }
-                        }
-                        step => {
-                            self.let_follow(core);
-                            return Ok(step);
-                        }
-                    }
-                }
-                Phase::Exchange(exchange) => {
-                    // Receiving may read straight from the sender's memory.
-                    let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Step::Blocked) };
-                    match exchange.step(core, &mut engine.links)? {
-                        Step::Done => {
-                            if let Phase::Exchange(exchange) = std::mem::replace(&mut self.phase, Phase::Post(0)) {
-                                exchange.give_back(&mut engine.links);
-                            }
-                        }
-                        step => {
-                            self.let_follow(core);
-                            return Ok(step);
-                        }
-                    }
-                }
-                Phase::Post(_) => {
-                    if let Some(step) = self.post(core) {
-                        return Ok(step);
-                    }
-                }
-                Phase::Bias(_) => {
-                    if let Some(step) = self.bias(core) {
-                        return Ok(step);
-                    }
-                    return Ok(self.finished(core, engine));
-                }
+            };
+            if let Some(step) = step {
+                return Ok(step);
             }
         }
     }
