@@ -14,7 +14,7 @@ mod request;
 pub mod service;
 pub mod transport;
 
-pub use communicator::{CommConfig, Communicator, Done, MemStat, Team, Window, WindowDone, most_channels};
+pub use communicator::{BUILD, CommConfig, Communicator, Done, MemStat, Team, Window, WindowDone, most_channels};
 pub use exec::one_sided::{OneSided, OneSidedCall, SignalId};
 pub use id::UniqueId;
 pub use request::{OpScalar, Operator, Request, Shape, VCounts};

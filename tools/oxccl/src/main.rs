@@ -9,13 +9,18 @@ mod perf;
 mod run;
 mod tune;
 
+use std::sync::LazyLock;
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+/// The version, and which sources the library was built from: by these, ranks of different builds are told apart.
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{} (sources {})", env!("CARGO_PKG_VERSION"), oxccl_runtime::BUILD));
+
 /// Tools of the oxccl collective communication library.
 #[derive(Parser)]
-#[command(name = "oxccl", version, propagate_version = true)]
+#[command(name = "oxccl", version = VERSION.as_str(), propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -1,7 +1,8 @@
 //! Settings on which all ranks of a communicator must act alike: rank 0's hold.
 //!
 //! They lie behind the probe word in what every rank brings to the meeting; after it each rank adopts rank 0's, itself
-//! included. Settings that concern one rank only stay its own.
+//! included. Settings that concern one rank only stay its own. Before them stands which build of the library the rank has,
+//! see `build.rs`; ranks of different builds are refused.
 
 use oxccl_schedule::constants;
 use oxccl_types::{Error, Result};
@@ -9,8 +10,8 @@ use oxccl_types::{Error, Result};
 use crate::config::Config;
 use crate::log::{self, Subsys};
 
-/// The sources that this library was built from, in hexadecimal digits; see `build.rs`.
-const BUILD: &str = env!("OXCCL_BUILD");
+/// Names the sources that this library was built from, in hexadecimal digits: ranks of one communicator must have the same.
+pub const BUILD: &str = env!("OXCCL_BUILD");
 
 /// Bytes of the numbers between the build and the constants.
 const NUMBERS: usize = 7 * 8;

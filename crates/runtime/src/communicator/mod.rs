@@ -28,6 +28,7 @@ use crate::device::Stream;
 use crate::exec::one_sided::{OneSided, OneSidedCall};
 use crate::request::{OpScalar, Operator, Request, Shape};
 use crate::{group, log};
+pub use agreed::BUILD;
 pub use child::Done;
 use core::Core;
 pub(crate) use init::{bootstrap_config, service};
