@@ -83,6 +83,73 @@ static void with_counts(world_t* w, int old_name) {
   }
 }
 
+/* Rank s sends this many elements to rank d in calls of a form. */
+static size_t portion(int form, int s, int d) {
+  switch (form) {
+    case 0: return 1;
+    case 1: return (size_t)(s + 2 * d);
+    case 2: return (size_t)(3 * s + d) % 5 * 30;
+    default: return (size_t)(700 + s + d);
+  }
+}
+
+enum { AGAIN = 4, FORMS = 4, ROUNDS = 24, ROOM = 800 * WORLD_MAX };
+
+static double portion_at(int form, int round, int call, int s, int d, size_t k) {
+  return (double)((form + 7 * round + 31 * call + 3 * s + 5 * d + (int)k) % 120);
+}
+
+/* The lists of a rank in calls of a form; those of odd rounds leave gaps of an element. */
+static void lists(parts_t* p, int form, int round, int n, int rank) {
+  size_t sends = 0, receives = 0;
+  for (int r = 0; r < n; r++) {
+    p->sendcounts[r] = portion(form, rank, r);
+    p->recvcounts[r] = portion(form, r, rank);
+    p->sdispls[r] = sends;
+    p->rdispls[r] = receives;
+    sends += p->sendcounts[r] + (size_t)(round / 4 % 2);
+    receives += p->recvcounts[r] + (size_t)(round / 4 % 2);
+  }
+}
+
+/* The same calls again and again, with other buffers, then with other lists or of another type: what was remembered of a call
+ * must never show. */
+static void again_with_counts(world_t* w) {
+  char *in[WORLD_MAX][AGAIN], *out[WORLD_MAX][AGAIN];
+  parts_t p[WORLD_MAX];
+  EACH(w, i) for (int c = 0; c < AGAIN; c++) in[i][c] = (char*)allocate(ROOM * 4), out[i][c] = (char*)allocate(ROOM * 4);
+  for (int round = 0; round < ROUNDS; round++) {
+    int form = round / 3 % FORMS;
+    ncclDataType_t type = round / 5 % 2 ? ncclInt32 : ncclInt8;
+    EACH(w, i) {
+      lists(&p[i], form, round, w->n, w->rank[i]);
+      for (int c = 0; c < AGAIN; c++) {
+        memset(out[i][c], 0x7f, ROOM * 4);
+        for (int r = 0; r < w->n; r++)
+          for (size_t k = 0; k < p[i].sendcounts[r]; k++)
+            put(type, in[i][c], p[i].sdispls[r] + k, portion_at(form, round, c, w->rank[i], r, k));
+      }
+    }
+    for (int c = 0; c < AGAIN; c++)
+      EACH(w, i)
+        OK(ncclAlltoAllv(in[i][c], p[i].sendcounts, p[i].sdispls, out[i][c], p[i].recvcounts, p[i].rdispls, type,
+                         w->comm[i], w->stream[i]));
+    world_wait(w);
+    EACH(w, i)
+      for (int c = 0; c < AGAIN; c++)
+        for (int r = 0; r < w->n; r++) {
+          size_t end = p[i].rdispls[r] + p[i].recvcounts[r];
+          for (size_t k = p[i].rdispls[r]; k < end; k++)
+            CHECK(get(type, out[i][c], k) == portion_at(form, round, c, r, w->rank[i], k - p[i].rdispls[r]));
+          if (round / 4 % 2) CHECK(get(type, out[i][c], end) == (type == ncclInt8 ? 0x7f : 0x7f7f7f7f));
+        }
+  }
+  EACH(w, i) for (int c = 0; c < AGAIN; c++) {
+    OK(ncclMemFree(in[i][c]));
+    OK(ncclMemFree(out[i][c]));
+  }
+}
+
 static void old_names(world_t* w) {
   uint64_t in[WORLD_MAX][WORLD_MAX], out[WORLD_MAX][WORLD_MAX];
   mscclAlgoHandle_t handle = 77;
@@ -104,6 +171,7 @@ void chapter(world_t* w) {
   with_bias(w);
   with_counts(w, 0);
   with_counts(w, 1);
+  again_with_counts(w);
   old_names(w);
   world_close(w);
 }

@@ -94,14 +94,45 @@ impl Call {
         again(&shape, send.cast(), recv.cast(), self.comm, self.stream)
     }
 
-    /// As [`Call::submit`], with counts per peer, made once the number of ranks is known.
-    pub(crate) fn submit_v(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
-        remember(self.checked_submit(counts))
+    /// As [`Call::submit`] for an AlltoAllv: with four `lists` per peer, of which `counts` makes its own once the number of ranks
+    /// is known, unless the call is made as the last one was.
+    pub(crate) fn submit_v(
+        self,
+        lists: [*const usize; 4],
+        counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>,
+    ) -> Outcome {
+        let checked = || {
+            let communicator = handle::check(self.name, self.comm)?;
+            if self.again_v(&communicator, lists) { Ok(()) } else { self.submit_in(communicator, counts) }
+        };
+        remember(checked())
+    }
+
+    /// Makes an AlltoAllv as the communicator's last one was made, if it had this type and the same `lists`.
+    fn again_v(&self, communicator: &InUse, lists: [*const usize; 4]) -> bool {
+        let missing = self.send.is_null() || self.recv.is_null() || lists.iter().any(|list| list.is_null());
+        let Some(dtype) = DataType::from_c(self.datatype).filter(|_| !missing) else { return false };
+        let ranks = communicator.ranks();
+        // SAFETY: not null; the caller promises one number per rank, which stays as it is during the call.
+        let lists = lists.map(|list| unsafe { std::slice::from_raw_parts(list, ranks) });
+        communicator.may_repeat(dtype, &lists)
+            && with_stream(communicator, self.stream, |stream| {
+                communicator.again_v(dtype, &lists, self.send.cast(), self.recv.cast(), stream)
+            })
     }
 
     #[inline]
     fn checked_submit(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
         let communicator = handle::check(self.name, self.comm)?;
+        self.submit_in(communicator, counts)
+    }
+
+    #[inline]
+    fn submit_in(
+        self,
+        communicator: InUse,
+        counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>,
+    ) -> Outcome {
         if !communicator.is_usable() {
             communicator.ensure_ready()?;
         }
@@ -243,11 +274,17 @@ fn record_anew(
 #[inline(always)]
 fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communicator>, &Stream) -> bool) -> bool {
     let Some(communicator) = handle::enter(comm) else { return false };
+    with_stream(&communicator, stream, |stream| f(&communicator, stream))
+}
+
+/// The same of the stream alone.
+#[inline(always)]
+fn with_stream(communicator: &InUse, stream: Stream_t, f: impl FnOnce(&Stream) -> bool) -> bool {
     let special = || match stream.is_null() {
         true => Ok(Stream::default_of(communicator.device())),
         false => Stream::from_raw(stream),
     };
-    Stream::with_raw_or(stream, special, |stream| f(&communicator, stream)).unwrap_or(false)
+    Stream::with_raw_or(stream, special, f).unwrap_or(false)
 }
 
 #[cold]

@@ -40,7 +40,7 @@ pub unsafe fn all_to_all_v(
 ) -> Outcome {
     const NAME: &str = "AlltoAllv";
     let call = Call::new(NAME, Collective::AllToAllV, sendbuff, recvbuff, 0, datatype, comm, stream);
-    call.submit_v(|call, communicator| {
+    call.submit_v([sendcounts, sdispls, recvcounts, rdispls], |call, communicator| {
         let ranks = communicator.ranks();
         let list = |name: &str, from: *const usize| -> Outcome<&[usize]> {
             non_null(NAME, name, from)?;

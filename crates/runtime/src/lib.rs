@@ -17,6 +17,6 @@ pub mod transport;
 pub use communicator::{BUILD, CommConfig, Communicator, Done, MemStat, Team, Window, WindowDone, most_channels};
 pub use exec::one_sided::{OneSided, OneSidedCall, SignalId};
 pub use id::UniqueId;
-pub use request::{OpScalar, Operator, Request, Shape, VCounts};
+pub use request::{OpScalar, Operator, Request, Shape, VCounts, VLists};
 
 mod id;

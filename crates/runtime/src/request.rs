@@ -48,6 +48,9 @@ pub struct VCounts {
     pub recv_displs: Vec<usize>,
 }
 
+/// The four lists of [`VCounts`], in the same order, as a caller holds them.
+pub type VLists<'a> = [&'a [usize]; 4];
+
 thread_local! {
     // Boxes, since tasks hold boxes.
     #[allow(clippy::vec_box)]
@@ -97,6 +100,14 @@ impl VCounts {
         fill(&mut counts.recv_counts, recv_counts);
         place(&mut counts.recv_displs, recv_displs, recv_counts);
         counts
+    }
+
+    /// Whether these are the same lists. Parts of nothing that lie elsewhere than at 0 are taken for others.
+    pub(crate) fn is(&self, lists: &VLists<'_>) -> bool {
+        let own = [&self.send_counts, &self.send_displs, &self.recv_counts, &self.recv_displs];
+        own.iter()
+            .zip(lists)
+            .all(|(own, other)| own.len() == other.len() && own.iter().zip(*other).all(|(a, b)| a == b))
     }
 
     /// Bytes that are sent and received, of elements of `element` bytes.

@@ -25,8 +25,9 @@ use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 
 use crate::UniqueId;
 use crate::device::Stream;
+use crate::exec::again_v;
 use crate::exec::one_sided::{OneSided, OneSidedCall};
-use crate::request::{OpScalar, Operator, Request, Shape};
+use crate::request::{OpScalar, Operator, Request, Shape, VLists};
 use crate::{group, log};
 pub use agreed::BUILD;
 pub use child::Done;
@@ -357,6 +358,29 @@ impl Communicator {
             Some(core) if self.is_usable() => group::again(core, shape, send, recv, stream),
             _ => false,
         }
+    }
+
+    /// Whether an AlltoAllv of this type with these lists may be [one that was made before](Self::again_v).
+    #[inline]
+    pub fn may_repeat(&self, dtype: DataType, lists: &VLists<'_>) -> bool {
+        self.core.get().is_some_and(|core| again_v::may_be_kept(core, dtype, lists[0]))
+            && group::depth() == 0
+            && self.is_usable()
+    }
+
+    /// Makes an AlltoAllv as the last one was made that had this type and these lists, for which
+    /// [`may_repeat`](Self::may_repeat) holds. Neither buffer is null. `false`: nothing was done, and the call must be submitted.
+    // As for `again`.
+    #[inline(never)]
+    pub fn again_v(
+        &self,
+        dtype: DataType,
+        lists: &VLists<'_>,
+        send: *const u8,
+        recv: *mut u8,
+        stream: &Stream,
+    ) -> bool {
+        self.core.get().is_some_and(|core| group::again_v(core, dtype, lists, (send, recv), stream))
     }
 
     /// Takes a call: into the thread's group, or at once onto its stream. Returns when it is enqueued.

@@ -12,7 +12,7 @@ use oxccl_types::Result;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
-use super::entry::ahead;
+use super::eager_v::Way;
 use super::known::Made;
 use super::links::Links;
 use super::operation::Operation;
@@ -33,10 +33,10 @@ enum Reached {
 }
 
 /// Stream, engine and turn of a communicator, all of them free for one call.
-struct Free<'a> {
-    idle: IdleStream<'a>,
-    engine: LatchGuard<'a, Engine>,
-    turn: u64,
+pub(super) struct Free<'a> {
+    pub idle: IdleStream<'a>,
+    pub engine: LatchGuard<'a, Engine>,
+    pub turn: u64,
 }
 
 /// Carries out, or begins, a call without a bias and counts per peer as the last one of its `shape`; `false` when there
@@ -183,19 +183,38 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
-    let run = || advance_v(core, &mut engine, &mut call, &v, &mut seq, &mut published, ends);
-    let reached = caught(run).and_then(|r| r);
-    match reached {
+    let way = Way::of(core, &call, &v);
+    let signature = call.signature;
+    let run = || advance_v(core, &mut engine, &mut call, (&v, way), &mut seq, &mut published, ends);
+    match caught(run).and_then(|reached| reached) {
         Ok(None) => {
             core.pass_turn(Lane::Collectives, turn);
-            v.recycle();
+            call.signature = signature;
+            engine.known_v.keep(core, call, v, way);
         }
-        Ok(Some(phase)) => {
+        reached => leave_v(core, Free { idle, engine, turn }, (call, v), seq, published, reached),
+    }
+    None
+}
+
+/// The stream goes on with an AlltoAllv that is not over, or has failed.
+#[inline(always)]
+pub(super) fn leave_v(
+    core: &Arc<Core>,
+    free: Free<'_>,
+    (call, v): (Call, Box<VCounts>),
+    seq: u64,
+    published: bool,
+    reached: Result<Option<Phase>>,
+) {
+    let Free { idle, engine, turn } = free;
+    match reached {
+        Ok(phase) => {
+            let phase = phase.unwrap_or(Phase::Meet);
             let bytes = v.bytes(call.dtype.size()) / 2;
-            if ends && at_once_direct::is_short_v(core, bytes) {
+            if idle.behind() == 0 && at_once_direct::is_short_v(core, bytes) {
                 let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
-                at_once_direct::see_through_for(core, idle, engine, task, bytes);
-                return None;
+                return at_once_direct::see_through_for(core, idle, engine, task, bytes);
             }
             drop(engine);
             let trails = published && trail::goes_on(core);
@@ -208,15 +227,14 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             idle.failed(error);
         }
     }
-    None
 }
 
 /// The phase in which it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].
-fn advance_v(
+pub(super) fn advance_v(
     core: &Core,
     engine: &mut Engine,
     call: &mut Call,
-    v: &VCounts,
+    (v, way): (&VCounts, Way),
     seq: &mut u64,
     published: &mut bool,
     ends: bool,
@@ -224,10 +242,10 @@ fn advance_v(
     core.check()?;
     engine.seen.look(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
-    if !engine.seen.may_publish(core, *seq, ahead(core, engine, call, Some(v), *seq)) {
+    if !engine.seen.may_publish(core, *seq, way.ahead()) {
         return Ok(Some(Phase::Announce));
     }
-    *published = eager_v::announce(core, engine, call, v, *seq);
+    *published = eager_v::announce(core, engine, call, v, way, *seq);
     if !ends {
         return Ok(Some(Phase::Meet));
     }

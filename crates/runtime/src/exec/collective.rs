@@ -289,7 +289,10 @@ impl CollectiveTask {
         }
         self.phase = Phase::Meet;
         match (self.plan.as_deref(), self.v.as_deref()) {
-            (_, Some(v)) => self.published = eager_v::announce(core, engine, &self.call, v, self.seq),
+            (_, Some(v)) => {
+                let way = eager_v::Way::of(core, &self.call, v);
+                self.published = eager_v::announce(core, engine, &self.call, v, way, self.seq);
+            }
             (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
             (plan, None) => {
                 let aside = plan.map_or_else(Aside::default, Plan::aside);

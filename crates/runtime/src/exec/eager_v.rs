@@ -59,32 +59,37 @@ fn slots(place: u32) -> Option<Slots> {
     }
 }
 
-/// Where this rank's parts go, and how many bytes they have with their table.
-fn way(core: &Core, call: &Call, v: &VCounts) -> Option<(u32, usize)> {
-    let bytes = published(core, call, v).filter(|_| core.eager)?;
-    let crowded = core.hub.geometry().crowded;
-    Some(match bytes {
-        _ if bytes + WORD <= INLINE_BYTES => (IN_LINE, bytes),
-        _ if crowded && bytes <= SMALL_BYTES => (IN_SMALL_SLOT, bytes),
-        _ if crowded && bytes <= MEDIUM_BYTES => (IN_MEDIUM_SLOT, bytes),
-        _ => (IN_SLOT, bytes),
-    })
-}
+/// Where this rank's parts go, and how many bytes they have with their table: if they are small. It follows from type and
+/// counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way(Option<(u32, usize)>);
 
-/// How many calls a rank may be ahead of its peers when it announces the call.
-pub(super) fn ahead(core: &Core, call: &Call, v: &VCounts) -> u64 {
-    match way(core, call, v) {
-        Some((IN_SLOT, _)) => SLOTS,
-        Some((IN_SMALL_SLOT, _)) => SMALL_SLOTS - WINDOW,
-        Some((IN_MEDIUM_SLOT, _)) => MEDIUM_SLOTS - WINDOW,
-        _ => LINES_AHEAD,
+impl Way {
+    pub(super) fn of(core: &Core, call: &Call, v: &VCounts) -> Way {
+        let crowded = core.hub.geometry().crowded;
+        Way(published(core, call, v).filter(|_| core.eager).map(|bytes| match bytes {
+            _ if bytes + WORD <= INLINE_BYTES => (IN_LINE, bytes),
+            _ if crowded && bytes <= SMALL_BYTES => (IN_SMALL_SLOT, bytes),
+            _ if crowded && bytes <= MEDIUM_BYTES => (IN_MEDIUM_SLOT, bytes),
+            _ => (IN_SLOT, bytes),
+        }))
+    }
+
+    /// How many calls a rank may be ahead of its peers when it announces the call.
+    pub(super) fn ahead(self) -> u64 {
+        match self.0 {
+            Some((IN_SLOT, _)) => SLOTS,
+            Some((IN_SMALL_SLOT, _)) => SMALL_SLOTS - WINDOW,
+            Some((IN_MEDIUM_SLOT, _)) => MEDIUM_SLOTS - WINDOW,
+            _ => LINES_AHEAD,
+        }
     }
 }
 
 /// Announces the call, with this rank's parts where they are small, or where they lie if peers can map that. Whether one of the
 /// two holds. `may_publish(seq)` does.
-pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, seq: u64) -> bool {
-    let way = way(core, call, v);
+pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, way: Way, seq: u64) -> bool {
+    let Way(way) = way;
     // What is taken where it lies is copied once, which pays where nobody waits for a core.
     let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
     if large && let Some(place) = lent_v::place(core, engine, call, v) {

@@ -199,7 +199,7 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
 /// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such.
 pub(super) fn ahead(core: &Core, engine: &Engine, call: &Call, v: Option<&VCounts>, seq: u64) -> u64 {
     match v {
-        Some(v) => eager_v::ahead(core, call, v),
+        Some(v) => eager_v::Way::of(core, call, v).ahead(),
         _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
         _ => slotted::lines_ahead(core, engine, call, seq),
     }

@@ -5,7 +5,6 @@ use oxccl_types::Result;
 use crate::communicator::core::Core;
 use crate::device::Exporter;
 use crate::exec::again_direct::Calls;
-use crate::exec::ahead;
 use crate::exec::direct::Buffers;
 use crate::exec::entry::{History, Seen};
 use crate::exec::far::{Bounce, Spot};
@@ -16,6 +15,7 @@ use crate::exec::messages::MessageState;
 use crate::exec::piped::Ring;
 use crate::exec::plan::Plans;
 use crate::exec::slotted;
+use crate::exec::{again_v, ahead};
 use crate::pages::Pages;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
@@ -57,6 +57,7 @@ pub(crate) struct Engine {
     pub(super) temp: Temp,
     pub(in crate::exec) known: Known,
     pub(in crate::exec) known_direct: Calls,
+    pub(in crate::exec) known_v: again_v::Last,
     pub(in crate::exec) slotted: slotted::Known,
 }
 
@@ -92,6 +93,7 @@ impl Engine {
             temp: Temp::default(),
             known: Known::default(),
             known_direct: Calls::default(),
+            known_v: again_v::Last::default(),
             slotted: slotted::Known::default(),
         }
     }
