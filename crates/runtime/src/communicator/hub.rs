@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence};
-use oxccl_sys::{Doorbell, SharedMemory, barrier};
+use oxccl_sys::{Doorbell, SharedMemory, affinity, barrier};
 use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
@@ -276,7 +276,8 @@ impl Hub {
 
     /// The bell on which `member` parks.
     pub fn doorbell(&self, member: usize) -> Doorbell {
-        Doorbell::new(self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE))
+        let at = self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE;
+        Doorbell::placed(self.u32_at(at), self.u32_at(at + 4))
     }
 
     fn presence_word(&self, member: usize) -> SharedU32 {
@@ -400,8 +401,28 @@ impl Hub {
     #[inline]
     pub fn ring_all(&self, me: usize) {
         for member in 0..self.geometry.ranks {
-            if member != me {
-                self.ring(member);
+            if member != me && self.hears(member) {
+                return self.wake_all(me);
+            }
+        }
+    }
+
+    /// Whether `member` is parked, or about to.
+    #[inline(always)]
+    fn hears(&self, member: usize) -> bool {
+        let bell = self.doorbell(member);
+        if self.light { bell.is_heard_light() } else { bell.is_heard() }
+    }
+
+    /// Wakes those first that parked on other cores: who wakes on this one may take it, and would keep the others waiting.
+    #[cold]
+    fn wake_all(&self, me: usize) {
+        let here = affinity::current_core();
+        for near in [false, true] {
+            for member in (0..self.geometry.ranks).filter(|member| *member != me) {
+                if self.doorbell(member).is_on(here) == near {
+                    self.ring(member);
+                }
             }
         }
     }
