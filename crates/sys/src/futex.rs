@@ -89,21 +89,10 @@ impl Doorbell {
         Doorbell { word, place: Some(place) }
     }
 
-    /// Whether somebody is parked, or about to, as a ringer sees it who has changed what the waiter looks at before.
-    #[inline]
-    pub fn is_heard(&self) -> bool {
-        // SYNC: doorbell. Orders the ringer's change before its look at the parked bit; the waiter sets the bit,
-        // fences, and then looks at the change: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        self.word.load(Ordering::Relaxed) & PARKED != 0
-    }
-
-    /// [`is_heard`](Doorbell::is_heard) without the fence: for ringers of registered processes whose waiters are registered
-    /// too (see [`barrier`]).
-    #[inline]
-    pub fn is_heard_light(&self) -> bool {
-        // SYNC: doorbell. The waiter's heavy barrier lies between its bit and its look.
-        barrier::light();
+    /// Whether somebody is parked, or about to. A ringer looks behind a fence, before which it has changed what the waiter
+    /// looks at: a light one (see [`barrier`]) where its process and the waiter's are registered.
+    #[inline(always)]
+    pub fn is_awaited(&self) -> bool {
         self.word.load(Ordering::Relaxed) & PARKED != 0
     }
 
@@ -115,7 +104,10 @@ impl Doorbell {
     /// Wakes everybody parked.
     #[inline]
     pub fn ring(&self) {
-        if self.is_heard() {
+        // SYNC: doorbell. Orders the ringer's change before its look at the parked bit; the waiter sets the bit,
+        // fences, and then looks at the change: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.is_awaited() {
             self.wake_parked();
         }
     }
@@ -132,14 +124,6 @@ impl Doorbell {
                 }
                 Err(now) => seen = now,
             }
-        }
-    }
-
-    /// [`ring`](Doorbell::ring) by [`is_heard_light`](Doorbell::is_heard_light).
-    #[inline]
-    pub fn ring_light(&self) {
-        if self.is_heard_light() {
-            self.wake_parked();
         }
     }
 
