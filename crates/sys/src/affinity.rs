@@ -10,6 +10,11 @@ pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
+/// The core on which the calling thread is; it may be on another one at once.
+pub fn current_core() -> u32 {
+    rustix::thread::sched_getcpu() as u32
+}
+
 /// Bytes of an encoded [`Cores`].
 pub const CORES_BYTES: usize = MASK_AT + CpuSet::MAX_CPU / 8;
 const QUOTA_AT: usize = 4;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::affinity;
 use crate::barrier;
 use crate::sync::{Ordering, SharedU32, fence};
 
@@ -66,6 +67,8 @@ const PARKED: u32 = 1;
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     word: SharedU32,
+    /// Where the waiter says on which core it parks.
+    place: Option<SharedU32>,
 }
 
 /// What [`Doorbell::prepare`] saw.
@@ -75,8 +78,27 @@ pub struct Ticket(u32);
 
 impl Doorbell {
     /// The bell whose word is `word`.
+    #[inline(always)]
     pub fn new(word: SharedU32) -> Doorbell {
-        Doorbell { word }
+        Doorbell { word, place: None }
+    }
+
+    /// The bell whose waiter leaves in `place` on which core it parks.
+    #[inline(always)]
+    pub fn placed(word: SharedU32, place: SharedU32) -> Doorbell {
+        Doorbell { word, place: Some(place) }
+    }
+
+    /// Whether somebody is parked, or about to. A ringer looks behind a fence, before which it has changed what the waiter
+    /// looks at: a light one (see [`barrier`]) where its process and the waiter's are registered.
+    #[inline(always)]
+    pub fn is_awaited(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & PARKED != 0
+    }
+
+    /// Whether who parked here last did so on `core`.
+    pub fn is_on(&self, core: u32) -> bool {
+        self.place.as_ref().is_some_and(|place| place.load(Ordering::Relaxed) == core)
     }
 
     /// Wakes everybody parked.
@@ -85,7 +107,7 @@ impl Doorbell {
         // SYNC: doorbell. Orders the ringer's change before its look at the parked bit; the waiter sets the bit,
         // fences, and then looks at the change: one of the two sees the other.
         fence(Ordering::SeqCst);
-        if self.word.load(Ordering::Relaxed) & PARKED != 0 {
+        if self.is_awaited() {
             self.wake_parked();
         }
     }
@@ -105,20 +127,12 @@ impl Doorbell {
         }
     }
 
-    /// [`ring`](Doorbell::ring) without the fence: for ringers of registered processes whose waiters are registered too
-    /// (see [`barrier`]).
-    #[inline]
-    pub fn ring_light(&self) {
-        // SYNC: doorbell. The waiter's heavy barrier lies between its bit and its look.
-        barrier::light();
-        if self.word.load(Ordering::Relaxed) & PARKED != 0 {
-            self.wake_parked();
-        }
-    }
-
     /// Announces that the caller will park. It must look at its condition once more before it does.
     #[inline]
     pub fn prepare(&self) -> Ticket {
+        if let Some(place) = &self.place {
+            place.store(affinity::current_core(), Ordering::Relaxed);
+        }
         let seen = self.word.fetch_or(PARKED, Ordering::SeqCst) | PARKED;
         // SYNC: doorbell.
         barrier::heavy();

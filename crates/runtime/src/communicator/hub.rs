@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence};
-use oxccl_sys::{Doorbell, SharedMemory, barrier};
+use oxccl_sys::{Doorbell, SharedMemory, affinity, barrier};
 use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
@@ -274,9 +274,15 @@ impl Hub {
         self.u64_at(self.rank_base(member) + (DEPTH as usize + channel) * LINE)
     }
 
+    #[inline(always)]
+    fn bell_at(&self, member: usize) -> usize {
+        self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE
+    }
+
     /// The bell on which `member` parks.
     pub fn doorbell(&self, member: usize) -> Doorbell {
-        Doorbell::new(self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE))
+        let at = self.bell_at(member);
+        Doorbell::placed(self.u32_at(at), self.u32_at(at + 4))
     }
 
     fn presence_word(&self, member: usize) -> SharedU32 {
@@ -393,15 +399,48 @@ impl Hub {
     /// Wakes `member` if it is parked. Call after stores that it may wait for.
     #[inline(always)]
     pub fn ring(&self, member: usize) {
-        if self.light { self.doorbell(member).ring_light() } else { self.doorbell(member).ring() }
+        // SYNC: doorbell. The waiter's heavy barrier, or fence, lies between its bit and its look.
+        self.fence();
+        if self.is_awaited(member) {
+            self.wake(member);
+        }
     }
 
     /// Wakes every member but `me` that is parked. Call after stores that they may wait for.
     #[inline]
     pub fn ring_all(&self, me: usize) {
+        // SYNC: doorbell
+        self.fence();
+        let mut awaited = false;
         for member in 0..self.geometry.ranks {
-            if member != me {
-                self.ring(member);
+            awaited |= (member != me) & self.is_awaited(member);
+        }
+        if awaited {
+            self.wake_all(me);
+        }
+    }
+
+    #[inline(always)]
+    fn is_awaited(&self, member: usize) -> bool {
+        Doorbell::new(self.u32_at(self.bell_at(member))).is_awaited()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, member: usize) {
+        self.doorbell(member).ring();
+    }
+
+    /// Wakes those first that parked on other cores: who wakes on this one may take it, and would keep the others waiting.
+    #[cold]
+    #[inline(never)]
+    fn wake_all(&self, me: usize) {
+        let here = affinity::current_core();
+        for near in [false, true] {
+            for member in (0..self.geometry.ranks).filter(|member| *member != me) {
+                if self.doorbell(member).is_on(here) == near {
+                    self.ring(member);
+                }
             }
         }
     }

@@ -52,13 +52,10 @@ impl Waiter {
     /// Spends one turn.
     pub(crate) fn turn(&mut self) -> Turn {
         self.turns = self.turns.saturating_add(1);
-        if !self.crowded && self.turns < SPINS {
-            oxccl_sys::sync::spin_loop();
-            return Turn::Again;
-        }
         if self.parking {
             return self.next_park();
         }
+        // Also while it spins: a look may take microseconds.
         if self.turns.is_multiple_of(CLOCK_EVERY) {
             let now = oxccl_sys::clock::now_ns();
             if self.started == 0 {
@@ -68,7 +65,11 @@ impl Waiter {
                 return self.next_park();
             }
         }
-        oxccl_sys::sync::yield_now();
+        if !self.crowded && self.turns < SPINS {
+            oxccl_sys::sync::spin_loop();
+        } else {
+            oxccl_sys::sync::yield_now();
+        }
         Turn::Again
     }
 
