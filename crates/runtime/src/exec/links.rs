@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oxccl_types::{Error, Result};
+use oxccl_types::{Collective, Error, Result};
 
 use super::imports::Imports;
 use super::p2p::Exchange;
@@ -363,7 +363,7 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     };
     let Some(stream) = stream else { return Ok(None) };
     core.wake_by(&stream);
-    let (piece, part) = (piece_bytes(core), part_bytes(core));
+    let (piece, part) = (common_piece_bytes(core), part_bytes(core));
     let slots = SLOTS * piece.div_ceil(part);
     let within = core.on_one_machine(rank as usize);
     let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, within };
@@ -375,9 +375,19 @@ const STREAM_SLOTS: usize = 8;
 /// As long as pieces grow with the slots.
 const STREAM_PIECE: usize = 256 << 10;
 
-/// Bytes of a piece of a message program, the same on all ranks. Twice as long of two ranks, which wait for each other once
-/// a piece; more of them were slower by that.
-pub(super) fn piece_bytes(core: &Core) -> usize {
+/// How many times longer they are where one of two ranks only sends and the other only receives: what is sent next lies behind
+/// without a gap, and nobody needs what has come to go on.
+const ONE_WAY: usize = 4;
+
+/// Bytes of a piece of a message program of `collective`, the same on all ranks.
+pub(super) fn piece_bytes(core: &Core, collective: Collective) -> usize {
+    let one_way = core.scattered && core.ranks == 2 && matches!(collective, Collective::Broadcast | Collective::Reduce);
+    common_piece_bytes(core) * if one_way { ONE_WAY } else { 1 }
+}
+
+/// The same of most collectives. Twice as long of two ranks, which wait for each other once a piece; more of them were slower
+/// by that.
+fn common_piece_bytes(core: &Core) -> usize {
     let slot = core.config.slot_bytes;
     let times = if core.ranks == 2 { 2 } else { 1 };
     if core.scattered { slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE)) } else { slot }
@@ -387,7 +397,7 @@ pub(super) fn piece_bytes(core: &Core) -> usize {
 /// the other comes.
 pub(super) fn part_bytes(core: &Core) -> usize {
     let part = 2 * core.config.slot_bytes;
-    let piece = piece_bytes(core);
+    let piece = common_piece_bytes(core);
     if core.ranks == 2 { piece.min(part.max((piece / 2).next_multiple_of(64))) } else { piece.min(part) }
 }
 

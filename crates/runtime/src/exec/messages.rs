@@ -75,7 +75,7 @@ pub(super) fn begin(
     let element = call.dtype.size();
     let align = alignment(element);
     let longest = longest_part(call.count, plan.least_parts, align).max(1);
-    state.length = ((piece_bytes(core) / element) as u64).min(longest.next_multiple_of(align));
+    state.length = ((piece_bytes(core, call.collective) / element) as u64).min(longest.next_multiple_of(align));
     state.pieces = longest.div_ceil(state.length);
     let channels = plan.program.channels.len();
     state.lanes.clear();
@@ -85,7 +85,8 @@ pub(super) fn begin(
     // One temporary slot per channel for results that are only passed on, and the program's own scratch.
     let scratch = channels * (1 + 2 * plan.program.scratch_slots as usize) * slot;
     if state.scratch.len() < scratch {
-        state.scratch.resize(scratch, 0);
+        // Memory that is new and zero takes no pages before it is used.
+        state.scratch = vec![0; scratch];
     }
     state.part = part_bytes(core) as u64;
     let (ranks, rank) = (core.ranks, core.rank as u32);

@@ -318,7 +318,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
-    let slot_bytes = super::links::piece_bytes(core) as u64;
+    let slot_bytes = super::links::piece_bytes(core, call.collective) as u64;
     let max_channels = core.config.max_channels;
     let q = Query { max_channels, slot_bytes, ..query(&core.allowed, Reach::Messages(link)) };
     let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));

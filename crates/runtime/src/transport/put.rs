@@ -16,8 +16,10 @@ use super::tcp::raw::{Range, recv, send};
 use super::{Peer, tcp};
 
 /// Distinguishes a frame from bytes that no end of this library sends.
-const MAGIC: u64 = 0x6f78_7075_7400_0001;
-const HEADER: usize = 48;
+const MAGIC: u64 = 0x6f78_7075_7400_0002;
+/// A line, as of [stream frames](super::tcp): what follows lies in the kernel's pages as in the caller's memory.
+const HEADER: usize = 64;
+const _: () = assert!(HEADER.is_multiple_of(64));
 /// The signal word of a frame that raises none.
 const SILENT: u64 = u64::MAX;
 /// Bytes that one call moves at most, so that who drives several ends starves none.
@@ -47,7 +49,7 @@ impl Frame {
     fn decode(header: &[u8; HEADER], number: u64) -> Option<Frame> {
         let mut words = header.chunks_exact(8).map(|c| c.try_into().map_or(0, u64::from_le_bytes));
         let mut next = || words.next().unwrap_or(0);
-        if (next(), next()) != (MAGIC, number) {
+        if (next(), next()) != (MAGIC, number) || header[48..] != [0; 16] {
             return None;
         }
         let (window, offset, bytes, signal) = (next(), next(), next(), next());
@@ -366,6 +368,20 @@ mod tests {
         assert_eq!(*to.1.lock().unwrap(), [5, 6]);
         let memory = to.0.lock().unwrap();
         assert!(memory[100..] == data[100..] && memory[8..11] == *b"abc" && memory[11..100] == [0; 89]);
+    }
+
+    #[test]
+    fn headers_are_whole_lines_without_anything_else() {
+        let frame = Frame { window: 1, offset: 64, bytes: 8, signal: Some(3) };
+        let header = frame.encode(7);
+        assert!(header.len().is_multiple_of(64));
+        assert_eq!(Frame::decode(&header, 7), Some(frame));
+        assert_eq!(Frame::decode(&header, 8), None);
+        for at in [0, 7, 8, 48, HEADER - 1] {
+            let mut bad = header;
+            bad[at] ^= 0x10;
+            assert_eq!(Frame::decode(&bad, 7), None, "byte {at}");
+        }
     }
 
     #[test]

@@ -54,6 +54,46 @@ fn exchanges_long_messages() {
 }
 
 #[test]
+fn long_calls_that_go_one_way_arrive_in_order() {
+    for slot in ["4096", "32768", "1048576"] {
+        alone("network::goes_one_way", &[("OXCCL_SLOT_BYTES", slot)]);
+    }
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential long_calls` runs it in a process of its own"]
+fn goes_one_way() {
+    // Several of the longest pieces, and a rest that ends amid a line.
+    const COUNT: usize = (9 << 19) + 3;
+    team(2, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let values = |factor: i32| (0..COUNT as i32).map(|i| i.wrapping_mul(factor)).collect::<Vec<i32>>();
+        let call = |collective, send: *const i32, recv: *mut i32| {
+            comms[0].submit(request(collective, send.cast(), recv.cast(), COUNT, &s)).unwrap();
+            s.synchronize().unwrap();
+        };
+        // What goes one way alone, then behind what has gone both ways.
+        for _ in 0..2 {
+            let (mut input, mut output) = (values(if rank == 0 { 3 } else { 5 }), vec![-1; COUNT]);
+            call(Collective::Broadcast, input.as_ptr(), output.as_mut_ptr());
+            assert!(output == values(3));
+            call(Collective::Reduce, input.as_ptr(), output.as_mut_ptr());
+            assert!(output == values(if rank == 0 { 8 } else { 3 }));
+            // The output of a rank that is not the root means nothing, wherever it is.
+            let inside = input[COUNT / 2..].as_mut_ptr();
+            call(Collective::Reduce, input.as_ptr(), if rank == 0 { output.as_mut_ptr() } else { inside });
+            assert!(rank != 0 || output == values(8));
+            call(Collective::Broadcast, output.as_ptr(), output.as_mut_ptr());
+            assert!(output == values(8));
+            call(Collective::Reduce, input.as_ptr(), input.as_mut_ptr());
+            assert!(input == values(if rank == 0 { 8 } else { 5 }));
+            call(Collective::AllReduce, input.as_ptr(), output.as_mut_ptr());
+            assert!(output == values(13));
+        }
+    });
+}
+
+#[test]
 fn bursts_of_small_calls_arrive_in_order() {
     alone("network::sends_a_burst", &[]);
 }

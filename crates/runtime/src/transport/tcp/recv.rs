@@ -61,6 +61,11 @@ impl Incoming {
             refused: None,
         }
     }
+
+    /// The peer's data frames that are consumed.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
 }
 
 impl TcpEnd {

@@ -17,8 +17,10 @@ const SMALL: usize = 4096;
 const TOGETHER: usize = 136 << 10;
 /// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
 const HELD: usize = 32 << 10;
-/// Bytes that one call writes at most, so that what comes in is read while it is in the caches.
+/// Bytes that one call writes at most where both ends send, so that what comes in is read while it is in the caches.
 const TURN: usize = 512 << 10;
+/// The same where only this end does. Every call ends with a packet that is not full.
+const ONE_WAY_TURN: usize = 4 << 20;
 
 /// What goes out.
 pub(super) struct Outgoing {
@@ -38,6 +40,9 @@ pub(super) struct Outgoing {
     more: bool,
     /// Frames of any length wait for [`SendEnd::flush`].
     gather: bool,
+    /// Bytes that one call writes at most, and the peer's data frames that were consumed when that was chosen.
+    turn: usize,
+    consumed: u64,
     /// What is to be said of the peer's data; goes between two frames.
     said: Said,
     /// Bytes that waited to be read when a turn of writing ended last.
@@ -107,6 +112,8 @@ impl Outgoing {
             hold: false,
             more: false,
             gather: false,
+            turn: TURN,
+            consumed: 0,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
             unread: 0,
             failed: None,
@@ -243,14 +250,14 @@ impl TcpEnd {
         }
     }
 
-    /// Write from up to `most` frames and [`TURN`] bytes; whether the kernel may take more in this turn. The turn passes to
+    /// Write from up to `most` frames and a turn's bytes; whether the kernel may take more in this turn. The turn passes to
     /// reading where something has come since the last one; else writing goes on until the kernel takes no more, because
     /// that is when it promises to tell of room.
     fn push_frames(&mut self, most: u64) -> Result<bool> {
         let out = &self.out;
         let mut ranges = [Range::EMPTY; 2 * BATCH];
         let frames = (out.accepted - out.written).min(most);
-        let (mut offered, mut left) = (0, TURN);
+        let (mut offered, mut left) = (0, out.turn);
         for i in 0..frames {
             let f = &out.queue[out.slot(out.written + i)];
             let head = f.done.min(HEADER);
@@ -272,6 +279,13 @@ impl TcpEnd {
             }
             Err(e) => Err(self.write_failed(&e)),
         }
+    }
+
+    /// Turns are short if the peer has sent data, too, since the last frame that was not small.
+    fn choose_turn(&mut self) {
+        let consumed = self.inc.consumed();
+        let before = std::mem::replace(&mut self.out.consumed, consumed);
+        self.out.turn = if consumed == before { ONE_WAY_TURN } else { TURN };
     }
 
     /// Whether other bytes wait to be read than at the last call.
@@ -359,6 +373,7 @@ impl SendEnd for TcpEnd {
         // SAFETY: readable by contract.
         let small = unsafe { self.out.take_small(&header, data, len) };
         if !small {
+            self.choose_turn();
             let at = self.out.slot(self.out.accepted);
             self.out.queue[at] = Waiting { header, data, len, done: 0 };
         }
