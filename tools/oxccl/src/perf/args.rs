@@ -69,8 +69,8 @@ pub struct PerfArgs {
     /// Iterations before measuring
     #[arg(short = 'w', long = "warmup_iters", default_value_t = 5)]
     pub warmup: usize,
-    /// Calls aggregated in one group per iteration; times are per call. With -m 1 and -z 1 each call is synchronised, to
-    /// compare with
+    /// Calls aggregated in one group per iteration, each on its own part of the first 256 KiB of the buffers where these have
+    /// room; times are per call. With -m 1 and -z 1 each call is synchronised, to compare with
     #[arg(short = 'm', long = "agg_iters", visible_alias = "group", default_value_t = 1)]
     pub aggregate: usize,
     /// Communicators per rank, of which each call uses the next, also within a group

@@ -72,6 +72,8 @@ pub struct Team {
     turn: Cell<usize>,
     exchange: Exchange,
     register: u8,
+    /// Bytes of the buffers over which the calls of a group are spread.
+    room: usize,
 }
 
 /// One row's work: the call, its operator, and what it must give.
@@ -93,6 +95,10 @@ pub struct Data {
     codes: Vec<i32>,
 }
 
+/// Bytes of buffers in which the calls of a group find parts of their own, as the tensors of a program would be. Little enough
+/// to stay in the caches as one part does.
+const GROUP_ROOM: usize = 256 << 10;
+
 impl Team {
     /// Gives the seats buffers of `bytes` bytes.
     pub fn new(
@@ -103,10 +109,11 @@ impl Team {
         bytes: usize,
         args: &PerfArgs,
     ) -> Result<Team> {
+        let room = if args.aggregate > 1 { GROUP_ROOM } else { 0 };
         let mut ranks = Vec::with_capacity(seats.len());
         for s in seats {
             api::set_device(s.device)?;
-            let buffer = || Buffer::new(bytes, args.memory).with_context(|| format!("rank {}", s.rank));
+            let buffer = || Buffer::new(bytes.max(room), args.memory).with_context(|| format!("rank {}", s.rank));
             ranks.push(Rank {
                 rank: s.rank,
                 device: s.device,
@@ -123,7 +130,7 @@ impl Team {
         let comms = life::split(&firsts, &numbers, args.comms)?;
         ranks.iter_mut().zip(comms).for_each(|(r, comms)| r.comms = comms);
         let (round, turn) = (Cell::new(0), Cell::new(0));
-        let mut team = Team { ranks, total, participant, round, turn, exchange, register: args.register };
+        let mut team = Team { ranks, total, participant, round, turn, exchange, register: args.register, room };
         team.register()?;
         Ok(team)
     }
@@ -293,13 +300,15 @@ impl Team {
         Row { call, data, uneven: self.ranks.iter().map(uneven).collect() }
     }
 
-    fn site(r: &Rank, call: &Call, in_place: bool, turn: usize) -> Site {
+    /// `part`: bytes from the begin of the buffers to this call's part.
+    fn site(r: &Rank, call: &Call, in_place: bool, turn: usize, part: usize) -> Site {
         let (send, recv) = if in_place {
             let (s, d) = call.in_place_offsets(r.rank);
             (r.recv.ptr().wrapping_add(s), r.recv.ptr().wrapping_add(d))
         } else {
             (r.send.ptr(), r.recv.ptr())
         };
+        let (send, recv) = (send.wrapping_add(part), recv.wrapping_add(part));
         Site { send, recv, dtype: call.dtype, comm: r.comms[turn % r.comms.len()], stream: r.stream }
     }
 
@@ -307,7 +316,16 @@ impl Team {
         self.turn.replace(self.turn.get().wrapping_add(1))
     }
 
-    /// Enqueues `times` calls on every rank of the team, aggregated in one group.
+    /// Where the parts of call `at` of a group begin in the buffers.
+    fn part(&self, call: &Call, in_place: bool, at: usize) -> usize {
+        const LINE: usize = 64;
+        let bytes = region(call, in_place).max(call.send_count() * call.dtype.size());
+        let length = bytes.next_multiple_of(LINE).max(LINE);
+        at % (self.room / length).max(1) * length
+    }
+
+    /// Enqueues `times` calls on every rank of the team, aggregated in one group, each on its own part of the buffers as far as
+    /// these reach.
     pub fn issue(&self, row: &Row<'_>, in_place: bool, times: usize) -> Result<()> {
         if row.call.coll == Coll::Hypercube {
             return (0..times).try_for_each(|_| self.issue_hypercube(row, in_place));
@@ -316,13 +334,13 @@ impl Team {
         if group {
             api::group_start()?;
         }
-        for _ in 0..times {
-            let turn = self.next_turn();
+        for at in 0..times {
+            let (turn, part) = (self.next_turn(), self.part(&row.call, in_place, at));
             for (i, r) in self.ranks.iter().enumerate() {
                 if self.ranks.len() > 1 {
                     api::set_device(r.device)?;
                 }
-                let site = Team::site(r, &row.call, in_place, turn);
+                let site = Team::site(r, &row.call, in_place, turn, part);
                 row.call
                     .enqueue(&site, r.rank, row.data.codes[i], &row.uneven[i])
                     .with_context(|| format!("rank {}", r.rank))?;
@@ -339,7 +357,7 @@ impl Team {
             api::group_start()?;
             let turn = self.next_turn();
             for r in &self.ranks {
-                let site = Team::site(r, &row.call, in_place, turn);
+                let site = Team::site(r, &row.call, in_place, turn, 0);
                 row.call.enqueue_hypercube_step(&site, r.rank, step).with_context(|| format!("rank {}", r.rank))?;
             }
             api::group_end(self.ranks[0].comm).with_context(|| format!("rank {}", self.ranks[0].rank))?;
