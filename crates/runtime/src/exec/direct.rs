@@ -372,10 +372,14 @@ pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
 /// As [`begin`], of a call through scratch, which each rank has come to.
 ///
 /// Where two ranks both give and take a piece before they go on, each writes the next where it has read the last: the peer wrote
-/// that before it signalled, reads it no more, and writes its own next one elsewhere.
+/// that before it signalled, reads it no more, and writes its own next one elsewhere. By two shots that holds of both: who has
+/// collected the results of a piece has waited for the peer's last signal.
 pub(super) fn begin_staged(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectPlan) -> Cursor {
     let cursor = begin(core, call, plan);
-    let both = matches!(call.collective, Collective::AllGather | Collective::AllToAll | Collective::ReduceScatter);
+    let both = matches!(
+        call.collective,
+        Collective::AllReduce | Collective::AllGather | Collective::AllToAll | Collective::ReduceScatter
+    );
     if !both || plan.program.scratch_slots == 0 || !super::beside::takes_turns(core) {
         return cursor;
     }
@@ -422,8 +426,9 @@ impl Bound<'_> {
             Buffer::Input => spots[member].input,
             Buffer::Output => spots[member].output,
             Buffer::Scratch => {
-                // Where ranks take turns each gives one block, which goes to the same place.
-                let block = if self.cursor.turn.is_some() { 0 } else { chunk.block };
+                // Where ranks take turns and each gives one block, that goes to the same place.
+                let one = self.cursor.turn.is_some() && self.call.collective != Collective::AllReduce;
+                let block = if one { 0 } else { chunk.block };
                 let slot = self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(block);
                 let half = match self.cursor.turn {
                     Some(turn) => {
