@@ -65,28 +65,33 @@ pub(super) fn run<'a, S: 'a>(
     // Receiving may read straight from the sender's memory.
     let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
     let sends = requests.clone().filter(|r| r.collective == Collective::Send);
-    for r in sends.clone() {
-        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
-        let mut room = Header::default();
-        // SAFETY: the caller's buffer stays readable and unchanged until its stream has done the call, which is done only
-        // after `poll_done`, here or in the exchange that takes over.
-        let Some((n, ticket)) = (unsafe { end.poll_send(r.header(core, &mut room), r.send, bytes(r))? }) else {
-            return Ok(false);
+    let mut recvs = requests.filter(|r| r.collective == Collective::Recv).peekable();
+    let mut polls = 0;
+    loop {
+        // What is longer than there is room for goes on whenever something has come.
+        let sent = offer(core, links, sends.clone(), begun)?;
+        let came = match recvs.peek() {
+            None if sent => break,
+            None => Came::Nothing,
+            Some(r) => receive(core, links, r, &mut begun.received)?,
         };
-        core.ring(r.root);
-        if n < bytes(r) {
-            begun.part = Some((n, ticket));
-            return Ok(false);
+        match came {
+            Came::Other => return Ok(false),
+            Came::Part => polls = 0,
+            Came::All => {
+                recvs.next();
+                begun.received = 0;
+                begun.recvs += 1;
+                polls = 0;
+            }
+            Came::Nothing => {
+                polls += 1;
+                if polls >= core.polls {
+                    return Ok(false);
+                }
+                pause_between(polls);
+            }
         }
-        begun.tickets[begun.sends] = ticket;
-        begun.sends += 1;
-    }
-    for r in requests.filter(|r| r.collective == Collective::Recv) {
-        if !receive(core, links, r, &mut begun.received)? {
-            return Ok(false);
-        }
-        begun.received = 0;
-        begun.recvs += 1;
     }
     for (i, r) in sends.enumerate() {
         let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
@@ -102,34 +107,63 @@ pub(super) fn run<'a, S: 'a>(
     Ok(true)
 }
 
-/// Receives one message, of which `received` bytes have come; `true` when all have.
-fn receive<S>(core: &Core, links: &mut Links, r: &Request<S>, received: &mut usize) -> Result<bool> {
-    let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
-    let mut room = Header::default();
-    let expected = r.header(core, &mut room);
-    let mut polls = 0;
-    loop {
-        let Some(came) = end.poll_header()? else {
-            polls += 1;
-            if polls >= core.polls {
-                return Ok(false);
+/// Offers what was not yet accepted, in order; whether all was.
+#[inline]
+fn offer<'a, S: 'a>(
+    core: &Core,
+    links: &mut Links,
+    sends: impl Iterator<Item = &'a Request<S>>,
+    begun: &mut Begun,
+) -> Result<bool> {
+    for r in sends.skip(begun.sends) {
+        let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+        let mut room = Header::default();
+        let header = r.header(core, &mut room);
+        let all = bytes(r);
+        loop {
+            let done = begun.part.map_or(0, |(done, _)| done);
+            let header = Header { offset: done as u64, ..*header };
+            // SAFETY: the caller's buffer stays readable and unchanged until its stream has done the call, which is done
+            // only after `poll_done`, here or in the exchange that takes over.
+            let accepted = unsafe { end.poll_send(&header, r.send.wrapping_add(done), all - done)? };
+            let Some((n, ticket)) = accepted else { return Ok(false) };
+            core.ring(r.root);
+            if done + n == all {
+                (begun.tickets[begun.sends], begun.part) = (ticket, None);
+                begun.sends += 1;
+                break;
             }
-            pause_between(polls);
-            continue;
-        };
-        // Of a message that differs the exchange makes the error.
-        let same = (came.signature, came.total, came.sequence) == (expected.signature, expected.total, 0);
-        if !same {
-            return Ok(false);
-        }
-        // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call; what has come of
-        // the message lies in front.
-        let got = unsafe { end.poll_recv_into(r.recv.wrapping_add(*received), bytes(r) - *received)? };
-        let Some(got) = got else { return Ok(false) };
-        core.ring(r.root);
-        *received += got.len as usize;
-        if *received == bytes(r) {
-            return Ok(true);
+            begun.part = Some((done + n, ticket));
         }
     }
+    Ok(true)
+}
+
+/// What came of a message.
+enum Came {
+    Nothing,
+    Part,
+    /// Its rest.
+    All,
+    /// Another message, of which the exchange makes the error, or there is no connection yet.
+    Other,
+}
+
+/// Receives what has come next of one message, of which `received` bytes came before.
+#[inline]
+fn receive<S>(core: &Core, links: &mut Links, r: &Request<S>, received: &mut usize) -> Result<Came> {
+    let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(Came::Other) };
+    let mut room = Header::default();
+    let expected = r.header(core, &mut room);
+    let Some(came) = end.poll_header()? else { return Ok(Came::Nothing) };
+    if (came.signature, came.total, came.sequence) != (expected.signature, expected.total, 0) {
+        return Ok(Came::Other);
+    }
+    // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call; what has come of the
+    // message lies in front.
+    let got = unsafe { end.poll_recv_into(r.recv.wrapping_add(*received), bytes(r) - *received)? };
+    let Some(got) = got else { return Ok(Came::Other) };
+    core.ring(r.root);
+    *received += got.len as usize;
+    Ok(if *received == bytes(r) { Came::All } else { Came::Part })
 }
