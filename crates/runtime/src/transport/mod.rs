@@ -77,7 +77,7 @@ pub trait SendEnd: Send {
 
     /// Offers a whole message that this end can copy and hand over at once: its source is free then, and nothing of it has
     /// to be driven. `false`, and nothing was offered, where that is not so; [`SendEnd::poll_send`] serves any message.
-    /// `header` says `total` bytes from offset 0.
+    /// `header` says `total` bytes from offset 0. Whether peers could map the memory is not asked: that is for who calls this.
     ///
     /// # Errors
     /// As [`SendEnd::poll_send`].

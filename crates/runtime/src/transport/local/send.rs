@@ -117,18 +117,35 @@ impl LocalSender {
     /// # Safety
     /// As `poll_send`, and `index` was reserved.
     unsafe fn put(&mut self, index: usize, header: &Header, data: *const u8, len: usize) -> Result<Option<usize>> {
-        let record = self.area().record(index);
-        let write = |word: usize, value: u64| {
-            // SAFETY: a reserved record of eight words is the sender's alone until it is published.
-            unsafe { record.add(word).write(value) }
-        };
         let whole = header.offset == 0 && header.total == len as u64;
         if len == 0 || (whole && len <= INLINE_BYTES && self.inlines()) {
             // SAFETY: by contract, and it fits.
             unsafe { self.put_inline(index, header, data, len) };
             return Ok(Some(len));
         }
-        let (kind, mut a, b) = self.place(header, data, len)?;
+        let place = self.place(header, data, len)?;
+        // SAFETY: by contract.
+        unsafe { self.put_at(index, header, data, len, place) }
+    }
+
+    /// As [`put`](Self::put) of bytes that do not travel in their record: `place` says how they do.
+    ///
+    /// # Safety
+    /// As `put`.
+    #[inline]
+    unsafe fn put_at(
+        &mut self,
+        index: usize,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+        (kind, mut a, b): (Kind, u64, u64),
+    ) -> Result<Option<usize>> {
+        let record = self.area().record(index);
+        let write = |word: usize, value: u64| {
+            // SAFETY: a reserved record of eight words is the sender's alone until it is published.
+            unsafe { record.add(word).write(value) }
+        };
         let mut accepted = len.min((1 << LEN_BITS) - 64);
         if kind == Kind::Slot {
             accepted = len.min(self.area().slot_bytes());
@@ -262,13 +279,9 @@ impl SendEnd for LocalSender {
             // SAFETY: by contract.
             return unsafe { self.send_inline(header, data, len) };
         }
-        // Whatever the memory is, or because it is such that peers cannot reach.
         let copied = match self.policy.forced {
             Some(route) => route == Route::Slots,
-            None => {
-                [Route::Direct, Route::Cma].iter().all(|route| !self.policy.allows(*route, len, header.total))
-                    || self.place(header, data, len)?.0 == Kind::Slot
-            }
+            None => !self.policy.allows(Route::Cma, len, header.total) && !self.lies_on_large_pages(header, data, len),
         };
         if !copied || len > self.area().slot_bytes() {
             return Ok(false);
@@ -276,7 +289,7 @@ impl SendEnd for LocalSender {
         self.area().check_refusal()?;
         let Some(index) = self.ring.reserve() else { return Ok(false) };
         // SAFETY: by contract; the record is reserved.
-        if unsafe { self.put(index, header, data, len)? }.is_none() {
+        if unsafe { self.put_at(index, header, data, len, (Kind::Slot, 0, 0))? }.is_none() {
             return Ok(false);
         }
         self.ask_for_next(len);
