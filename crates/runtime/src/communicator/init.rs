@@ -249,7 +249,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     };
     let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
     let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
-    let lane_slot = local_slot_bytes(c, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
+    let lane_slot = local_slot_bytes(c, ranks, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
     Geometry {
         ranks,
         crowded,

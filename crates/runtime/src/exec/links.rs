@@ -34,12 +34,15 @@ pub(super) const BEHIND: usize = 32;
 const LONG_SLOTS: usize = 4;
 
 /// Bytes of a slot of a local connection. `short`: as they were asked for, since ranks share cores or memory is dear.
-pub(crate) fn local_slot_bytes(config: &Config, short: bool) -> usize {
+pub(crate) fn local_slot_bytes(config: &Config, ranks: usize, short: bool) -> usize {
     let long = !short && config.constants.model.kernel_from().is_none();
-    if long { (LONG_SLOTS * config.slot_bytes).min(LONGEST_SLOT.max(config.slot_bytes)) } else { config.slot_bytes }
+    // Of two ranks there is one pair, and its connections may take more memory.
+    let times = if ranks == 2 { 2 } else { 1 };
+    let most = (times * LONGEST_SLOT).max(config.slot_bytes);
+    if long { (times * LONG_SLOTS * config.slot_bytes).min(most) } else { config.slot_bytes }
 }
 
-/// Slots are made longer up to this.
+/// Slots are made longer up to this, of two ranks up to twice this.
 const LONGEST_SLOT: usize = 128 << 10;
 
 /// The sizes of a local connection; `crowded` as in the geometry of the hub.
