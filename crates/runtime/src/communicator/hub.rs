@@ -436,13 +436,10 @@ impl Hub {
     #[inline(never)]
     fn wake_all(&self, me: usize) {
         let here = affinity::current_core();
-        for near in [false, true] {
-            for member in (0..self.geometry.ranks).filter(|member| *member != me) {
-                if self.doorbell(member).is_on(here) == near {
-                    self.ring(member);
-                }
-            }
-        }
+        let others = || (0..self.geometry.ranks).filter(|member| *member != me);
+        others().filter(|member| !self.doorbell(*member).is_on(here)).for_each(|member| self.ring(member));
+        // All: another thread of a member may have said another place meanwhile, and not parked.
+        others().for_each(|member| self.ring(member));
     }
 
     /// Ends the communicator for every member with `error`; the first caller wins.
