@@ -59,7 +59,7 @@ pub fn wake(_word: &SharedU32, _count: u32) -> u32 {
 const PARKED: u32 = 1;
 
 /// A bell that wakes threads which wait for *any* change that its owner may care for. One 32-bit word in shared
-/// memory, initially zero.
+/// memory, initially zero; where there is a second one, it says on which core a waiter parked last.
 ///
 /// The waiter: [`prepare`](Doorbell::prepare), look at what it waits for *again*, [`park`](Doorbell::park).
 /// The ringer: change what the waiter looks at (any ordering), then [`ring`](Doorbell::ring): a fence and a load when
@@ -96,7 +96,7 @@ impl Doorbell {
         self.word.load(Ordering::Relaxed) & PARKED != 0
     }
 
-    /// Whether who parked here last did so on `core`.
+    /// Whether who parked here last did so on `core`: a hint, since several may wait here.
     pub fn is_on(&self, core: u32) -> bool {
         self.place.as_ref().is_some_and(|place| place.load(Ordering::Relaxed) == core)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use oxccl_types::DataType;
 
-use super::at_once::{Free, advance_v, leave_v};
+use super::at_once::{Free, advance_v, fail_v, leave_v};
 use super::call::Call;
 use super::eager_v::Way;
 use crate::communicator::core::{Core, Lane};
@@ -14,7 +14,7 @@ use crate::communicator::hub::SMALL_BYTES;
 use crate::device::{Stream, caught};
 use crate::request::{VCounts, VLists};
 
-/// The last AlltoAllv of a communicator, if it was over at once.
+/// The last AlltoAllv of a communicator that was over at once. Later ones that had to wait do not replace it.
 #[derive(Default)]
 pub(super) struct Last(Option<Box<Made>>);
 
@@ -22,7 +22,7 @@ struct Made {
     /// With the signature that it has without the history of the communicator.
     call: Call,
     way: Way,
-    /// None while a task has them.
+    /// None since a task took them: the call was not over at once.
     v: Option<Box<VCounts>>,
 }
 
@@ -88,11 +88,12 @@ pub(crate) fn run(
             made.call.signature = signature;
             engine.known_v.0 = Some(made);
         }
-        reached => {
+        Ok(Some(phase)) => {
             let call = made.call.clone();
             engine.known_v.0 = Some(made);
-            leave_v(core, Free { idle, engine, turn }, (call, v), seq, published, reached);
+            leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), phase);
         }
+        Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
     }
     true
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use oxccl_sys::LatchGuard;
-use oxccl_types::Result;
+use oxccl_types::{Error, Result};
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
@@ -192,41 +192,40 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             call.signature = signature;
             engine.known_v.keep(core, call, v, way);
         }
-        reached => leave_v(core, Free { idle, engine, turn }, (call, v), seq, published, reached),
+        Ok(Some(phase)) => leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), phase),
+        Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
 }
 
-/// The stream goes on with an AlltoAllv that is not over, or has failed.
+/// The stream goes on with an AlltoAllv in `phase`. `published`: its parts go with its line, or that says where they lie.
 #[inline(always)]
 pub(super) fn leave_v(
     core: &Arc<Core>,
     free: Free<'_>,
     (call, v): (Call, Box<VCounts>),
-    seq: u64,
-    published: bool,
-    reached: Result<Option<Phase>>,
+    (seq, published): (u64, bool),
+    phase: Phase,
 ) {
     let Free { idle, engine, turn } = free;
-    match reached {
-        Ok(phase) => {
-            let phase = phase.unwrap_or(Phase::Meet);
-            let bytes = v.bytes(call.dtype.size()) / 2;
-            if idle.behind() == 0 && at_once_direct::is_short_v(core, bytes) {
-                let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
-                return at_once_direct::see_through_for(core, idle, engine, task, bytes);
-            }
-            drop(engine);
-            let trails = published && trail::goes_on(core);
-            let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
-            idle.go_on(if trails { task.trailing() } else { task }.boxed());
-        }
-        Err(error) => {
-            drop(engine);
-            CollectiveTask::begun(core.clone(), call, turn, seq, Phase::Meet).fail_with(&error);
-            idle.failed(error);
-        }
+    let bytes = v.bytes(call.dtype.size()) / 2;
+    if idle.behind() == 0 && at_once_direct::is_short_v(core, bytes) {
+        let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
+        return at_once_direct::see_through_for(core, idle, engine, task, bytes);
     }
+    drop(engine);
+    let trails = published && trail::goes_on(core);
+    let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
+    idle.go_on(if trails { task.trailing() } else { task }.boxed());
+}
+
+/// The stream tells of an AlltoAllv that has failed.
+#[cold]
+pub(super) fn fail_v(core: &Arc<Core>, free: Free<'_>, call: Call, seq: u64, error: Error) {
+    let Free { idle, engine, turn } = free;
+    drop(engine);
+    CollectiveTask::begun(core.clone(), call, turn, seq, Phase::Meet).fail_with(&error);
+    idle.failed(error);
 }
 
 /// The phase in which it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].

@@ -381,11 +381,16 @@ const STREAM_PIECE: usize = 256 << 10;
 /// How many times longer they are where one of two ranks only sends and the other only receives: what is sent next lies behind
 /// without a gap, and nobody needs what has come to go on.
 const ONE_WAY: usize = 4;
+/// They are made longer up to this: longer ones were not faster.
+const LONGEST_ONE_WAY: usize = 2 << 20;
+// A message program has one piece under way while it makes the next.
+const _: () = assert!(SLOTS / ONE_WAY >= 2);
 
 /// Bytes of a piece of a message program of `collective`, the same on all ranks.
 pub(super) fn piece_bytes(core: &Core, collective: Collective) -> usize {
     let one_way = core.scattered && core.ranks == 2 && matches!(collective, Collective::Broadcast | Collective::Reduce);
-    common_piece_bytes(core) * if one_way { ONE_WAY } else { 1 }
+    let piece = common_piece_bytes(core);
+    if one_way { piece.max((ONE_WAY * piece).min(LONGEST_ONE_WAY)) } else { piece }
 }
 
 /// The same of most collectives. Twice as long of two ranks, which wait for each other once a piece; more of them were slower

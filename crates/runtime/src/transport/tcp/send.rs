@@ -17,9 +17,11 @@ const SMALL: usize = 4096;
 const TOGETHER: usize = 136 << 10;
 /// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
 const HELD: usize = 32 << 10;
-/// Bytes that one call writes at most where both ends send, so that what comes in is read while it is in the caches.
+/// Bytes that one call writes at most where both ends of a connection send, so that what comes in is read while it is in the
+/// caches.
 const TURN: usize = 512 << 10;
-/// The same where only this end does. Every call ends with a packet that is not full.
+/// The same where only this end has since its last long frame, as on the connections of a ring of three and more ranks. Every
+/// call ends with a packet that is not full.
 const ONE_WAY_TURN: usize = 4 << 20;
 
 /// What goes out.
