@@ -229,6 +229,8 @@ pub(super) fn fail_v(core: &Arc<Core>, free: Free<'_>, call: Call, seq: u64, err
 }
 
 /// The phase in which it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].
+// In both callers: what it returns is long, and was written twice otherwise.
+#[inline(always)]
 pub(super) fn advance_v(
     core: &Core,
     engine: &mut Engine,
