@@ -40,18 +40,27 @@ fn play(ranks: usize) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
     // As the machine is; with the kernel's copies forbidden, so that all goes by slots, scratch and rings; and with short ones.
-    for (p2p, scratch) in [("auto", "512K"), ("shm", "512K"), ("shm", "64K")] {
-        println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch}");
-        run(ranks, seed, p2p, scratch);
+    // Last with all but scratch forbidden, also where memory is mapped.
+    let no_mapped = "^one_shot,two_shot,shared_one_shot";
+    for (p2p, scratch, algorithms) in
+        [("auto", "512K", ""), ("shm", "512K", ""), ("shm", "64K", ""), ("auto", "64K", no_mapped)]
+    {
+        println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch} OXCCL_ALGO={algorithms}");
+        run(ranks, seed, [p2p, scratch, algorithms]);
     }
 }
 
-fn run(ranks: usize, seed: u64, p2p: &str, scratch: &str) {
-    workers::run(ranks, LIMIT, &format!("{ranks} ranks, seed {seed}, {p2p}, {scratch}"), |command, rank, id| {
+fn run(ranks: usize, seed: u64, [p2p, scratch, algorithms]: [&str; 3]) {
+    let what = format!("{ranks} ranks, seed {seed}, {p2p}, {scratch}, {algorithms}");
+    workers::run(ranks, LIMIT, &what, |command, rank, id| {
         command
             .env(VARIABLE, format!("{rank} {seed} {id} {ranks}"))
             .env("OXCCL_P2P", p2p)
-            .env("OXCCL_SCRATCH", scratch);
+            .env("OXCCL_SCRATCH", scratch)
+            .env_remove("OXCCL_ALGO");
+        if !algorithms.is_empty() {
+            command.env("OXCCL_ALGO", algorithms);
+        }
     });
 }
 
@@ -105,11 +114,11 @@ enum Kind {
     Swap,
 }
 
-/// Where in the output of the root, in blocks, its input of one block may lie.
+/// Where in the output, in blocks, the input of one block may lie: that of the root, where there is one.
 fn blocks_before(collective: Collective, rank: usize) -> Option<usize> {
     match collective {
-        Collective::Broadcast | Collective::Reduce => Some(0),
-        Collective::Gather => Some(rank),
+        Collective::Broadcast | Collective::Reduce | Collective::AllReduce => Some(0),
+        Collective::Gather | Collective::AllGather => Some(rank),
         _ => None,
     }
 }
@@ -122,6 +131,8 @@ struct Call {
     root: usize,
     input: *mut u32,
     output: *mut u32,
+    /// Elements of the output that may be looked at.
+    looked_at: usize,
     /// Where they are, if not in the arena.
     _memory: [Vec<u32>; 2],
 }
@@ -202,7 +213,12 @@ impl Side {
         match random.below(24) {
             // As long as a ring, or longer.
             0 => 262_000 + random.below(50_000),
-            1..6 => 1 + random.below(40_000),
+            // Some pieces of a half of the scratch for one slot or two, or of all of it, long or short.
+            1 => {
+                const PIECES: [usize; 6] = [3072, 6144, 14_336, 24_576, 49_152, 114_688];
+                (1 + random.below(5)) * PIECES[random.below(PIECES.len())] + random.below(3) - 1
+            }
+            2..6 => 1 + random.below(40_000),
             _ => (EDGES[random.below(EDGES.len())] + random.below(3)).saturating_sub(1).max(1),
         }
     }
@@ -219,23 +235,27 @@ impl Side {
     }
 
     fn call(&mut self, kind: Kind, number: u64, count: usize, root: usize) -> Call {
-        let ((mut input, a), (output, b)) = (self.memory(self.ranks * count), self.memory(self.ranks * count));
+        let ((mut input, a), (mut output, b)) = (self.memory(self.ranks * count), self.memory(self.ranks * count));
         (0..self.ranks * count).for_each(|i| {
             // SAFETY: inside of the output, which nobody else uses now.
             unsafe { output.add(i).write(UNTOUCHED) };
         });
-        let in_place = root == self.rank && self.own.below(3) == 0;
-        let mut given_here = self.ranks * count;
+        let rooted = !matches!(kind, Kind::Collective(c) if !c.rooted());
+        let in_place = (root == self.rank || !rooted) && self.own.below(3) == 0;
+        let (mut given_here, mut looked_at) = (self.ranks * count, self.ranks * count);
         if let (true, Kind::Collective(c)) = (in_place, kind)
             && let Some(blocks) = blocks_before(c, self.rank)
         {
             (input, given_here) = (output.wrapping_add(blocks * count), count);
         }
+        if in_place && kind == Kind::Collective(Collective::ReduceScatter) {
+            (output, looked_at) = (input.wrapping_add(self.rank * count), count);
+        }
         for i in 0..given_here {
             // SAFETY: as above, or inside of the input.
             unsafe { input.add(i).write(given(number, self.rank, i)) };
         }
-        Call { kind, number, count, root, input, output, _memory: [a, b] }
+        Call { kind, number, count, root, input, output, looked_at, _memory: [a, b] }
     }
 
     fn submit(&self, call: &Call) {
@@ -292,7 +312,7 @@ impl Side {
         // SAFETY: the call is over, so the output is this rank's alone.
         let got = |i: usize| unsafe { call.output.add(i).read() };
         let want = |i: usize| self.expected(call, i).unwrap_or(UNTOUCHED);
-        let wrong = (0..self.ranks * call.count).find(|i| got(*i) != want(*i)).map(|i| (i, got(i), want(i)));
+        let wrong = (0..call.looked_at).find(|i| got(*i) != want(*i)).map(|i| (i, got(i), want(i)));
         let Call { kind, number, count, root, .. } = call;
         assert_eq!(wrong, None, "rank {}, round {round}, call {number}: {kind:?} of {count}, root {root}", self.rank);
     }

@@ -5,6 +5,7 @@
 
 use crate::defect::{Defect, Kind};
 use crate::ir::{Buffer, Chunk, Place, Rank, Schedule, Shape};
+use oxccl_types::Collective;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -83,11 +84,13 @@ impl Layout {
         let Place { rank, chunk } = *place;
         let width = (self.lcm / u64::from(chunk.parts)) as usize;
         let start = if chunk.buffer == Buffer::Scratch {
-            // Where ranks take turns each gives one block, which goes to the same place.
-            let (owner, part, block) = match self.turns {
-                true => (rank ^ (piece % 2), 0, 0),
-                false => (rank, piece as usize % 2, chunk.block as usize),
+            let (owner, part) = match self.turns {
+                true => (rank ^ (piece % 2), 0),
+                false => (rank, piece as usize % 2),
             };
+            // Where ranks take turns and each gives one block, that goes to the same place.
+            let one = self.turns && self.shape.collective != Collective::AllReduce;
+            let block = if one { 0 } else { chunk.block as usize };
             let lane = owner as usize * self.shape.channels as usize + channel as usize;
             self.scratch + ((2 * lane + part) * self.slots + block) * self.width
         } else {

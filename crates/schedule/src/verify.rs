@@ -40,7 +40,8 @@ pub fn verify(s: &Schedule, limits: Limits) -> Result<Report, Defect> {
 }
 
 /// As [`verify`], of a schedule of two ranks that write their scratch in turns: one half of it, of which each has the other's in
-/// every second iteration, so that it writes where it has read last. Of each rank one block goes through it, whatever its slot.
+/// every second iteration, so that it writes where it has read last. Of each rank one block goes through it, whatever its slot, but
+/// of an all-reduce those of all slots.
 ///
 /// # Errors
 /// As [`verify`].

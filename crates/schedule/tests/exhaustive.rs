@@ -76,18 +76,19 @@ exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ri
 /// What the executor lets two ranks do where memory is not mapped: calls in a row are more iterations.
 #[test]
 fn two_ranks_that_both_give_and_take_may_write_scratch_in_turns() {
-    let mut seen = 0;
-    for collective in [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
+    let (mut seen, mut two_shots) = (0, 0);
+    for collective in [Collective::AllReduce, Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
         for (channels, in_place) in [(1, false), (1, true), (3, false), (3, true)] {
             let shape = Shape { collective, ranks: 2, root: 0, channels, in_place };
             for a in algorithms::supporting(&shape).filter(|a| a.needs == Needs::MappedScratch) {
                 let verified = verify_in_turns(&a.schedule(&shape), Limits { slots: 1, pieces: 7 });
                 verified.unwrap_or_else(|d| panic!("{} {shape:?}: {d}", a.name));
                 seen += 1;
+                two_shots += u32::from(a.name == "staged_two_shot");
             }
         }
     }
-    assert!(seen >= 9, "only {seen} shapes");
+    assert!(seen >= 17 && two_shots == 4, "only {seen} shapes, {two_shots} of them by two shots");
 }
 
 /// Some shapes of up to 256 ranks. `OXCCL_TEST_SEED` repeats a run.

@@ -316,3 +316,20 @@ fn who_takes_turns_waits() {
         assert!([Kind::Race, Kind::Undefined].contains(&defect.kind), "{defect}");
     }
 }
+
+/// By two shots it has to wait for the results of the other, too, before it writes where it has read.
+#[test]
+fn who_takes_turns_by_two_shots_waits_twice() {
+    let shape = Shape { collective: Collective::AllReduce, ranks: 2, root: 0, channels: 1, in_place: false };
+    let right = find("staged_two_shot").expect("a name of the table").schedule(&shape);
+    verify_in_turns(&right, LIMITS).expect("right before the mistake");
+    for which in 0..2 {
+        let mut s = right.clone();
+        let list = ops(&mut s, 1);
+        let waits: Vec<usize> = (0..list.len()).filter(|i| matches!(list[*i], Op::Wait { .. })).collect();
+        assert_eq!(waits.len(), 2, "for the parts and for the results");
+        list.remove(waits[which]);
+        let defect = verify_in_turns(&s, LIMITS).expect_err("nothing says that it is there");
+        assert!([Kind::Race, Kind::Undefined].contains(&defect.kind), "{defect}");
+    }
+}
