@@ -240,7 +240,8 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
         return Some(Road::Slots);
     }
     if all_mapped {
-        return Some(Road::Mapped);
+        // Where algorithms for mapped memory are forbidden the program touches nobody's, and is the one for scratch.
+        return Some(if mapped.program.scratch_slots > 0 { Road::Staged } else { Road::Mapped });
     }
     let (mut all_beside, mut all_reach) = (true, far.is_some());
     for m in 0..core.members.len() {
