@@ -15,18 +15,18 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxccl_sys::sync::{AtomicU64, Ordering};
-use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
+use oxccl_types::{Collective, Error, Result, ResultCode};
 
 use crate::communicator::core::Core;
 use crate::communicator::{Communicator, Job};
 use crate::device::{self, Event, Stream, Task};
+use crate::exec::at_once;
 use crate::exec::call::Call;
 use crate::exec::collective::CollectiveTask;
 use crate::exec::one_sided::{OneSided, OneSidedCall, OneSidedTask};
 use crate::exec::p2p::{Exchange, P2pTask};
-use crate::exec::{again_v, at_once};
 use crate::log;
-use crate::request::{Request, Shape, VLists};
+use crate::request::{Request, Shape};
 pub use recorded::Names;
 use recorded::Recorded;
 use standing::Standing;
@@ -366,19 +366,6 @@ pub fn name(names: Names, shape: &Shape) {
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
     !device::is_capturing(stream) && !core.config.launch_order && at_once::again(core, shape, send, recv, stream)
-}
-
-/// [`again`] for an AlltoAllv, neither of whose buffers is null.
-#[inline]
-pub(crate) fn again_v(
-    core: &Arc<Core>,
-    dtype: DataType,
-    lists: &VLists<'_>,
-    buffers: (*const u8, *mut u8),
-    stream: &Stream,
-) -> bool {
-    let may = !device::is_capturing(stream) && !core.config.launch_order;
-    may && again_v::run(core, dtype, lists, buffers, stream)
 }
 
 /// Records a checked one-sided call, or enqueues it outside of groups.

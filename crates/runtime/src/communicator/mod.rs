@@ -380,7 +380,7 @@ impl Communicator {
         recv: *mut u8,
         stream: &Stream,
     ) -> bool {
-        self.core.get().is_some_and(|core| group::again_v(core, dtype, lists, (send, recv), stream))
+        self.core.get().is_some_and(|core| again_v::run(core, dtype, lists, (send, recv), stream))
     }
 
     /// Takes a call: into the thread's group, or at once onto its stream. Returns when it is enqueued.

@@ -11,7 +11,7 @@ use super::call::Call;
 use super::eager_v::Way;
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::SMALL_BYTES;
-use crate::device::{Stream, caught};
+use crate::device::{self, Stream, caught};
 use crate::request::{VCounts, VLists};
 
 /// The last AlltoAllv of a communicator that was over at once. Later ones that had to wait do not replace it.
@@ -69,6 +69,9 @@ pub(crate) fn run(
     buffers: (*const u8, *mut u8),
     stream: &Stream,
 ) -> bool {
+    if device::is_capturing(stream) || core.config.launch_order {
+        return false;
+    }
     let Some(idle) = stream.try_idle() else { return false };
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(mut made) = engine.known_v.take(dtype, lists) else { return false };
