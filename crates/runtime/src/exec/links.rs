@@ -381,7 +381,7 @@ const STREAM_PIECE: usize = 256 << 10;
 /// How many times longer they are where one of two ranks only sends and the other only receives: what is sent next lies behind
 /// without a gap, and nobody needs what has come to go on.
 const ONE_WAY: usize = 4;
-/// They are made longer up to this: longer ones were not faster.
+/// They are made longer up to this; longer ones were not measured.
 const LONGEST_ONE_WAY: usize = 2 << 20;
 // A message program has one piece under way while it makes the next.
 const _: () = assert!(SLOTS / ONE_WAY >= 2);
