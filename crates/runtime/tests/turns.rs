@@ -40,11 +40,15 @@ fn play(ranks: usize) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
     // As the machine is; with the kernel's copies forbidden, so that all goes by slots, scratch and rings; and with short ones.
-    // Last with all but scratch forbidden, also where memory is mapped.
+    // Last with all but scratch forbidden, also where memory is mapped: pieces of one block or two, long or short, behind each other.
     let no_mapped = "^one_shot,two_shot,shared_one_shot";
-    for (p2p, scratch, algorithms) in
-        [("auto", "512K", ""), ("shm", "512K", ""), ("shm", "64K", ""), ("auto", "64K", no_mapped)]
-    {
+    for (p2p, scratch, algorithms) in [
+        ("auto", "512K", ""),
+        ("shm", "512K", ""),
+        ("shm", "64K", ""),
+        ("auto", "64K", no_mapped),
+        ("shm", "512K", no_mapped),
+    ] {
         println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch} OXCCL_ALGO={algorithms}");
         run(ranks, seed, [p2p, scratch, algorithms]);
     }

@@ -39,6 +39,7 @@ pub(crate) mod p2p_quick;
 mod p2p_short;
 mod piped;
 pub(crate) mod plan;
+mod scratch;
 mod slotted;
 pub(crate) mod streak;
 mod trail;
