@@ -197,7 +197,7 @@ mod tests {
             assert!(areas.iter().all(|(owner, bytes)| *owner < 2 && bytes.end <= 2 * half), "{half} {way:?}");
             for (count, channels) in [(1, 1), (2, 1), (1, 3), (2, 4)] {
                 let slots = Slots::new(scratch, way, count, channels);
-                assert!(slots.bytes > 0 && slots.bytes % LINE == 0);
+                assert!(slots.bytes > 0 && slots.bytes.is_multiple_of(LINE));
                 for piece in all(&slots, count, channels, 0..4) {
                     assert!(piece.0 < 2 && piece.1.end <= 2 * half, "{half} {way:?} {piece:?}");
                     let met = areas.iter().find(|area| meet(area, &piece));
