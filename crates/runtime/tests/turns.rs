@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oxccl_runtime::device::{self, Stream};
-use oxccl_runtime::{CommConfig, Communicator, Operator, Request, group};
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, VCounts, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
 /// How a process is told what to do: rank, seed, id, ranks.
@@ -116,6 +116,13 @@ enum Kind {
     Message,
     /// From each to the next.
     Swap,
+    /// From each to each, of several lengths.
+    Parts,
+}
+
+/// Elements of the part of rank `from` for rank `to` in call `number` of `count`: none, some or all of a block.
+fn part(number: u64, count: usize, from: usize, to: usize) -> usize {
+    count * ((number as usize + from + 2 * to) % 4) / 3 % (count + 1)
 }
 
 /// Where in the output, in blocks, the input of one block may lie: that of the root, where there is one.
@@ -205,10 +212,11 @@ impl Side {
         if self.ranks > 2 && random.below(3) == 0 {
             return Kind::Collective(Collective::Gather);
         }
-        match random.below(12) {
+        match random.below(14) {
             i @ 0..8 => Kind::Collective(COLLECTIVES[i]),
             8..10 => Kind::Message,
-            _ => Kind::Swap,
+            10..12 => Kind::Swap,
+            _ => Kind::Parts,
         }
     }
 
@@ -272,7 +280,7 @@ impl Side {
             op: Operator::Builtin(ReduceOp::Sum),
             root,
             bias: std::ptr::null(),
-            v: None,
+            v: (collective == Collective::AllToAllV).then(|| Box::new(self.parts(call))),
             stream: self.stream.clone(),
         };
         let submit = |collective, root| self.comm.submit(request(collective, root)).unwrap();
@@ -288,6 +296,19 @@ impl Side {
                 submit(Collective::Recv, last);
                 group::end().unwrap();
             }
+            Kind::Parts => submit(Collective::AllToAllV, 0),
+        }
+    }
+
+    /// What goes to whom in `call`: each part at the start of its block.
+    fn parts(&self, call: &Call) -> VCounts {
+        let starts: Vec<usize> = (0..self.ranks).map(|rank| rank * call.count).collect();
+        let of = |from, to| part(call.number, call.count, from, to);
+        VCounts {
+            send_counts: (0..self.ranks).map(|rank| of(self.rank, rank)).collect(),
+            recv_counts: (0..self.ranks).map(|rank| of(rank, self.rank)).collect(),
+            send_displs: starts.clone(),
+            recv_displs: starts,
         }
     }
 
@@ -297,6 +318,10 @@ impl Side {
         let sum = |i: usize| (0..self.ranks).map(|rank| of(rank, i)).fold(0, u32::wrapping_add);
         let last = (me + self.ranks - 1) % self.ranks;
         let first = i < count;
+        if call.kind == Kind::Parts {
+            let (from, i) = (i / count, i % count);
+            return (i < part(call.number, count, from, me)).then(|| of(from, me * count + i));
+        }
         let Kind::Collective(collective) = call.kind else {
             return (first && (call.kind == Kind::Swap || last == call.root)).then(|| of(last, i));
         };
