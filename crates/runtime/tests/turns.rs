@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oxccl_runtime::device::{self, Stream};
-use oxccl_runtime::{CommConfig, Communicator, Operator, Request, group};
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, VCounts, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
 /// How a process is told what to do: rank, seed, id, ranks.
@@ -40,11 +40,15 @@ fn play(ranks: usize) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
     // As the machine is; with the kernel's copies forbidden, so that all goes by slots, scratch and rings; and with short ones.
-    // Last with all but scratch forbidden, also where memory is mapped.
+    // Last with all but scratch forbidden, also where memory is mapped: pieces of one block or two, long or short, behind each other.
     let no_mapped = "^one_shot,two_shot,shared_one_shot";
-    for (p2p, scratch, algorithms) in
-        [("auto", "512K", ""), ("shm", "512K", ""), ("shm", "64K", ""), ("auto", "64K", no_mapped)]
-    {
+    for (p2p, scratch, algorithms) in [
+        ("auto", "512K", ""),
+        ("shm", "512K", ""),
+        ("shm", "64K", ""),
+        ("auto", "64K", no_mapped),
+        ("shm", "512K", no_mapped),
+    ] {
         println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch} OXCCL_ALGO={algorithms}");
         run(ranks, seed, [p2p, scratch, algorithms]);
     }
@@ -80,6 +84,7 @@ fn worker() {
     let own = Random(seed.rotate_left(17) ^ (rank as u64 + 1) << 40 | 1);
     let mut side = Side { comm, stream: Stream::new().unwrap(), rank, ranks, arena, used: 0, own };
     side.plays(Random(seed | 1));
+    side.hurries();
     side.comm.destroy().unwrap();
     // SAFETY: nobody uses it any more.
     unsafe { device::free(arena).unwrap() };
@@ -112,6 +117,13 @@ enum Kind {
     Message,
     /// From each to the next.
     Swap,
+    /// From each to each, of several lengths.
+    Parts,
+}
+
+/// Elements of the part of rank `from` for rank `to` in call `number` of `count`: none, some or all of a block.
+fn part(number: u64, count: usize, from: usize, to: usize) -> usize {
+    count * ((number as usize + from + 2 * to) % 4) / 3 % (count + 1)
 }
 
 /// Where in the output, in blocks, the input of one block may lie: that of the root, where there is one.
@@ -186,6 +198,58 @@ impl Side {
         }
     }
 
+    /// The last rank gives the others much and gets little, so that it is always the first to go on, while the others take what it
+    /// gave, to memory that was never touched, which is slow: what they have not taken must not be written over. A broadcast
+    /// of its own in between lets it be ahead by a call more.
+    fn hurries(&mut self) {
+        const CALLS: usize = 40;
+        let hasty = self.ranks - 1;
+        for (round, count) in [15_000, 2000, 40_000, 16_384].into_iter().cycle().take(16).enumerate() {
+            let sent = |from, to| if from == to { 0 } else { count / if from == hasty { 1 } else { 6 } };
+            let calls: Vec<(Call, Vec<u32>)> = (0..CALLS)
+                .map(|i| {
+                    let number = (1 << 20) + (round * CALLS + i) as u64;
+                    let broadcast = round % 2 == 1 && i % 2 == 1;
+                    let kind = if broadcast { Kind::Collective(Collective::Broadcast) } else { Kind::Parts };
+                    // Longer than a line or slot has room for, and short to make.
+                    let count = if broadcast { 2100 } else { count };
+                    let elements = if broadcast { count } else { self.ranks * count };
+                    let mut input: Vec<u32> = (0..elements).map(|i| given(number, self.rank, i)).collect();
+                    let (mut fresh, from) = (vec![0_u32; elements], input.as_mut_ptr());
+                    let output = fresh.as_mut_ptr();
+                    let _memory = [input, Vec::new()];
+                    (Call { kind, number, count, root: hasty, input: from, output, looked_at: 0, _memory }, fresh)
+                })
+                .collect();
+            let lists = |me: usize| VCounts {
+                send_counts: (0..self.ranks).map(|to| sent(me, to)).collect(),
+                recv_counts: (0..self.ranks).map(|from| sent(from, me)).collect(),
+                send_displs: (0..self.ranks).map(|r| r * count).collect(),
+                recv_displs: (0..self.ranks).map(|r| r * count).collect(),
+            };
+            for (call, _) in &calls {
+                match call.kind {
+                    Kind::Parts => self.submit_with(call, Collective::AllToAllV, 0, Some(Box::new(lists(self.rank)))),
+                    _ => self.submit(call),
+                }
+            }
+            self.stream.synchronize().unwrap_or_else(|e| panic!("round {round}: {e}"));
+            for (i, (call, got)) in calls.iter().enumerate() {
+                let parts = call.kind == Kind::Parts;
+                let wrong = got.iter().enumerate().find(|(i, got)| {
+                    let (from, k) = (*i / count, *i % count);
+                    let want = match parts {
+                        true if k < sent(from, self.rank) => given(call.number, from, self.rank * count + k),
+                        true => 0,
+                        false => given(call.number, hasty, *i),
+                    };
+                    **got != want
+                });
+                assert_eq!(wrong, None, "rank {}, round {round} of {count}, call {i}, parts: {parts}", self.rank);
+            }
+        }
+    }
+
     fn kind(&self, random: &mut Random) -> Kind {
         const COLLECTIVES: [Collective; 8] = [
             Collective::AllReduce,
@@ -201,10 +265,11 @@ impl Side {
         if self.ranks > 2 && random.below(3) == 0 {
             return Kind::Collective(Collective::Gather);
         }
-        match random.below(12) {
+        match random.below(14) {
             i @ 0..8 => Kind::Collective(COLLECTIVES[i]),
             8..10 => Kind::Message,
-            _ => Kind::Swap,
+            10..12 => Kind::Swap,
+            _ => Kind::Parts,
         }
     }
 
@@ -258,8 +323,8 @@ impl Side {
         Call { kind, number, count, root, input, output, looked_at, _memory: [a, b] }
     }
 
-    fn submit(&self, call: &Call) {
-        let request = |collective, root| Request {
+    fn submit_with(&self, call: &Call, collective: Collective, root: usize, v: Option<Box<VCounts>>) {
+        let request = Request {
             collective,
             send: call.input.cast::<u8>().cast_const(),
             recv: call.output.cast(),
@@ -268,10 +333,17 @@ impl Side {
             op: Operator::Builtin(ReduceOp::Sum),
             root,
             bias: std::ptr::null(),
-            v: None,
+            v,
             stream: self.stream.clone(),
         };
-        let submit = |collective, root| self.comm.submit(request(collective, root)).unwrap();
+        self.comm.submit(request).unwrap();
+    }
+
+    fn submit(&self, call: &Call) {
+        let submit = |collective, root| {
+            let v = (collective == Collective::AllToAllV).then(|| Box::new(self.parts(call)));
+            self.submit_with(call, collective, root, v);
+        };
         let (next, last) = ((self.rank + 1) % self.ranks, (self.rank + self.ranks - 1) % self.ranks);
         match call.kind {
             Kind::Collective(collective) => submit(collective, call.root),
@@ -284,6 +356,19 @@ impl Side {
                 submit(Collective::Recv, last);
                 group::end().unwrap();
             }
+            Kind::Parts => submit(Collective::AllToAllV, 0),
+        }
+    }
+
+    /// What goes to whom in `call`: each part at the start of its block.
+    fn parts(&self, call: &Call) -> VCounts {
+        let starts: Vec<usize> = (0..self.ranks).map(|rank| rank * call.count).collect();
+        let of = |from, to| part(call.number, call.count, from, to);
+        VCounts {
+            send_counts: (0..self.ranks).map(|rank| of(self.rank, rank)).collect(),
+            recv_counts: (0..self.ranks).map(|rank| of(rank, self.rank)).collect(),
+            send_displs: starts.clone(),
+            recv_displs: starts,
         }
     }
 
@@ -293,6 +378,10 @@ impl Side {
         let sum = |i: usize| (0..self.ranks).map(|rank| of(rank, i)).fold(0, u32::wrapping_add);
         let last = (me + self.ranks - 1) % self.ranks;
         let first = i < count;
+        if call.kind == Kind::Parts {
+            let (from, i) = (i / count, i % count);
+            return (i < part(call.number, count, from, me)).then(|| of(from, me * count + i));
+        }
         let Kind::Collective(collective) = call.kind else {
             return (first && (call.kind == Kind::Swap || last == call.root)).then(|| of(last, i));
         };

@@ -146,7 +146,7 @@ impl Made {
             return Ok(false);
         }
         (self.any_far, self.cached) = (engine.any_far, engine.cached);
-        self.first = direct::begin(core, call, plan);
+        self.first = direct::begin(call, plan);
         self.remember(core, &own, seq, met);
         Ok(true)
     }

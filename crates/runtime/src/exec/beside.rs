@@ -5,8 +5,8 @@
 //! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them.
 //! All else is put into an *area*; the ranks meet, and if every input came so the call ends there.
 //!
-//! The area is the last quarter of a half of the scratch; direct calls use the halves in turn. A rank puts something there
-//! when its peers have ended the call for which it did so last.
+//! The area is a quarter of a half of the scratch (see `scratch`); direct calls use the halves in turn. A rank puts something
+//! there when its peers have ended the call for which it did so last.
 
 use std::ops::Range;
 
@@ -20,26 +20,10 @@ use super::eager::Form;
 use super::lent;
 use super::piped::Pipe;
 use super::plan::Plan;
+use super::scratch::{Scratch, area, takes_turns};
 use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::SLOTS;
-
-/// Bytes of an area.
-pub(super) fn room(core: &Core) -> usize {
-    (core.hub.geometry().scratch_half / 4) & !63
-}
-
-/// Whether two ranks write the scratch in turns, see [`Core::trades`]. The same answer on both.
-pub(super) fn takes_turns(core: &Core) -> bool {
-    core.ranks == 2 && core.members.len() == 2 && core.trades
-}
-
-fn area(core: &Core, member: usize, half: usize) -> *mut u8 {
-    let (member, half) = if takes_turns(core) { (member ^ half, 0) } else { (member, half) };
-    let before = core.hub.geometry().scratch_half - room(core);
-    // SAFETY: inside the half.
-    unsafe { core.hub.scratch(member, half).add(before & !63) }
-}
 
 /// How far into its area `rank` begins: so that of two ranks each writes the lines that it has read.
 fn shift(core: &Core, call: &Call, rank: usize) -> usize {
@@ -83,7 +67,7 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
     // announced the last call, for which it used this area: what it put there is complete, and was taken before this call.
     // The first two calls have none before them that is asked for.
     let until = if takes_turns(core) { seq.max(3) } else { engine.put_at[half] + 2 };
-    if bytes > room(core) || !engine.seen.may_publish(core, until, 2) {
+    if bytes > Scratch::of(core).room() || !engine.seen.may_publish(core, until, 2) {
         return false;
     }
     engine.put_at[half] = seq;

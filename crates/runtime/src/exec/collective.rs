@@ -507,7 +507,7 @@ impl CollectiveTask {
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
         let cursor = match road {
             Road::Staged => direct::begin_staged(core, engine, &self.call, plan),
-            _ => direct::begin(core, &self.call, plan),
+            _ => direct::begin(&self.call, plan),
         };
         self.phase = Phase::Direct { road, cursor };
         Ok(true)

@@ -19,6 +19,7 @@ use super::entry::publish;
 use super::far::{self, Combination, Desk, Owner, Spot};
 use super::piped::{self, Pipe};
 use super::plan::{Aside, DirectPlan, Plan, alignment, longest_part};
+use super::scratch::{self, Slots};
 use super::slotted;
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
@@ -74,8 +75,8 @@ pub(super) struct Cursor {
     pc: usize,
     /// Elements of the current op that are done.
     done: u64,
-    /// Whose scratch is whose at the first piece, where two ranks take turns.
-    turn: Option<u64>,
+    /// Where the pieces lie, of a call through scratch.
+    slots: Slots,
 }
 
 impl Cursor {
@@ -358,50 +359,35 @@ fn spot(core: &Core, engine: &mut Engine, rank: usize, segment: Option<u32>, at:
     })
 }
 
-/// The first state of a program.
-pub(super) fn begin(core: &Core, call: &Call, plan: &DirectPlan) -> Cursor {
-    let element = call.dtype.size() as u64;
-    let align = alignment(call.dtype.size());
-    let longest = longest_part(call.count, plan.least_parts, align).max(1);
-    let length = match plan.program.scratch_slots {
-        0 => longest,
-        _ => (slot_bytes(core, plan) / element).max(1).min(longest.next_multiple_of(align)),
-    };
-    Cursor { pieces: longest.div_ceil(length), length, ..Cursor::default() }
+/// The first state of a program that uses no scratch.
+pub(super) fn begin(call: &Call, plan: &DirectPlan) -> Cursor {
+    debug_assert_eq!(plan.program.scratch_slots, 0, "{} uses scratch", plan.algorithm);
+    Cursor { pieces: 1, length: longest(call, plan), ..Cursor::default() }
 }
 
-/// As [`begin`], of a call through scratch, which each rank has come to.
-///
-/// Where two ranks both give and take a piece before they go on, each writes the next where it has read the last: the peer wrote
-/// that before it signalled, reads it no more, and writes its own next one elsewhere. By two shots that holds of both: who has
-/// collected the results of a piece has waited for the peer's last signal.
+/// As [`begin`], of a call through scratch, which each rank has come to. Its pieces are equally long, as near as can be: ranks wait
+/// for each other after a short one as well.
 pub(super) fn begin_staged(core: &Core, engine: &mut Engine, call: &Call, plan: &DirectPlan) -> Cursor {
-    let cursor = begin(core, call, plan);
-    let both = matches!(
-        call.collective,
-        Collective::AllReduce | Collective::AllGather | Collective::AllToAll | Collective::ReduceScatter
-    );
-    if !both || plan.program.scratch_slots == 0 || !super::beside::takes_turns(core) {
-        return cursor;
-    }
-    let turn = engine.scratch_turn;
-    engine.scratch_turn = turn.wrapping_add(cursor.pieces);
-    Cursor { turn: Some(turn), ..cursor }
+    let longest = longest(call, plan);
+    let pieces = |slot: usize| longest.div_ceil((slot as u64 / call.dtype.size() as u64).max(1));
+    let slots = scratch::slots(core, engine, call, plan, pieces);
+    let pieces = pieces(slots.bytes());
+    // A slot is a whole number of lines, so that this is none the longer for ending with one.
+    let length = longest.div_ceil(pieces).next_multiple_of(alignment(call.dtype.size()));
+    Cursor { pieces, length, slots, ..Cursor::default() }
 }
 
-/// Bytes of a scratch slot of a program: a multiple of a cache line.
-fn slot_bytes(core: &Core, plan: &DirectPlan) -> u64 {
-    let slots = u64::from(plan.program.scratch_slots) * plan.program.channels.len() as u64;
-    ((core.hub.geometry().scratch_half - beside::room(core)) as u64 / slots) & !63
+/// Elements of the longest part that one op moves, up to a whole number of lines.
+fn longest(call: &Call, plan: &DirectPlan) -> u64 {
+    let align = alignment(call.dtype.size());
+    longest_part(call.count, plan.least_parts, align).max(1)
 }
 
 /// A program with the places of a call.
 struct Bound<'a> {
     core: &'a Core,
     call: &'a Call,
-    plan: &'a DirectPlan,
     cursor: Cursor,
-    slot_bytes: u64,
 }
 
 impl Bound<'_> {
@@ -427,18 +413,9 @@ impl Bound<'_> {
             Buffer::Input => spots[member].input,
             Buffer::Output => spots[member].output,
             Buffer::Scratch => {
-                // Where ranks take turns and each gives one block, that goes to the same place.
-                let one = self.cursor.turn.is_some() && self.call.collective != Collective::AllReduce;
-                let block = if one { 0 } else { chunk.block };
-                let slot = self.cursor.channel as u64 * u64::from(self.plan.program.scratch_slots) + u64::from(block);
-                let half = match self.cursor.turn {
-                    Some(turn) => {
-                        self.core.hub.scratch(member ^ (turn.wrapping_add(self.cursor.piece) % 2) as usize, 0)
-                    }
-                    None => self.core.hub.scratch(member, (self.cursor.piece % 2) as usize),
-                };
-                // SAFETY: `slot` is below the slots that `slot_bytes` divides the half by; a piece fits a slot.
-                return Spot::near(unsafe { half.add((slot * self.slot_bytes + self.cursor.done * element) as usize) });
+                let Cursor { channel, piece, done, slots, .. } = &self.cursor;
+                let slot = slots.at(self.core, member, *channel, chunk.block as usize, *piece);
+                return Spot::near(slot.wrapping_add((done * element) as usize));
             }
         };
         let at = u64::from(chunk.block) * self.call.count + self.range(chunk).start + self.cursor.done;
@@ -497,7 +474,7 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
     }
     to.spots.clear();
     to.deeds.clear();
-    let bound = Bound { core, call, plan, cursor: begin(core, call, plan), slot_bytes: 0 };
+    let bound = Bound { core, call, cursor: begin(call, plan) };
     let mut signals = 0;
     for (pc, op) in ops.iter().enumerate() {
         let own = |chunk: &Chunk| [Place { rank: core.rank as u32, chunk: *chunk }];
@@ -659,10 +636,10 @@ pub(super) fn step(
             }
             Op::Copy { src, dst } => {
                 let place = |chunk: &Chunk| Place { rank: core.rank as u32, chunk: *chunk };
-                moved += run_move(core, engine, call, plan, cursor, &[place(src)], &[place(dst)], STEP - moved)?;
+                moved += run_move(core, engine, call, cursor, &[place(src)], &[place(dst)], STEP - moved)?;
             }
             Op::Move { srcs, dsts } => {
-                moved += run_move(core, engine, call, plan, cursor, srcs, dsts, STEP - moved)?;
+                moved += run_move(core, engine, call, cursor, srcs, dsts, STEP - moved)?;
             }
             other => {
                 return Err(Error::internal(format!(
@@ -700,25 +677,17 @@ pub(super) fn awaited(plan: &DirectPlan, cursor: &Cursor) -> Option<usize> {
 const PAST_CACHES: f64 = 64e6;
 
 /// Moves at most about `budget` bytes of the current piece; `cursor.done` is 0 again when the piece is complete.
-#[allow(clippy::too_many_arguments, reason = "the op's operands and the executor's state, no more")]
 fn run_move(
     core: &Core,
     engine: &mut Engine,
     call: &Call,
-    plan: &DirectPlan,
     cursor: &mut Cursor,
     srcs: &[Place],
     dsts: &[Place],
     budget: u64,
 ) -> Result<u64> {
     let element = call.dtype.size() as u64;
-    let bound = Bound {
-        core,
-        call,
-        plan,
-        cursor: *cursor,
-        slot_bytes: if plan.program.scratch_slots == 0 { 0 } else { slot_bytes(core, plan) },
-    };
+    let bound = Bound { core, call, cursor: *cursor };
     let Some(first) = dsts.first() else { return Ok(0) };
     let range = bound.range(&first.chunk);
     let left = range.end - range.start - cursor.done;

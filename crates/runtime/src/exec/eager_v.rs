@@ -12,6 +12,7 @@ use super::call::{Call, describe};
 use super::collective::Engine;
 use super::entry::{LINES_AHEAD, publish};
 use super::lent_v;
+use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
     INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
@@ -27,6 +28,9 @@ pub(super) const LENT: u32 = 3;
 /// In a small slot, or one of medium size, of which there are more.
 const IN_SMALL_SLOT: u32 = 4;
 const IN_MEDIUM_SLOT: u32 = 5;
+/// In the area of the one or the other half of the scratch, of two ranks that write them in turns.
+const IN_AREA: u32 = 6;
+const IN_OTHER_AREA: u32 = 7;
 
 /// Bytes of one word of the table of lengths.
 const WORD: usize = 4;
@@ -37,12 +41,21 @@ fn is_table_in_line(core: &Core) -> bool {
     WORD * (1 + core.members.len()) <= INLINE_BYTES
 }
 
+/// Bytes that go into a line or slot.
+fn usual(core: &Core) -> usize {
+    core.hub.geometry().eager_bytes.min(core.config.eager_limit)
+}
+
 /// Table, then the parts for the other members in their order: bytes of both.
 fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
     let element = call.dtype.size();
     let others = core.members.iter().filter(|rank| **rank != core.rank);
-    let limit = core.hub.geometry().eager_bytes.min(core.config.eager_limit);
-    let mut bytes = WORD * core.members.len();
+    let table = WORD * core.members.len();
+    let mut limit = usual(core);
+    if scratch::takes_turns(core) {
+        limit = limit.max(Scratch::of(core).room() + table);
+    }
+    let mut bytes = table;
     for rank in others {
         bytes = bytes.checked_add(v.send_counts[*rank].checked_mul(element)?)?;
     }
@@ -59,6 +72,14 @@ fn slots(place: u32) -> Option<Slots> {
     }
 }
 
+/// Where the parts of `member` in call `seq` are that lie in `place`, if that is beside its line.
+fn beside(core: &Core, member: usize, place: u32, seq: u64) -> Option<*mut u8> {
+    match place {
+        IN_AREA | IN_OTHER_AREA => Some(scratch::area(core, member, (place - IN_AREA) as usize)),
+        _ => slots(place).map(|slots| core.hub.slot(member, slots, seq)),
+    }
+}
+
 /// Where this rank's parts go, and how many bytes they have with their table: if they are small. It follows from type and
 /// counts.
 #[derive(Clone, Copy, Debug)]
@@ -67,10 +88,12 @@ pub(super) struct Way(Option<(u32, usize)>);
 impl Way {
     pub(super) fn of(core: &Core, call: &Call, v: &VCounts) -> Way {
         let crowded = core.hub.geometry().crowded;
+        let usual = usual(core);
         Way(published(core, call, v).filter(|_| core.eager).map(|bytes| match bytes {
             _ if bytes + WORD <= INLINE_BYTES => (IN_LINE, bytes),
             _ if crowded && bytes <= SMALL_BYTES => (IN_SMALL_SLOT, bytes),
             _ if crowded && bytes <= MEDIUM_BYTES => (IN_MEDIUM_SLOT, bytes),
+            _ if bytes > usual => (IN_AREA, bytes),
             _ => (IN_SLOT, bytes),
         }))
     }
@@ -79,6 +102,8 @@ impl Way {
     pub(super) fn ahead(self) -> u64 {
         match self.0 {
             Some((IN_SLOT, _)) => SLOTS,
+            // As for other calls that put something there: see `beside::put`.
+            Some((IN_AREA, _)) => 2,
             Some((IN_SMALL_SLOT, _)) => SMALL_SLOTS - WINDOW,
             Some((IN_MEDIUM_SLOT, _)) => MEDIUM_SLOTS - WINDOW,
             _ => LINES_AHEAD,
@@ -90,6 +115,9 @@ impl Way {
 /// two holds. `may_publish(seq)` does.
 pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, way: Way, seq: u64) -> bool {
     let Way(way) = way;
+    // As every direct call does. Who puts something there has seen the peer announce the call in front, and has ended that: what
+    // the peer put there last is taken, and what this rank put there before that, too.
+    engine.half ^= 1;
     // What is taken where it lies is copied once, which pays where nobody waits for a core.
     let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
     if large && let Some(place) = lent_v::place(core, engine, call, v) {
@@ -97,7 +125,11 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
         publish(core, call, seq, INLINE_BYTES, |body| unsafe { lent_v::fill(core, v, place, body) });
         return true;
     }
-    let (place, bytes) = way.unwrap_or((BY_MESSAGES, 0));
+    let (place, bytes) = match way {
+        Some((IN_AREA, bytes)) => ([IN_AREA, IN_OTHER_AREA][engine.half], bytes),
+        Some(way) => way,
+        None => (BY_MESSAGES, 0),
+    };
     let table = if is_table_in_line(core) { WORD * core.members.len() } else { 0 };
     let in_line = WORD + if place == IN_LINE { bytes } else { table };
     let slots = slots(place);
@@ -109,7 +141,7 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
         // `published` counted.
         unsafe {
             body.cast::<u32>().write(place);
-            let beside = slots.map(|slots| core.hub.slot(core.me, slots, seq));
+            let beside = beside(core, core.me, place, seq);
             match beside {
                 Some(slot) if table > 0 => fill(core, call, v, body.add(WORD), slot),
                 Some(slot) => fill(core, call, v, slot, slot.add(WORD * core.members.len())),
@@ -151,7 +183,7 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
         let bytes = WORD * core.members.len();
         let (table, parts) = match body.cast::<u32>().read() {
             IN_LINE => (body.add(WORD), body.add(WORD + bytes)),
-            place => match core.hub.slot(member, slots(place)?, seq) {
+            place => match beside(core, member, place, seq)? {
                 slot if is_table_in_line(core) => (body.add(WORD), slot),
                 slot => (slot, slot.add(bytes)),
             },
