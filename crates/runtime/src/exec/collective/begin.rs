@@ -62,7 +62,8 @@ impl CollectiveTask {
 
     /// Notes who may begin behind this call, which has the turn, if it has sent what it sends first.
     pub(super) fn let_follow(&mut self, core: &Core) {
-        if core.whole || self.followed_by != 0 || self.batch != 0 {
+        let short = self.extent.as_ref().is_some_and(|extent| extent.bytes <= SHORT);
+        if core.whole || self.followed_by != 0 || self.batch != 0 || !short {
             return;
         }
         let Some(plan) = &self.plan else { return };

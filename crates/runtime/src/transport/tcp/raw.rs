@@ -79,6 +79,12 @@ pub(super) fn limit_unsent(stream: &TcpStream, bytes: usize) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))
 }
 
+/// Have the kernel keep a last packet that is not full until more comes to fill it, or until this is called with `false`. After
+/// a fifth of a second it goes all the same.
+pub(super) fn cork(stream: &TcpStream, keep: bool) -> io::Result<()> {
+    set(stream, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(keep))
+}
+
 /// The algorithm of congestion control that the kernel offers to everybody; it does not pace.
 const UNPACED: &[u8] = b"reno";
 
