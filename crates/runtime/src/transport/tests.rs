@@ -664,9 +664,16 @@ fn tcp_fills_a_packet_with_what_follows_and_keeps_nothing_longer() {
     let header = super::Header { total: LEN as u64, ..Default::default() };
     let data: Vec<u8> = (0..2 * LEN).map(|at| (at % 251) as u8).collect();
     for ending in ["a flush", "a wait until the peer has all", "a word of the end", "its goodbye"] {
-        let (a, b) = streams();
+        // With the packets and buffers of the loopback interface.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let b = accept(&listener);
         let stream = a.try_clone().unwrap();
-        let (mut send, mut recv) = (tcp_sender(a, 4, 64), tcp_receiver(b, 4, 64));
+        let end = |stream: TcpStream, rank| {
+            let options = TcpOptions { buffer_bytes: None, ..tcp_options(rank, &stream, 4, 64) };
+            TcpEnd::new(stream, options).unwrap()
+        };
+        let (mut send, mut recv) = (end(a, 0), end(b, 1));
         let (mut got, mut done) = (vec![0; 2 * LEN], 0);
         let mut take = || {
             let rest = LEN - done % LEN;

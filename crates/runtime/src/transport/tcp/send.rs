@@ -1,5 +1,7 @@
 //! The sending half of an end.
 
+use std::net::TcpStream;
+
 use oxccl_types::{Error, Result};
 
 use super::frame::{Frame, HEADER};
@@ -24,6 +26,10 @@ const TURN: usize = 512 << 10;
 /// call ends with a packet that is not full.
 const ONE_WAY_TURN: usize = 4 << 20;
 
+/// Bytes of a packet from which on one that is not full waits for what follows: those of a loopback interface, each of which
+/// costs a walk through the kernel. Over Ethernet they leave by the dozen, and what waits comes late.
+const LONG_PACKET: usize = 16 << 10;
+
 /// What goes out.
 pub(super) struct Outgoing {
     /// Accepted frames, behind those of `small`, that the kernel has not taken in full; by number modulo length.
@@ -44,6 +50,8 @@ pub(super) struct Outgoing {
     gather: bool,
     /// The kernel keeps the end of what was written until the next frames fill the packet, or until [`SendEnd::flush`].
     corked: bool,
+    /// Whether it may.
+    long_packets: bool,
     /// Bytes that one call writes at most, and the peer's data frames that were consumed when that was chosen.
     turn: usize,
     consumed: u64,
@@ -103,7 +111,7 @@ impl Said {
 }
 
 impl Outgoing {
-    pub(super) fn new(options: &TcpOptions) -> Outgoing {
+    pub(super) fn new(stream: &TcpStream, options: &TcpOptions) -> Outgoing {
         let none = Waiting { header: [0; HEADER], data: std::ptr::null(), len: 0, done: 0 };
         Outgoing {
             queue: vec![none; options.slots].into(),
@@ -117,6 +125,7 @@ impl Outgoing {
             more: false,
             gather: false,
             corked: false,
+            long_packets: raw::packet_bytes(stream) >= LONG_PACKET,
             turn: TURN,
             consumed: 0,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
@@ -264,7 +273,7 @@ impl TcpEnd {
 
     /// What is not small is not held back here, but the packet that its end does not fill may wait for the next frames.
     fn cork(&mut self) {
-        if self.out.hold && !self.out.corked {
+        if self.out.hold && self.out.long_packets && !self.out.corked {
             // Only a hint: else the packet goes as it is.
             self.out.corked = raw::cork(&self.stream, true).is_ok();
         }
