@@ -62,8 +62,11 @@ impl CollectiveTask {
 
     /// Notes who may begin behind this call, which has the turn, if it has sent what it sends first.
     pub(super) fn let_follow(&mut self, core: &Core) {
-        let short = self.extent.as_ref().is_some_and(|extent| extent.bytes <= SHORT);
-        if core.whole || self.followed_by != 0 || self.batch != 0 || !short {
+        if core.whole || self.followed_by != 0 || self.batch != 0 {
+            return;
+        }
+        // Behind a longer one nothing begins: it only says that its like follows it.
+        if self.extent.as_ref().is_none_or(|extent| extent.bytes > SHORT) {
             return;
         }
         let Some(plan) = &self.plan else { return };
