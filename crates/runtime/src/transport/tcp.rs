@@ -42,7 +42,7 @@ impl TcpEnd {
     /// When the stream's options cannot be set or `options` make no sense.
     pub fn new(stream: TcpStream, options: TcpOptions) -> Result<TcpEnd> {
         prepare(&stream, &options)?;
-        Ok(TcpEnd { stream, out: Outgoing::new(&options), inc: Incoming::new(&options), options })
+        Ok(TcpEnd { out: Outgoing::new(&stream, &options), inc: Incoming::new(&options), stream, options })
     }
 }
 

@@ -648,6 +648,64 @@ fn tcp_takes_acknowledgements_amid_small_frames() {
     assert!(e.code == ResultCode::InvalidUsage && e.text == "enough", "{e}");
 }
 
+/// Whether the kernel keeps packets that are not full.
+fn is_corked(stream: &TcpStream) -> bool {
+    let (mut value, mut len): (libc::c_int, _) = (-1, size_of::<libc::c_int>() as libc::socklen_t);
+    let at = (&raw mut value).cast();
+    // SAFETY: the kernel writes at most `len` bytes there.
+    let got = unsafe { libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CORK, at, &raw mut len) };
+    assert_eq!(got, 0, "{}", std::io::Error::last_os_error());
+    value != 0
+}
+
+#[test]
+fn tcp_fills_a_packet_with_what_follows_and_keeps_nothing_longer() {
+    const LEN: usize = 100_001;
+    let header = super::Header { total: LEN as u64, ..Default::default() };
+    let data: Vec<u8> = (0..2 * LEN).map(|at| (at % 251) as u8).collect();
+    for ending in ["a flush", "a wait until the peer has all", "a word of the end", "its goodbye"] {
+        // With the packets and buffers of the loopback interface.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let b = accept(&listener);
+        let stream = a.try_clone().unwrap();
+        let end = |stream: TcpStream, rank| {
+            let options = TcpOptions { buffer_bytes: None, ..tcp_options(rank, &stream, 4, 64) };
+            TcpEnd::new(stream, options).unwrap()
+        };
+        let (mut send, mut recv) = (end(a, 0), end(b, 1));
+        let (mut got, mut done) = (vec![0; 2 * LEN], 0);
+        let mut take = || {
+            let rest = LEN - done % LEN;
+            // SAFETY: the rest of the memory of the message.
+            let came = unsafe { recv.poll_recv_into(got[done..].as_mut_ptr(), rest) }.unwrap();
+            done += came.map_or(0, |h| h.len as usize);
+            done == 2 * LEN
+        };
+        send.hold(true);
+        let mut last = Ticket::default();
+        for data in data.chunks_exact(LEN) {
+            // SAFETY: the bytes outlive the end.
+            last = unsafe { send.poll_send(&header, data.as_ptr(), LEN) }.unwrap().unwrap().1;
+        }
+        until("the messages to be written", || {
+            take();
+            send.flush_or_hold(true).unwrap()
+        });
+        assert!(is_corked(&stream), "the end waits for what follows");
+        match ending {
+            "a flush" => assert!(send.flush_or_hold(false).unwrap()),
+            // Nothing is acknowledged here.
+            "a wait until the peer has all" => assert!(!send.poll_received(last).unwrap()),
+            "a word of the end" => send.refuse("enough"),
+            _ => drop(send),
+        }
+        assert!(!is_corked(&stream), "{ending}");
+        until("the messages", take);
+        assert!(got == data, "{ending}");
+    }
+}
+
 /// Round trips of 8 bytes.
 #[test]
 #[ignore = "a measurement, not a test: `cargo test --release -p oxccl-runtime ping_pong -- --ignored --nocapture`"]

@@ -130,6 +130,53 @@ fn sends_a_burst() {
 }
 
 #[test]
+fn ends_of_messages_that_travel_with_the_next_arrive_in_order() {
+    alone("network::sends_ends_with_what_follows", &[]);
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential ends_of` runs it in a process of its own"]
+fn sends_ends_with_what_follows() {
+    const CALLS: usize = 120;
+    for ranks in [2, 3] {
+        team(ranks, 1, |rank, comms| {
+            let s = Stream::new().unwrap();
+            // Below and above what waits in this process, and what waits in the kernel.
+            let length = |i: usize| [16_368, 1, 20_000, 3, 100_001][i % 5];
+            let root = |i: usize| if i % 11 < 6 { 0 } else { i % ranks };
+            let put = |collective, i: usize, from: &Ints, to: &Ints| {
+                let r = Request { root: root(i), ..request(collective, from.ptr(), to.ptr(), length(i), &s) };
+                comms[0].submit(r).unwrap();
+            };
+            let blocks = |i: usize, mine: bool| Ints::new(ranks * length(i), if mine { i as i32 } else { -1 });
+            let data: Vec<_> = (0..CALLS).map(|i| (blocks(i, rank == root(i)), Ints::new(length(i), -1))).collect();
+            let all: Vec<_> = (0..CALLS).map(|i| blocks(i, false)).collect();
+            for (i, (from, to)) in data.iter().enumerate() {
+                match i % 4 {
+                    0 | 1 => put(Collective::Broadcast, i, from, to),
+                    _ => put(Collective::Scatter, i, from, to),
+                }
+                put(Collective::Gather, i, to, &all[i]);
+                // Now and then one that goes both ways is behind it, and then nothing.
+                if i % 13 == 12 {
+                    let one = Ints::new(1, 1);
+                    all_reduce(&comms[0], &one, 1, &s);
+                    s.synchronize().unwrap();
+                    one.expect(ranks as i32);
+                }
+            }
+            s.synchronize().unwrap();
+            for (i, (_, to)) in data.iter().enumerate() {
+                to.expect(i as i32);
+                if rank == root(i) {
+                    all[i].expect(i as i32);
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn what_is_small_does_not_wait_for_a_call_that_waits_itself() {
     alone("network::sends_before_a_gate", &[]);
 }
@@ -139,29 +186,33 @@ fn what_is_small_does_not_wait_for_a_call_that_waits_itself() {
 fn sends_before_a_gate() {
     let (came, gate) = sync_channel::<()>(2);
     let gate = std::sync::Arc::new(Mutex::new(gate));
+    // In this process, and its end in the kernel.
+    let lengths = [1, 30_001];
     team(2, 1, |rank, comms| {
-        let (a, b) = (Stream::new().unwrap(), Stream::new().unwrap());
-        let data: Vec<Ints> = (0..4).map(|i| Ints::new(1, if rank == 0 { i } else { -1 })).collect();
-        let send = |i: usize, s: &Stream| {
-            comms[0].submit(request(Collective::Broadcast, data[i].ptr(), data[i].ptr(), 1, s)).unwrap();
-        };
-        // Each gate opens when the call before it has come to the other rank: on the same stream, then on another one.
-        for (at, s) in [(0, &a), (2, &b)] {
-            send(at, &a);
-            if rank == 0 {
-                let gate = gate.clone();
-                let open = move || gate.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap();
-                s.launch_host(Box::new(open)).unwrap();
-            } else {
+        lengths.into_iter().for_each(|length| {
+            let (a, b) = (Stream::new().unwrap(), Stream::new().unwrap());
+            let data: Vec<Ints> = (0..4).map(|i| Ints::new(length, if rank == 0 { i } else { -1 })).collect();
+            let send = |i: usize, s: &Stream| {
+                comms[0].submit(request(Collective::Broadcast, data[i].ptr(), data[i].ptr(), length, s)).unwrap();
+            };
+            // Each gate opens when the call before it has come to the other rank: on the same stream, then on another one.
+            for (at, s) in [(0, &a), (2, &b)] {
+                send(at, &a);
+                if rank == 0 {
+                    let gate = gate.clone();
+                    let open = move || gate.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap();
+                    s.launch_host(Box::new(open)).unwrap();
+                } else {
+                    a.synchronize().unwrap();
+                    data[at].expect(at as i32);
+                    came.send(()).unwrap();
+                }
+                send(at + 1, s);
                 a.synchronize().unwrap();
-                data[at].expect(at as i32);
-                came.send(()).unwrap();
+                s.synchronize().unwrap();
             }
-            send(at + 1, s);
-            a.synchronize().unwrap();
-            s.synchronize().unwrap();
-        }
-        (0..4).for_each(|i| data[i].expect(i as i32));
+            (0..4).for_each(|i| data[i].expect(i as i32));
+        })
     });
 }
 

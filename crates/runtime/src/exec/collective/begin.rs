@@ -65,6 +65,10 @@ impl CollectiveTask {
         if core.whole || self.followed_by != 0 || self.batch != 0 {
             return;
         }
+        // Behind a longer one nothing begins: it only says that its like follows it.
+        if self.extent.as_ref().is_none_or(|extent| extent.bytes > SHORT) {
+            return;
+        }
         let Some(plan) = &self.plan else { return };
         let begun = match (&self.phase, plan.as_ref()) {
             (Phase::Exchange(exchange), _) => exchange.is_offered(),

@@ -79,6 +79,23 @@ pub(super) fn limit_unsent(stream: &TcpStream, bytes: usize) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))
 }
 
+/// Bytes of a packet of the stream; 0 where the system does not say.
+pub(super) fn packet_bytes(stream: &TcpStream) -> usize {
+    let (mut value, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    let at = (&raw mut value).cast();
+    // SAFETY: the kernel writes at most `len` bytes there.
+    match unsafe { libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, at, &raw mut len) } {
+        0 => usize::try_from(value).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Have the kernel keep a last packet that is not full until more comes to fill it, or until this is called with `false`. After
+/// a fifth of a second it goes all the same.
+pub(super) fn cork(stream: &TcpStream, keep: bool) -> io::Result<()> {
+    set(stream, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(keep))
+}
+
 /// The algorithm of congestion control that the kernel offers to everybody; it does not pace.
 const UNPACED: &[u8] = b"reno";
 

@@ -1,5 +1,7 @@
 //! The sending half of an end.
 
+use std::net::TcpStream;
+
 use oxccl_types::{Error, Result};
 
 use super::frame::{Frame, HEADER};
@@ -24,6 +26,10 @@ const TURN: usize = 512 << 10;
 /// call ends with a packet that is not full.
 const ONE_WAY_TURN: usize = 4 << 20;
 
+/// Bytes of a packet from which on one that is not full waits for what follows: those of a loopback interface, each of which
+/// costs a walk through the kernel. Over Ethernet they leave by the dozen, and what waits comes late.
+const LONG_PACKET: usize = 16 << 10;
+
 /// What goes out.
 pub(super) struct Outgoing {
     /// Accepted frames, behind those of `small`, that the kernel has not taken in full; by number modulo length.
@@ -36,12 +42,16 @@ pub(super) struct Outgoing {
     /// Frames that the peer has consumed, as far as it has said so.
     pub(super) received: u64,
     small: Small,
-    /// Small frames wait for each other, until [`SendEnd::flush`] or until there is no room.
+    /// Small frames, and the ends of others, wait for each other, until [`SendEnd::flush`] or until there is no room.
     pub(super) hold: bool,
     /// They wait for the next one, which comes at once.
     more: bool,
     /// Frames of any length wait for [`SendEnd::flush`].
     gather: bool,
+    /// The kernel keeps the end of what was written until the next frames fill the packet, or until [`SendEnd::flush`].
+    corked: bool,
+    /// Whether it may.
+    long_packets: bool,
     /// Bytes that one call writes at most, and the peer's data frames that were consumed when that was chosen.
     turn: usize,
     consumed: u64,
@@ -101,7 +111,7 @@ impl Said {
 }
 
 impl Outgoing {
-    pub(super) fn new(options: &TcpOptions) -> Outgoing {
+    pub(super) fn new(stream: &TcpStream, options: &TcpOptions) -> Outgoing {
         let none = Waiting { header: [0; HEADER], data: std::ptr::null(), len: 0, done: 0 };
         Outgoing {
             queue: vec![none; options.slots].into(),
@@ -114,6 +124,8 @@ impl Outgoing {
             hold: false,
             more: false,
             gather: false,
+            corked: false,
+            long_packets: raw::packet_bytes(stream) >= LONG_PACKET,
             turn: TURN,
             consumed: 0,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
@@ -227,29 +239,65 @@ impl TcpEnd {
     /// Write what the kernel takes now.
     pub(super) fn push(&mut self) -> Result<()> {
         loop {
-            let out = &mut self.out;
-            if !out.said.is_empty() && !out.amid() {
-                let said = &mut out.said;
+            if !self.out.said.is_empty() && !self.out.amid() {
+                self.uncork();
+                let said = &mut self.out.said;
                 match raw::send_bytes(&self.stream, &said.bytes[said.at..said.end]) {
                     Ok(0) => return Ok(()),
                     Ok(n) => said.at += n,
                     // The peer may have said goodbye and gone: it needs no answer, and what it sent still counts.
                     Err(_) => said.at = said.end,
                 }
-            } else if out.small.frames > 0 {
-                let small = &out.small;
+            } else if self.out.small.frames > 0 {
+                let small = &self.out.small;
                 match raw::send_bytes(&self.stream, &small.bytes[small.at..small.end]) {
                     Ok(0) => return Ok(()),
-                    Ok(n) => out.wrote_small(n),
+                    Ok(n) => self.out.wrote_small(n),
                     Err(e) => return Err(self.write_failed(&e)),
                 }
             } else {
-                let most = if out.said.is_empty() { BATCH as u64 } else { 1 };
-                if out.written == out.accepted || !self.push_frames(most)? {
+                if self.out.written == self.out.accepted {
+                    if !self.out.hold {
+                        self.uncork();
+                    }
+                    return Ok(());
+                }
+                self.cork();
+                let most = if self.out.said.is_empty() { BATCH as u64 } else { 1 };
+                if !self.push_frames(most)? {
                     return Ok(());
                 }
             }
         }
+    }
+
+    /// What is not small is not held back here, but the packet that its end does not fill may wait for the next frames.
+    fn cork(&mut self) {
+        if self.out.hold && self.out.long_packets && !self.out.corked {
+            // Only a hint: else the packet goes as it is.
+            self.out.corked = raw::cork(&self.stream, true).is_ok();
+        }
+    }
+
+    /// Lets go what the kernel keeps.
+    fn uncork(&mut self) {
+        if self.out.corked {
+            // A connection that is broken tells of it when it is used next.
+            let _ = raw::cork(&self.stream, false);
+            self.out.corked = false;
+        }
+    }
+
+    /// Writes what is left; whether nothing is.
+    fn drive(&mut self) -> Result<bool> {
+        self.out.check()?;
+        if self.out.written < self.out.accepted {
+            self.push()?;
+            if self.out.written < self.out.accepted {
+                self.look()?;
+            }
+        }
+        Ok(self.out.written == self.out.accepted)
     }
 
     /// Write from up to `most` frames and a turn's bytes; whether the kernel may take more in this turn. The turn passes to
@@ -324,9 +372,13 @@ impl TcpEnd {
         Ok(())
     }
 
-    /// As [`SendEnd::flush`], except that small frames may be left to wait for those of the next operation.
+    /// As [`SendEnd::flush`], except that small frames, and the ends of others, may be left to wait for those of the next
+    /// operation.
     pub(crate) fn flush_or_hold(&mut self, hold: bool) -> Result<bool> {
-        if hold && self.out.first() == self.out.accepted { Ok(true) } else { SendEnd::flush(self) }
+        match hold {
+            true => Ok(self.out.first() == self.out.accepted || self.drive()?),
+            false => SendEnd::flush(self),
+        }
     }
 
     /// Whether small frames are to wait for each other from now on.
@@ -423,20 +475,19 @@ impl SendEnd for TcpEnd {
         self.out.check()?;
         if self.out.received < ticket.count() {
             self.push()?;
+            self.uncork();
             self.look()?;
         }
         Ok(self.out.received >= ticket.count())
     }
 
     fn flush(&mut self) -> Result<bool> {
-        self.out.check()?;
-        if self.out.written < self.out.accepted {
-            self.push()?;
-            if self.out.written < self.out.accepted {
-                self.look()?;
-            }
+        let done = self.drive()?;
+        // Before the rest is written no packet needs to go that is not full.
+        if done {
+            self.uncork();
         }
-        Ok(self.out.written == self.out.accepted)
+        Ok(done)
     }
 
     fn poll_closable(&mut self) -> Result<bool> {
