@@ -444,10 +444,7 @@ impl Inner {
             }
             return;
         };
-        let ticket = bell.prepare();
-        if self.advance_locked(&mut running) == Waited::Blocked {
-            bell.park(ticket, timeout);
-        }
+        bell.park_unless(timeout, || self.advance_locked(&mut running) != Waited::Blocked);
     }
 
     /// Another thread runs the stream: waits until it has finished something.
