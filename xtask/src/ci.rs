@@ -39,7 +39,7 @@ const STEPS: &[Step] = &[
     Step { name: "large", about: "calls of more than 2^31 bytes on every road", run: large },
     Step {
         name: "loom",
-        about: "every interleaving of the shared-memory ring, and of slots that change hands",
+        about: "every interleaving of the shared-memory ring, of slots that change hands, and of bells",
         run: loom,
     },
     Step {
@@ -122,9 +122,10 @@ fn large(results: &mut Vec<String>) -> Result<()> {
 }
 
 fn loom(results: &mut Vec<String>) -> Result<()> {
-    let program = Program::new("cargo test --release --locked -p oxccl-loom loom_", Duration::from_secs(900))
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", root().join("target/loom"));
+    let program =
+        Program::new("cargo test --release --locked -p oxccl-loom -p oxccl-sys loom_", Duration::from_secs(900))
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", root().join("target/loom"));
     keep_results(program, results)
 }
 

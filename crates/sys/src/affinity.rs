@@ -11,8 +11,27 @@ pub fn available_cores() -> usize {
 }
 
 /// The core on which the calling thread is; it may be on another one at once.
+#[cfg(not(loom))]
 pub fn current_core() -> u32 {
     rustix::thread::sched_getcpu() as u32
+}
+
+#[cfg(loom)]
+loom::thread_local! {
+    /// The core that a model has put its thread on.
+    static CORE: std::cell::Cell<u32> = std::cell::Cell::new(0);
+}
+
+/// Models run on one thread of the system.
+#[cfg(loom)]
+pub fn current_core() -> u32 {
+    CORE.with(|core| core.get())
+}
+
+/// From now on the calling thread of a model is on `core`.
+#[cfg(all(test, loom))]
+pub(crate) fn model_core(core: u32) {
+    CORE.with(|now| now.set(core));
 }
 
 /// Bytes of an encoded [`Cores`].

@@ -1,10 +1,10 @@
 //! Parking threads on words of shared memory, across processes.
 
+#[cfg(not(loom))]
 use std::time::Duration;
 
-use crate::affinity;
-use crate::barrier;
-use crate::sync::{Ordering, SharedU32, fence};
+#[cfg(not(loom))]
+use crate::sync::SharedU32;
 
 /// How a park ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,108 +40,41 @@ pub fn wake(word: &SharedU32, count: u32) -> u32 {
     u32::try_from(r).unwrap_or(0)
 }
 
-/// Model of the above for loom: sleeping is yielding until the word changed.
 #[cfg(loom)]
-pub fn wait(word: &SharedU32, expected: u32, _timeout: Duration) -> Parked {
-    while word.load(Ordering::SeqCst) == expected {
-        crate::sync::yield_now();
-    }
-    Parked::Woken
-}
+pub use model::{wait, wake};
 
-/// Model of the above for loom.
+/// The above for loom: who sleeps is woken by a wake and by nothing else, so that a lost one is a deadlock, which loom tells.
 #[cfg(loom)]
-pub fn wake(_word: &SharedU32, _count: u32) -> u32 {
-    0
-}
+mod model {
+    use std::collections::HashMap;
+    use std::time::Duration;
 
-/// Bit of the word that says that somebody parked, or is about to; the rest counts the rings that woke somebody.
-const PARKED: u32 = 1;
+    use loom::sync::{Arc, Condvar, Mutex};
 
-/// A bell that wakes threads which wait for *any* change that its owner may care for. One 32-bit word in shared
-/// memory, initially zero; where there is a second one, it says on which core a waiter parked last.
-///
-/// The waiter: [`prepare`](Doorbell::prepare), look at what it waits for *again*, [`park`](Doorbell::park).
-/// The ringer: change what the waiter looks at (any ordering), then [`ring`](Doorbell::ring): a fence and a load when
-/// nobody is parked. A waiter that dies leaves at most one needless wake-up.
-#[derive(Clone, Debug)]
-pub struct Doorbell {
-    word: SharedU32,
-    /// Where the waiter says on which core it parks.
-    place: Option<SharedU32>,
-}
+    use super::Parked;
+    use crate::sync::{Ordering, SharedU32};
 
-/// What [`Doorbell::prepare`] saw.
-#[derive(Clone, Copy, Debug)]
-#[must_use = "look at the condition again, then park with it"]
-pub struct Ticket(u32);
-
-impl Doorbell {
-    /// The bell whose word is `word`.
-    #[inline(always)]
-    pub fn new(word: SharedU32) -> Doorbell {
-        Doorbell { word, place: None }
+    loom::lazy_static! {
+        /// Who sleeps on which word, as the kernel has it: looked at and changed under one lock.
+        static ref SLEEPERS: Mutex<HashMap<usize, Arc<Condvar>>> = Mutex::new(HashMap::new());
     }
 
-    /// The bell whose waiter leaves in `place` on which core it parks.
-    #[inline(always)]
-    pub fn placed(word: SharedU32, place: SharedU32) -> Doorbell {
-        Doorbell { word, place: Some(place) }
-    }
-
-    /// Whether somebody is parked, or about to. A ringer looks behind a fence, before which it has changed what the waiter
-    /// looks at: a light one (see [`barrier`]) where its process and the waiter's are registered.
-    #[inline(always)]
-    pub fn is_awaited(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & PARKED != 0
-    }
-
-    /// Whether who parked here last did so on `core`: a hint, since several may wait here.
-    pub fn is_on(&self, core: u32) -> bool {
-        self.place.as_ref().is_some_and(|place| place.load(Ordering::Relaxed) == core)
-    }
-
-    /// Wakes everybody parked.
-    #[inline]
-    pub fn ring(&self) {
-        // SYNC: doorbell. Orders the ringer's change before its look at the parked bit; the waiter sets the bit,
-        // fences, and then looks at the change: one of the two sees the other.
-        fence(Ordering::SeqCst);
-        if self.is_awaited() {
-            self.wake_parked();
+    /// Sleeps while the word equals `expected`. No time ever passes: the model must do without the bound of a wait.
+    pub fn wait(word: &SharedU32, expected: u32, _timeout: Duration) -> Parked {
+        let mut sleepers = SLEEPERS.lock().unwrap();
+        if word.load(Ordering::SeqCst) == expected {
+            let bed = sleepers.entry(word.as_ptr() as usize).or_insert_with(|| Arc::new(Condvar::new())).clone();
+            drop(bed.wait(sleepers));
         }
+        Parked::Woken
     }
 
-    #[cold]
-    fn wake_parked(&self) {
-        let mut seen = self.word.load(Ordering::Relaxed);
-        while seen & PARKED != 0 {
-            // Adding one clears the bit and carries into the count, so that a waiter about to sleep does not.
-            match self.word.compare_exchange(seen, seen.wrapping_add(PARKED), Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => {
-                    wake(&self.word, u32::MAX);
-                    return;
-                }
-                Err(now) => seen = now,
-            }
+    /// Wakes everybody who sleeps on the word; nobody here asks how many that were.
+    pub fn wake(word: &SharedU32, _count: u32) -> u32 {
+        if let Some(bed) = SLEEPERS.lock().unwrap().get(&(word.as_ptr() as usize)) {
+            bed.notify_all();
         }
-    }
-
-    /// Announces that the caller will park. It must look at its condition once more before it does.
-    #[inline]
-    pub fn prepare(&self) -> Ticket {
-        if let Some(place) = &self.place {
-            place.store(affinity::current_core(), Ordering::Relaxed);
-        }
-        let seen = self.word.fetch_or(PARKED, Ordering::SeqCst) | PARKED;
-        // SYNC: doorbell.
-        barrier::heavy();
-        Ticket(seen)
-    }
-
-    /// Sleeps until a ring after `ticket` was taken, at most `timeout`. May return early.
-    pub fn park(&self, ticket: Ticket, timeout: Duration) -> Parked {
-        wait(&self.word, ticket.0, timeout)
+        0
     }
 }
 
@@ -149,6 +82,7 @@ impl Doorbell {
 mod tests {
     use super::*;
     use crate::SharedMemory;
+    use crate::sync::Ordering;
     use std::sync::Arc;
 
     #[test]
@@ -171,31 +105,5 @@ mod tests {
             std::thread::yield_now();
         }
         sleeper.join().unwrap();
-    }
-
-    #[test]
-    fn no_ring_is_lost() {
-        // Two threads hand a counter back and forth; a lost ring would run into the park's 30 s.
-        let memory = Arc::new(SharedMemory::create("t", 4096).unwrap());
-        let turn = |me: u64, memory: Arc<SharedMemory>| {
-            let value = memory.u64_at(0);
-            let bells = [Doorbell::new(memory.u32_at(64)), Doorbell::new(memory.u32_at(128))];
-            for round in 0..20_000_u64 {
-                let mine = round * 2 + me;
-                while value.load(Ordering::Acquire) != mine {
-                    let ticket = bells[me as usize].prepare();
-                    if value.load(Ordering::Acquire) == mine {
-                        break;
-                    }
-                    assert_eq!(bells[me as usize].park(ticket, Duration::from_secs(30)), Parked::Woken);
-                }
-                value.store(mine + 1, Ordering::Release);
-                bells[1 - me as usize].ring();
-            }
-        };
-        std::thread::scope(|s| {
-            s.spawn(|| turn(0, memory.clone()));
-            s.spawn(|| turn(1, memory.clone()));
-        });
     }
 }

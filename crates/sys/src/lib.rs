@@ -9,6 +9,9 @@ compile_error!("oxccl-sys knows Linux only");
 
 pub mod affinity;
 pub mod barrier;
+mod bell;
+#[cfg(all(test, loom))]
+mod bell_loom;
 pub mod clock;
 pub mod cma;
 pub mod futex;
@@ -23,8 +26,9 @@ mod reserve;
 pub mod sync;
 pub mod unix;
 
+pub use bell::{Belfry, Doorbell};
 pub use clock::Deadline;
-pub use futex::{Doorbell, Parked, Ticket};
+pub use futex::Parked;
 pub use latch::{Latch, LatchGuard};
 pub use memory::{SharedMemory, populate};
 pub use reserve::Reservation;

@@ -1,7 +1,8 @@
 //! Shared-memory protocols of the runtime under loom, which tries every interleaving and every reordering.
 //!
 //! The modules are the runtime's own files, compiled here alone: under `--cfg loom` all atomics are loom's, which the
-//! rest of the runtime, with its memory shared between processes, cannot use. Run by `cargo xtask ci --only loom`.
+//! rest of the runtime, with its memory shared between processes, cannot use. Run by `cargo xtask ci --only loom`, as are those
+//! of `oxccl-sys`, which loom compiles whole: its bells are in `bell_loom.rs` there.
 
 #![cfg(all(test, loom))]
 

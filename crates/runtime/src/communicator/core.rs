@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oxccl_schedule::select::AllowList;
+use oxccl_sys::Belfry;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32};
 use oxccl_sys::{Deadline, Doorbell, Latch, LatchGuard, barrier, clock};
 use oxccl_types::{Collective, Error, Result, ResultCode};
@@ -401,11 +402,7 @@ impl Core {
             if assist_any() {
                 waiter = Waiter::new(self.crowded);
             } else if let Turn::Park(timeout) = waiter.turn() {
-                let bell = self.bell();
-                let ticket = bell.prepare();
-                if !self.is_idle() {
-                    bell.park(ticket, timeout);
-                }
+                self.bell().park_unless(timeout, || self.is_idle());
             }
         }
         true
@@ -520,7 +517,7 @@ impl Core {
     // ---- waking
 
     pub(crate) fn bell(&self) -> Doorbell {
-        self.hub.doorbell(self.me)
+        self.hub.bell(self.me)
     }
 
     /// What a task of this communicator parks on; `None` where bytes come by the network, see [`Core::park`].
@@ -616,7 +613,7 @@ impl Core {
             });
         }
         for member in 0..self.members.len() {
-            self.hub.doorbell(member).ring();
+            self.hub.bell(member).ring();
         }
     }
 
@@ -636,12 +633,14 @@ impl Core {
                 if deadline.passed() {
                     return Ok(());
                 }
-                let bell = self.bell();
-                let ticket = bell.prepare();
-                if let Some(result) = Settle::poll(self) {
+                let mut found = None;
+                self.bell().park_unless(timeout, || {
+                    found = Settle::poll(self);
+                    found.is_some()
+                });
+                if let Some(result) = found {
                     return result;
                 }
-                bell.park(ticket, timeout);
             }
         }
     }

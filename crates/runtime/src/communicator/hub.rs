@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence};
-use oxccl_sys::{Doorbell, SharedMemory, affinity, barrier};
+use oxccl_sys::{Belfry, Doorbell, SharedMemory, barrier};
 use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
@@ -274,17 +274,6 @@ impl Hub {
         self.u64_at(self.rank_base(member) + (DEPTH as usize + channel) * LINE)
     }
 
-    #[inline(always)]
-    fn bell_at(&self, member: usize) -> usize {
-        self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE
-    }
-
-    /// The bell on which `member` parks.
-    pub fn doorbell(&self, member: usize) -> Doorbell {
-        let at = self.bell_at(member);
-        Doorbell::placed(self.u32_at(at), self.u32_at(at + 4))
-    }
-
     fn presence_word(&self, member: usize) -> SharedU32 {
         self.u32_at(self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS + 1) * LINE)
     }
@@ -389,59 +378,6 @@ impl Hub {
         self._segment.punch(offset, self.releasable())
     }
 
-    /// Between a store and a look at what another member stores, where that member calls `barrier::heavy` between its
-    /// own.
-    #[inline]
-    pub fn fence(&self) {
-        if self.light { barrier::light() } else { fence(Ordering::SeqCst) }
-    }
-
-    /// Wakes `member` if it is parked. Call after stores that it may wait for.
-    #[inline(always)]
-    pub fn ring(&self, member: usize) {
-        // SYNC: doorbell. The waiter's heavy barrier, or fence, lies between its bit and its look.
-        self.fence();
-        if self.is_awaited(member) {
-            self.wake(member);
-        }
-    }
-
-    /// Wakes every member but `me` that is parked. Call after stores that they may wait for.
-    #[inline]
-    pub fn ring_all(&self, me: usize) {
-        // SYNC: doorbell
-        self.fence();
-        let mut awaited = false;
-        for member in 0..self.geometry.ranks {
-            awaited |= (member != me) & self.is_awaited(member);
-        }
-        if awaited {
-            self.wake_all(me);
-        }
-    }
-
-    #[inline(always)]
-    fn is_awaited(&self, member: usize) -> bool {
-        Doorbell::new(self.u32_at(self.bell_at(member))).is_awaited()
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn wake(&self, member: usize) {
-        self.doorbell(member).ring();
-    }
-
-    /// Wakes those first that parked on other cores: who wakes on this one may take it, and would keep the others waiting.
-    #[cold]
-    #[inline(never)]
-    fn wake_all(&self, me: usize) {
-        let here = affinity::current_core();
-        let others = || (0..self.geometry.ranks).filter(|member| *member != me);
-        others().filter(|member| !self.doorbell(*member).is_on(here)).for_each(|member| self.ring(member));
-        // All: another thread of a member may have said another place meanwhile, and not parked.
-        others().for_each(|member| self.ring(member));
-    }
-
     /// Ends the communicator for every member with `error`; the first caller wins.
     pub fn poison(&self, error: &Error) {
         let state = self.u64_at(0);
@@ -459,7 +395,7 @@ impl Hub {
         // SYNC: poison
         state.store(2, Ordering::Release);
         for member in 0..self.geometry.ranks {
-            self.doorbell(member).ring();
+            self.bell(member).ring();
         }
     }
 
@@ -482,6 +418,26 @@ impl Hub {
         unsafe { std::ptr::copy_nonoverlapping(self.at(64), text.as_mut_ptr(), len) };
         let code = ResultCode::from_c((word >> 32) as i32).unwrap_or(ResultCode::InternalError);
         Some(Error::new(code, String::from_utf8_lossy(&text).into_owned()))
+    }
+}
+
+impl Belfry for Hub {
+    fn bells(&self) -> usize {
+        self.geometry.ranks
+    }
+
+    /// The bell on which `member` parks.
+    #[inline(always)]
+    fn bell(&self, member: usize) -> Doorbell {
+        let at = self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE;
+        Doorbell::placed(self.u32_at(at), self.u32_at(at + 4))
+    }
+
+    /// Between a store and a look at what another member stores, where that member calls `barrier::heavy` between its
+    /// own.
+    #[inline]
+    fn fence(&self) {
+        if self.light { barrier::light() } else { fence(Ordering::SeqCst) }
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use oxccl_sys::Belfry;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::{Error, Result, ResultCode};
 

@@ -95,10 +95,7 @@ impl Interprocess {
     }
 
     pub(super) fn park(&self, ticket: u64, timeout: Duration) {
-        let seen = self.bell.prepare();
-        if !self.is_complete(ticket) {
-            self.bell.park(seen, timeout);
-        }
+        self.bell.park_unless(timeout, || self.is_complete(ticket));
     }
 
     fn slot(&self, ticket: u64) -> [SharedU64; 3] {

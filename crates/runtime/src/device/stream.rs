@@ -22,10 +22,13 @@ use crate::exec::call::Call;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
+pub(crate) use tasks::Likeness;
+use tasks::Tasks;
 
 mod behind;
 mod handles;
 mod look_ahead;
+mod tasks;
 
 /// What one step of a task came to.
 #[derive(Debug)]
@@ -116,6 +119,11 @@ pub(crate) trait Task: Send {
     }
     /// Sends what [`Task::begin_behind`] left waiting, also for tasks of its kind before it.
     fn send_off(&mut self) {}
+    /// Equal for tasks that [trail](Task::trails) and say the same of all that is asked above about buffers, calls and
+    /// communicator, for as long as they run; `None` where nothing is known of it.
+    fn likeness(&self) -> Option<Likeness> {
+        None
+    }
     /// How many bytes the task will write, or has sent if that may be more, where it [trails](Task::trails).
     fn written(&self) -> usize {
         0
@@ -184,7 +192,7 @@ const ASSIST_AFTER: u32 = 48;
 
 #[derive(Default)]
 struct Running {
-    tasks: VecDeque<Box<dyn Task>>,
+    tasks: Tasks,
     /// Weak: a stream keeps no communicator alive that was destroyed.
     unsettled: Vec<Weak<dyn Settle>>,
     courtesy: Courtesy,
@@ -284,7 +292,7 @@ impl Inner {
                 i += 1;
                 continue;
             }
-            match running.tasks[i].step() {
+            match running.tasks.at(i).step() {
                 Step::DoneHeld => {
                     progress = true;
                     held += 1;
@@ -320,7 +328,7 @@ impl Inner {
                     self.remember(error);
                     if i > 0 && running.tasks[i].batch() == 0 {
                         // Who waits for what is before it must not take that for finished.
-                        running.tasks[i] = Box::new(FailedTask);
+                        running.tasks.replace(i, Box::new(FailedTask));
                         i += 1;
                     } else {
                         self.finish(running, i);
@@ -346,10 +354,10 @@ impl Inner {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
             }
-            if !running.tasks.iter().all(|t| t.is_quick()) {
+            if !running.tasks.unlike().all(|t| t.is_quick()) {
                 return false;
             }
-            let crowded = running.tasks.iter().any(|t| t.crowded());
+            let crowded = running.tasks.unlike().any(|t| t.crowded());
             if self.advance_locked(running) == Waited::Progress || crowded && self.give_way(running) {
                 (steps, since) = (steps + 1, 0);
                 continue;
@@ -428,7 +436,7 @@ impl Inner {
     fn pull_batch(&self, running: &mut Running, batch: u64) {
         let mut queue = lock(&self.queue);
         while queue.front().is_some_and(|t| t.batch() == batch) {
-            running.tasks.extend(queue.pop_front());
+            queue.pop_front().into_iter().for_each(|task| running.tasks.push_back(task));
         }
     }
 
@@ -444,10 +452,7 @@ impl Inner {
             }
             return;
         };
-        let ticket = bell.prepare();
-        if self.advance_locked(&mut running) == Waited::Blocked {
-            bell.park(ticket, timeout);
-        }
+        bell.park_unless(timeout, || self.advance_locked(&mut running) != Waited::Blocked);
     }
 
     /// Another thread runs the stream: waits until it has finished something.
@@ -746,7 +751,7 @@ impl IdleStream<'_> {
     /// As [`go_on`](Self::go_on) with several tasks, which may be stepped side by side.
     pub(crate) fn go_on_with(mut self, tasks: impl Iterator<Item = Box<dyn Task>>) {
         let before = self.running.tasks.len();
-        self.running.tasks.extend(tasks);
+        tasks.for_each(|task| self.running.tasks.push_back(task));
         let begun = self.running.tasks.len() - before;
         let queue = lock(&self.inner.queue);
         if queue.is_empty() {

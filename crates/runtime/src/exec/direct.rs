@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place, part_range};
+use oxccl_sys::Belfry;
 use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Error, Result};
 

@@ -2,6 +2,7 @@
 //!
 //! Every collective of a clique starts with it, so mismatched calls are found before any data is believed.
 
+use oxccl_sys::Belfry;
 use oxccl_sys::prefetch;
 use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Error, Result};

@@ -125,7 +125,7 @@ impl<'a> Life<'a> {
         let site = Site { send: send.ptr(), recv: recv.ptr(), dtype: DataType::Uint64, comm, stream };
         let call = || site.all_reduce(1, 0).and_then(|()| api::stream_synchronize(stream, comm));
         (0..self.args.warmup).try_for_each(|_| call())?;
-        let (mut wakes, mut shares) = (Vec::new(), Vec::new());
+        let (mut wakes, mut orders, mut shares) = (Vec::new(), vec![Vec::new(); self.ranks - 1], Vec::new());
         let is_late = self.rank == self.ranks - 1;
         for _ in 0..self.args.iters.unwrap_or(ROUNDS) {
             self.control.barrier()?;
@@ -137,9 +137,12 @@ impl<'a> Life<'a> {
             let (end, cpu) = (super::measure::now_ns(), cpu_us() - cpu);
             let all = self.share([start, end, (cpu * 1e3) as u64, 0])?;
             let late = all[self.ranks - 1][0];
-            // Of the rank that fares worst.
             let waiters = &all[..self.ranks - 1];
-            wakes.push(waiters.iter().map(|w| w[1].saturating_sub(late) as f64 * 1e-3).fold(0.0, f64::max));
+            let mut woken: Vec<f64> = waiters.iter().map(|w| w[1].saturating_sub(late) as f64 * 1e-3).collect();
+            woken.sort_by(f64::total_cmp);
+            wakes.extend(woken.last());
+            orders.iter_mut().zip(woken).for_each(|(order, us)| order.push(us));
+            // Of the rank that fares worst.
             let share = |w: &[u64; WORDS]| {
                 let (waited, cpu) = ((w[1] - w[0]) as f64 * 1e-3, w[2] as f64 * 1e-3);
                 (cpu - POLLING_US).max(0.0) / (waited - POLLING_US).max(1.0)
@@ -157,11 +160,17 @@ impl<'a> Life<'a> {
             "late_cpu",
             json!({ "cpu_share": share }),
         )?;
+        let (each, orders) = middles(orders);
+        let by_order: Vec<String> = orders.iter().map(|us| format!("{us:.1}")).collect();
+        self.print(&format!(
+            "from the late rank's call to a return  median {each:.1} us; by order {} us",
+            by_order.join(" ")
+        ))?;
         self.report(
             "late",
             "from the late rank's call to the last return",
             &mut wakes,
-            json!({ "late_us": LATE.as_micros() as u64 }),
+            json!({ "late_us": LATE.as_micros() as u64, "each_us_median": each, "order_us_median": orders }),
         )
     }
 
@@ -203,6 +212,15 @@ impl<'a> Life<'a> {
         }
         Points::open(path)?.append(&point)
     }
+}
+
+/// The median of all times, and that of each list.
+fn middles(lists: Vec<Vec<f64>>) -> (f64, Vec<f64>) {
+    let middle = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() / 2).copied().unwrap_or(0.0)
+    };
+    (middle(lists.concat()), lists.into_iter().map(middle).collect())
 }
 
 /// Does nothing for a while, so that the others wait.
@@ -252,6 +270,12 @@ pub fn split(comms: &[Comm], ranks: &[usize], times: usize) -> Result<Vec<Vec<Co
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn middles_are_of_all_and_of_each() {
+        assert_eq!(middles(vec![vec![3.0, 1.0, 2.0], vec![9.0, 7.0, 8.0]]), (7.0, vec![2.0, 8.0]));
+        assert_eq!(middles(vec![vec![]]), (0.0, vec![0.0]));
+    }
 
     #[test]
     fn the_process_can_be_looked_at() {

@@ -8,7 +8,7 @@ impl Running {
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let running = self.tasks.len();
-        running < WINDOW as usize || running < LENT_WINDOW as usize && self.tasks.iter().all(|t| t.lends())
+        running < WINDOW as usize || running < LENT_WINDOW as usize && self.tasks.unlike().all(|t| t.lends())
     }
 }
 
@@ -22,10 +22,10 @@ impl Inner {
         }
         let mut progress = running.given > before;
         while running.given > 0 && running.given < running.tasks.len() {
-            match running.tasks[running.given].step_early() {
+            match running.tasks.at(running.given).step_early() {
                 Step::Failed(error) => {
                     self.remember(error);
-                    running.tasks[running.given] = Box::new(FailedTask);
+                    running.tasks.replace(running.given, Box::new(FailedTask));
                     return true;
                 }
                 Step::Progress => progress = true,
@@ -56,17 +56,17 @@ impl IdleStream<'_> {
 
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
-        self.running.tasks.iter().any(|t| t.writes(&bytes))
+        self.running.tasks.unlike().any(|t| t.writes(&bytes))
     }
 
     /// Whether one of them lends some of these bytes to its peers.
     pub(crate) fn has_lent(&self, bytes: &std::ops::Range<usize>) -> bool {
-        !bytes.is_empty() && self.running.tasks.iter().any(|t| t.lent(bytes))
+        !bytes.is_empty() && self.running.tasks.unlike().any(|t| t.lent(bytes))
     }
 
     /// Whether one of them [bars](Task::bars) a call of its communicator.
     pub(crate) fn bars(&self, next: &Call) -> bool {
-        self.running.tasks.iter().any(|t| t.bars(next))
+        self.running.tasks.unlike().any(|t| t.bars(next))
     }
 
     /// The exchange that the last of them is, if it [takes more](Task::takes_more).

@@ -29,7 +29,7 @@ impl Inner {
         let follows = || lock(&self.queue).front().is_some_and(|t| t.follows() == id);
         if running.tasks.len() == 1 {
             let next = follows();
-            running.tasks[0].may_hold(next && held < HOLD);
+            running.tasks.at(0).may_hold(next && held < HOLD);
             if !next {
                 return false;
             }

@@ -1,6 +1,7 @@
 //! A collective as a task of its stream.
 
 use super::*;
+use crate::device::Likeness;
 
 impl CollectiveTask {
     /// What `step` comes to, by which a panic fails the task; `None` when it has no communicator any more.
@@ -107,6 +108,19 @@ impl Task for CollectiveTask {
         // Peers write parts of the output.
         let shares = self.v.is_none() && lent::shares(self.plan.as_deref());
         crate::exec::call::meet(&input, bytes) || shares && self.writes(bytes)
+    }
+
+    fn likeness(&self) -> Option<Likeness> {
+        let known =
+            self.trails && self.v.is_none() && self.extent.is_none() && self.batch == 0 && self.call.bias.is_null();
+        if !known || matches!(self.phase, Phase::Exchange(_)) {
+            return None;
+        }
+        let Call { collective, send, recv, dtype, count, root, .. } = self.call;
+        let kind = root as usize | (collective as usize) << 32 | (dtype as usize) << 40;
+        let core = Arc::as_ptr(self.core.as_ref()?).addr();
+        let plan = self.plan.as_ref().map_or(0, |plan| Arc::as_ptr(plan).addr());
+        Some(Likeness([core, plan, send.addr(), recv.addr(), count as usize, kind]))
     }
 
     fn has_given(&self) -> bool {
