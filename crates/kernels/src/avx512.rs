@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::avx512_fp8::{E4m3, E5m2, Fp8};
 use crate::baseline::{self, Element};
 use crate::lanes::{FAR_NATIVE, Lanes, level_table};
-use crate::{avx2, small};
+use crate::{avx2, past, small};
 
 /// Whether this machine has every feature that the functions here enable.
 pub(crate) fn available() -> bool {
@@ -55,6 +55,12 @@ macro_rules! native {
             const UNROLL_FAR: bool = false;
 
             small::way!(reduce_or_mask, <$scalar as Element>::Small);
+
+            #[inline(always)]
+            unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+                // SAFETY: the caller's promise.
+                unsafe { past::sum_of_two::<Self>(dsts, srcs, range) }
+            }
 
             #[inline(always)]
             unsafe fn load(p: *const u8) -> __m512i {
@@ -214,6 +220,12 @@ impl Lanes for F16 {
     small::way!(reduce_or_mask, avx2::F16);
 
     #[inline(always)]
+    unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { past::sum_of_two::<Self>(dsts, srcs, range) }
+    }
+
+    #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {
         // SAFETY: the caller's promise.
         unsafe { [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))] }
@@ -287,6 +299,12 @@ impl Lanes for Bf16 {
     const SMALL: usize = 16;
 
     small::way!(reduce_or_mask, <baseline::Bf16 as Element>::Small);
+
+    #[inline(always)]
+    unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { past::sum_of_two::<Self>(dsts, srcs, range) }
+    }
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::V {

@@ -261,6 +261,16 @@ impl<F: Format> Lanes for Fp8<F> {
     }
 
     #[inline(always)]
+    unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+        // Without byte permutations the core is busy longer than memory.
+        if !bytes::available() {
+            return range.start;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { bytes::sum_of_two_past::<F>(dsts, srcs, range) }
+    }
+
+    #[inline(always)]
     unsafe fn short_average<const OP: u8>(
         dsts: &[*mut u8],
         srcs: &[*const u8],

@@ -14,6 +14,7 @@ use crate::avx512::mask64;
 use crate::avx512_fp8::Format;
 use crate::avx512_fp8_half::Half;
 use crate::lanes::{self, Lanes};
+use crate::past;
 
 /// Whether this machine has what [`sum_of_two`] needs beyond its level.
 #[inline]
@@ -34,6 +35,16 @@ pub(crate) unsafe fn sum_of_two<F: Format>(
 ) -> usize {
     // SAFETY: the caller's promise.
     unsafe { lanes::blocks_unrolled::<Bytes<F>, { lanes::SUM }>(dsts, srcs, range, far) }
+}
+
+/// The same past the caches.
+///
+/// # Safety
+/// As [`Lanes::past_caches`]; the machine is [`available`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,gfni,avx2,f16c")]
+pub(crate) unsafe fn sum_of_two_past<F: Format>(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { past::sum_of_two::<Bytes<F>>(dsts, srcs, range) }
 }
 
 /// The tables of a type with `MANTISSA` explicit bits. Elements are taken as keys: the magnitude, and below it one bit that is

@@ -80,6 +80,17 @@ pub(crate) trait Lanes: Sized {
         None
     }
 
+    /// The sum of two sources past the caches (see [`Past`]), as far as it comes with whole blocks: the first element that is not
+    /// done, the first of all where there is no such way.
+    ///
+    /// # Safety
+    /// As [`reduce`]; there are two sources, no destination is one of them, and each begins a line at the first element.
+    #[inline(always)]
+    unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+        let _ = (dsts, srcs);
+        range.start
+    }
+
     /// # Safety
     /// The level's features are there; `p` is readable for `N * SIZE` bytes, of any alignment.
     unsafe fn load(p: *const u8) -> Self::V;
@@ -136,6 +147,8 @@ pub(crate) type ReduceFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], count
 /// Reduces the elements `range`, which may be part of a call. Of floats the factor multiplies the accumulator before it is
 /// rounded; integers are left undivided.
 pub(crate) type AverageFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>, factor: f64);
+/// See [`Lanes::past_caches`].
+pub(crate) type PastFn = unsafe fn(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize;
 /// Divides integers in place by a divisor of at least 2.
 pub(crate) type DivideFn = unsafe fn(dtype: DataType, buf: *mut u8, count: usize, divisor: u64);
 /// Multiplies by the element at `scalar`.
@@ -145,6 +158,11 @@ pub(crate) type ScaleFn = unsafe fn(dst: *mut u8, src: *const u8, count: usize, 
 pub(crate) struct Table {
     pub reduce: [[ReduceFn; 4]; 12],
     pub average: [[AverageFn; 4]; 12],
+    #[cfg_attr(
+        any(not(target_arch = "x86_64"), miri),
+        allow(dead_code, reason = "only `stream` goes past the caches")
+    )]
+    pub past_caches: [PastFn; 12],
     pub scale: [ScaleFn; 12],
     pub divide: DivideFn,
 }
@@ -540,6 +558,16 @@ macro_rules! level_table {
         }
 
         $(#[$attribute])*
+        unsafe fn past_entry<L: crate::lanes::Lanes>(
+            dsts: &[*mut u8],
+            srcs: &[*const u8],
+            range: std::ops::Range<usize>,
+        ) -> usize {
+            // SAFETY: the caller's promise.
+            unsafe { L::past_caches(dsts, srcs, range) }
+        }
+
+        $(#[$attribute])*
         unsafe fn scale_entry<L: crate::lanes::Lanes>(
             dst: *mut u8,
             src: *const u8,
@@ -570,6 +598,7 @@ macro_rules! level_table {
                 average_entry::<$lanes, { crate::lanes::MAX }>,
                 average_entry::<$lanes, { crate::lanes::MIN }>,
             ]),*],
+            past_caches: [$(past_entry::<$lanes>),*],
             scale: [$(scale_entry::<$lanes>),*],
             divide: divide_entry,
         };

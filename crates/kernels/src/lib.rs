@@ -21,6 +21,8 @@ mod divide;
 mod float16;
 mod fp8;
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod past;
 mod small;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod stream;

@@ -1,8 +1,8 @@
 //! Reductions and copies that go past the caches: for buffers that the caches cannot hold, where a line that is stored would
 //! first be read from memory, and drive out what is still to be read.
 //!
-//! Results are made block by block in the first-level cache, by the same loops as all others, and leave by non-temporal
-//! stores. So do copies to several destinations, whose source is read once. Where places do not allow it, the loops store as
+//! Sums of two leave from the registers (see `past`). Other results are made block by block in the first-level cache, by the
+//! same loops as all others, and leave by non-temporal stores. So do copies to several destinations, whose source is read once. Where places do not allow it, the loops store as
 //! ever. Whether it pays on this processor, and for which results, callers decide.
 
 use oxccl_types::DataType;
@@ -31,24 +31,29 @@ pub(crate) unsafe fn reduce(
     post: Post,
 ) {
     let size = dtype.size();
-    // 8-bit floats keep the core busy longer than memory does, and in blocks longer still.
-    let converted = dtype.is_float() && size == 1;
-    let Some(head) = elements_to_line(dsts, srcs, size).filter(|_| !converted) else {
+    let Some(head) = elements_to_line(dsts, srcs, size) else {
         // SAFETY: the caller's promise.
         return unsafe { reduce_at(table, dtype, op, dsts, srcs, count, post) };
     };
     let head = head.min(count);
+    let from_registers = srcs.len() == 2 && op == RedOp::Sum && post == Post::None;
+    // 8-bit floats keep the core busy longer than memory does, and in blocks longer still.
+    let in_blocks = !(dtype.is_float() && size == 1);
     let per_block = BLOCK / size;
-    let blocks = (count - head) / per_block;
-    // SAFETY: the caller's promise, for parts of the range; places after `head` elements begin a line in every destination.
+    // SAFETY: the caller's promise, for parts of the range; places after `head` elements begin a line in every destination, and
+    // so do those where the registers' way ends.
     unsafe {
         plain(table, dtype, op, dsts, srcs, 0, head, post);
-        for block in 0..blocks {
-            through_block(table, dtype, op, dsts, srcs, head + block * per_block, post);
+        let mut done = head;
+        if from_registers {
+            done = table.past_caches[dtype as usize](dsts, srcs, head..count);
+        }
+        while in_blocks && count - done >= per_block {
+            through_block(table, dtype, op, dsts, srcs, done, post);
+            done += per_block;
         }
         // Who is told of these results by an ordinary store must find them.
         std::arch::x86_64::_mm_sfence();
-        let done = head + blocks * per_block;
         plain(table, dtype, op, dsts, srcs, done, count - done, post);
     }
 }
@@ -187,14 +192,17 @@ mod tests {
     #[test]
     fn results_are_those_of_the_ordinary_loops() {
         const ROOM: usize = 12_000;
-        let inputs: Vec<Vec<u8>> =
-            (0..9).map(|j| (0..ROOM).map(|i| 0x30 | ((i * 5 + j * 3) % 7) as u8).collect()).collect();
+        let ordinary = |i: usize, j: usize| 0x30 | ((i * 5 + j * 3) % 7) as u8;
+        // 8-bit floats go their own way: numbers of all magnitudes, and some that are none.
+        let any = |i: usize, j: usize| (i * (37 + 2 * j) + i / 251) as u8;
         let table = Level::available().last().unwrap_or(Level::Baseline).table();
-        for dtype in [DataType::Float32, DataType::Bfloat16, DataType::Int8, DataType::Int64] {
+        for dtype in DataType::ALL {
             for (srcs, dsts) in [(2, 1), (2, 2), (3, 3), (8, 8), (9, 2)] {
                 for (offset, bytes) in [(0, 8192), (8, 9000), (56, 1024), (64, 1088), (1, 4096), (16, 40)] {
                     let count = bytes / dtype.size();
-                    let from: Vec<*const u8> = inputs[..srcs].iter().map(|v| v.as_ptr()).collect();
+                    let byte = |i, j| if dtype.size() == 1 { any(i, j) } else { ordinary(i, j) };
+                    let inputs: Vec<Vec<u8>> = (0..srcs).map(|j| (0..ROOM).map(|i| byte(i, j)).collect()).collect();
+                    let from: Vec<*const u8> = inputs.iter().map(|v| v.as_ptr()).collect();
                     let run = |past: bool| {
                         let mut outputs = vec![vec![0xa5_u8; ROOM]; dsts];
                         let to: Vec<*mut u8> = outputs

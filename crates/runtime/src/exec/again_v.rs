@@ -91,10 +91,10 @@ pub(crate) fn run(
             made.call.signature = signature;
             engine.known_v.0 = Some(made);
         }
-        Ok(Some(phase)) => {
+        Ok(Some(pause)) => {
             let call = made.call.clone();
             engine.known_v.0 = Some(made);
-            leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), phase);
+            leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), pause);
         }
         Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
     }

@@ -192,30 +192,47 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             call.signature = signature;
             engine.known_v.keep(core, call, v, way);
         }
-        Ok(Some(phase)) => leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), phase),
+        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), pause),
         Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
 }
 
-/// The stream goes on with an AlltoAllv in `phase`. `published`: its parts go with its line, or that says where they lie.
+/// Where an AlltoAllv that is not over goes on. Not a phase, which is long: it would be moved from place to place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pause {
+    Announce,
+    Meet,
+}
+
+impl From<Pause> for Phase {
+    #[inline(always)]
+    fn from(pause: Pause) -> Phase {
+        match pause {
+            Pause::Announce => Phase::Announce,
+            Pause::Meet => Phase::Meet,
+        }
+    }
+}
+
+/// The stream goes on with an AlltoAllv. `published`: its parts go with its line, or that says where they lie.
 #[inline(always)]
 pub(super) fn leave_v(
     core: &Arc<Core>,
     free: Free<'_>,
     (call, v): (Call, Box<VCounts>),
     (seq, published): (u64, bool),
-    phase: Phase,
+    pause: Pause,
 ) {
     let Free { idle, engine, turn } = free;
     let bytes = v.bytes(call.dtype.size()) / 2;
     if idle.behind() == 0 && at_once_direct::is_short_v(core, bytes) {
-        let task = CollectiveTask::begun_here(call, turn, seq, phase).with_counts(v, published);
+        let task = CollectiveTask::begun_v((call, v), turn, (seq, pause.into()), published);
         return at_once_direct::see_through_for(core, idle, engine, task, bytes);
     }
     drop(engine);
     let trails = published && trail::goes_on(core);
-    let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase).with_counts(v, published);
+    let task = CollectiveTask::begun_v((call, v), turn, (seq, pause.into()), published).of(core);
     idle.go_on(if trails { task.trailing() } else { task }.boxed());
 }
 
@@ -228,8 +245,8 @@ pub(super) fn fail_v(core: &Arc<Core>, free: Free<'_>, call: Call, seq: u64, err
     idle.failed(error);
 }
 
-/// The phase in which it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].
-// In both callers: what it returns is long, and was written twice otherwise.
+/// Where it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].
+// In both callers, which know more of the operands.
 #[inline(always)]
 pub(super) fn advance_v(
     core: &Core,
@@ -239,27 +256,27 @@ pub(super) fn advance_v(
     seq: &mut u64,
     published: &mut bool,
     ends: bool,
-) -> Result<Option<Phase>> {
+) -> Result<Option<Pause>> {
     core.check()?;
     engine.seen.look(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
     if !engine.seen.may_publish(core, *seq, way.ahead()) {
-        return Ok(Some(Phase::Announce));
+        return Ok(Some(Pause::Announce));
     }
     *published = eager_v::announce(core, engine, call, v, way, *seq);
     if !ends {
-        return Ok(Some(Phase::Meet));
+        return Ok(Some(Pause::Meet));
     }
     let by_line = |member| eager_v::came(core, member, *seq) && !lent_v::lends(core, member, *seq);
     let mut came = by_line(core.me);
     for member in (0..core.members.len()).filter(|m| *m != core.me) {
         if !engine.seen.arrived(core, call, member, *seq)? {
-            return Ok(Some(Phase::Meet));
+            return Ok(Some(Pause::Meet));
         }
         came &= by_line(member);
     }
     if !came {
-        return Ok(Some(Phase::Meet));
+        return Ok(Some(Pause::Meet));
     }
     eager_v::take(core, call, v, *seq)?;
     Ok(None)

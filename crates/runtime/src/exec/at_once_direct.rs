@@ -116,13 +116,17 @@ pub(super) fn see_through_for(
         }
     });
     let step = step.and_then(|step| step);
+    // The usual end by itself: nothing is moved.
+    if matches!(step, Ok(Step::Done)) {
+        drop(engine);
+        return task.keep_counts();
+    }
     let task = match step {
         Ok(Step::Progress | Step::Blocked) => task.of(core).trailing_if_lent(core, &engine),
         _ => task,
     };
     drop(engine);
     match step {
-        Ok(Step::Done) => task.keep_counts(),
         Ok(Step::DoneUnsettled) => idle.doubt(core),
         Ok(_) => idle.go_on(task.boxed()),
         Err(error) => failed(core, idle, task, error),

@@ -138,17 +138,30 @@ impl CollectiveTask {
 
     /// The task of a call that has the turn `turn` and is not yet [`of`](Self::of) a communicator.
     pub(super) fn with_turn(turn: u64, call: Call, v: Option<Box<VCounts>>) -> CollectiveTask {
+        CollectiveTask::made(turn, call, v, (0, Phase::Start), false)
+    }
+
+    /// The fields that differ, written once: what is changed in a task that was just made waits for those writes, and the next
+    /// move of it for the change.
+    #[inline(always)]
+    fn made(
+        turn: u64,
+        call: Call,
+        v: Option<Box<VCounts>>,
+        (seq, phase): (u64, Phase),
+        published: bool,
+    ) -> CollectiveTask {
         CollectiveTask {
             turn,
             batch: 0,
             send: call.send,
             call,
             v,
-            seq: 0,
+            seq,
             plan: None,
-            phase: Phase::Start,
+            phase,
             started_ns: 0,
-            published: false,
+            published,
             hold: false,
             trails: false,
             followed_by: 0,
@@ -166,10 +179,18 @@ impl CollectiveTask {
 
     /// As [`begun`](Self::begun), not yet [`of`](Self::of) a communicator.
     pub(super) fn begun_here(call: Call, turn: u64, seq: u64, phase: Phase) -> CollectiveTask {
-        let mut task = CollectiveTask::with_turn(turn, call, None);
-        task.seq = seq;
-        task.phase = phase;
-        task
+        CollectiveTask::made(turn, call, None, (seq, phase), false)
+    }
+
+    /// As [`begun_here`](Self::begun_here), with the counts of an AlltoAllv, of which the input went with the line or will not.
+    #[inline(always)]
+    pub(super) fn begun_v(
+        (call, v): (Call, Box<VCounts>),
+        turn: u64,
+        at: (u64, Phase),
+        published: bool,
+    ) -> CollectiveTask {
+        CollectiveTask::made(turn, call, Some(v), at, published)
     }
 
     /// The task, which was begun without a communicator of its own, as one of `core`.
@@ -211,13 +232,6 @@ impl CollectiveTask {
     /// With the error of a connection, until it is known whether that was the cause.
     pub(super) fn doubting(mut self, error: Error) -> CollectiveTask {
         self.doubt = Some(error);
-        self
-    }
-
-    /// With the counts of an AlltoAllv, of which the input went with the line or will not.
-    pub(super) fn with_counts(mut self, v: Box<VCounts>, published: bool) -> CollectiveTask {
-        self.v = Some(v);
-        self.published = published;
         self
     }
 
