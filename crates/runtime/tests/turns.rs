@@ -203,22 +203,26 @@ impl Side {
     /// of its own in between lets it be ahead by a call more.
     fn hurries(&mut self) {
         const CALLS: usize = 40;
+        // Longer than what the allocator ever serves from memory that was in use before.
+        const FRESH: usize = 9 << 20;
         let hasty = self.ranks - 1;
         for (round, count) in [15_000, 2000, 40_000, 16_384].into_iter().cycle().take(16).enumerate() {
             let sent = |from, to| if from == to { 0 } else { count / if from == hasty { 1 } else { 6 } };
-            let calls: Vec<(Call, Vec<u32>)> = (0..CALLS)
+            let (mut fresh, mut used) = (vec![0_u32; FRESH], 0);
+            let calls: Vec<Call> = (0..CALLS)
                 .map(|i| {
                     let number = (1 << 20) + (round * CALLS + i) as u64;
-                    let broadcast = round % 2 == 1 && i % 2 == 1;
+                    let broadcast = round / 4 % 2 == 1 && i % 2 == 1;
                     let kind = if broadcast { Kind::Collective(Collective::Broadcast) } else { Kind::Parts };
                     // Longer than a line or slot has room for, and short to make.
-                    let count = if broadcast { 2100 } else { count };
+                    let count = if broadcast { [2100, 6000][round / 8 % 2] } else { count };
                     let elements = if broadcast { count } else { self.ranks * count };
                     let mut input: Vec<u32> = (0..elements).map(|i| given(number, self.rank, i)).collect();
-                    let (mut fresh, from) = (vec![0_u32; elements], input.as_mut_ptr());
-                    let output = fresh.as_mut_ptr();
+                    let input_at = input.as_mut_ptr();
+                    let output = fresh[used..used + elements].as_mut_ptr();
+                    used += elements;
                     let _memory = [input, Vec::new()];
-                    (Call { kind, number, count, root: hasty, input: from, output, looked_at: 0, _memory }, fresh)
+                    Call { kind, number, count, root: hasty, input: input_at, output, looked_at: elements, _memory }
                 })
                 .collect();
             let lists = |me: usize| VCounts {
@@ -227,15 +231,18 @@ impl Side {
                 send_displs: (0..self.ranks).map(|r| r * count).collect(),
                 recv_displs: (0..self.ranks).map(|r| r * count).collect(),
             };
-            for (call, _) in &calls {
+            for call in &calls {
                 match call.kind {
                     Kind::Parts => self.submit_with(call, Collective::AllToAllV, 0, Some(Box::new(lists(self.rank)))),
                     _ => self.submit(call),
                 }
             }
             self.stream.synchronize().unwrap_or_else(|e| panic!("round {round}: {e}"));
-            for (i, (call, got)) in calls.iter().enumerate() {
-                let parts = call.kind == Kind::Parts;
+            let mut rest = &fresh[..];
+            for (i, call) in calls.iter().enumerate() {
+                let (got, after) = rest.split_at(call.looked_at);
+                rest = after;
+                let (parts, count) = (call.kind == Kind::Parts, call.count);
                 let wrong = got.iter().enumerate().find(|(i, got)| {
                     let (from, k) = (*i / count, *i % count);
                     let want = match parts {

@@ -524,6 +524,9 @@ impl CollectiveTask {
         direct::locate(core, engine, &self.call, self.seq, self.send, road.borrows().then_some(plan))?;
         let cursor = match road {
             Road::Staged => direct::begin_staged(core, engine, &self.call, plan),
+            _ if plan.program.scratch_slots > 0 => {
+                return Err(Error::internal(format!("{} uses scratch, but takes the road {road:?}", plan.algorithm)));
+            }
             _ => direct::begin(&self.call, plan),
         };
         self.phase = Phase::Direct { road, cursor };

@@ -115,8 +115,9 @@ impl Way {
 /// two holds. `may_publish(seq)` does.
 pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, way: Way, seq: u64) -> bool {
     let Way(way) = way;
-    // As every direct call does. Who puts something there has seen the peer announce the call in front, and has ended that: what
-    // the peer put there last is taken, and what this rank put there before that, too.
+    // As every direct call does. Who puts something into an area has seen the peer announce the call in front, and has ended that:
+    // what the peer put there last is taken, and what this rank put there before that, too. In the second call it need not
+    // have seen the peer: the first one ended without it only if the peer had nothing to put there.
     engine.half ^= 1;
     // What is taken where it lies is copied once, which pays where nobody waits for a core.
     let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
