@@ -265,13 +265,18 @@ impl TcpEnd {
                 self.cork();
                 let most = if self.out.said.is_empty() { BATCH as u64 } else { 1 };
                 if !self.push_frames(most)? {
+                    // Who waits for room waits for the kernel to send what it has: it must keep nothing then.
+                    if self.out.written < self.out.accepted {
+                        self.uncork();
+                    }
                     return Ok(());
                 }
             }
         }
     }
 
-    /// What is not small is not held back here, but the packet that its end does not fill may wait for the next frames.
+    /// What is not small is not held back here, but the packet that its end does not fill may wait for the next frames. The
+    /// kernel keeps it only while nothing is left to be written.
     fn cork(&mut self) {
         if self.out.hold && self.out.long_packets && !self.out.corked {
             // Only a hint: else the packet goes as it is.
