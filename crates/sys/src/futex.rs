@@ -61,6 +61,7 @@ mod model {
 
     /// Sleeps while the word equals `expected`. No time ever passes: the model must do without the bound of a wait.
     pub fn wait(word: &SharedU32, expected: u32, _timeout: Duration) -> Parked {
+        // Not poisoned: a model in which a thread panicked has failed, and goes no further. So below.
         let mut sleepers = SLEEPERS.lock().unwrap();
         if word.load(Ordering::SeqCst) == expected {
             let bed = sleepers.entry(word.as_ptr() as usize).or_insert_with(|| Arc::new(Condvar::new())).clone();
