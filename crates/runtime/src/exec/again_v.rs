@@ -9,6 +9,7 @@ use oxccl_types::DataType;
 use super::at_once::{Free, advance_v, fail_v, leave_v};
 use super::call::Call;
 use super::eager_v::Way;
+use super::pair_v::Pair;
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::SMALL_BYTES;
 use crate::device::{self, Stream, caught};
@@ -22,6 +23,8 @@ struct Made {
     /// With the signature that it has without the history of the communicator.
     call: Call,
     way: Way,
+    /// What the lists come to, where that is worked out once.
+    pair: Option<Pair>,
     /// None since a task took them: the call was not over at once.
     v: Option<Box<VCounts>>,
 }
@@ -32,21 +35,23 @@ impl Last {
         if !may_be_kept(core, call.dtype, &v.send_counts) {
             return v.recycle();
         }
+        let pair = Pair::of(core, &call, &v, way);
         match &mut self.0 {
             Some(made) => {
-                (made.call, made.way) = (call, way);
+                (made.call, made.way, made.pair) = (call, way, pair);
                 if let Some(old) = made.v.replace(v) {
                     old.recycle();
                 }
             }
-            None => self.0 = Some(Box::new(Made { call, way, v: Some(v) })),
+            None => self.0 = Some(Box::new(Made { call, way, pair, v: Some(v) })),
         }
     }
 
     /// Takes the last call out if it had this type and these lists.
     fn take(&mut self, dtype: DataType, lists: &VLists<'_>) -> Option<Box<Made>> {
         let made = self.0.as_ref()?;
-        let serves = made.call.dtype == dtype && made.v.as_ref().is_some_and(|v| v.is(lists));
+        let same = |v: &Box<VCounts>| made.pair.as_ref().map_or_else(|| v.is(lists), |pair| pair.is(lists));
+        let serves = made.call.dtype == dtype && made.v.as_ref().is_some_and(same);
         if serves { self.0.take() } else { None }
     }
 }
@@ -83,7 +88,10 @@ pub(crate) fn run(
     let signature = made.call.signature;
     (made.call.send, made.call.recv) = buffers;
     let (mut seq, mut published) = (0, false);
-    let run = || advance_v(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published, true);
+    let run = || match &made.pair {
+        Some(pair) => pair.advance(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published),
+        None => advance_v(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published, true),
+    };
     match caught(run).and_then(|reached| reached) {
         Ok(None) => {
             core.pass_turn(Lane::Collectives, turn);

@@ -267,10 +267,16 @@ pub(super) fn advance_v(
     if !ends {
         return Ok(Some(Pause::Meet));
     }
-    let by_line = |member| eager_v::came(core, member, *seq) && !lent_v::lends(core, member, *seq);
+    end_v(core, engine, call, v, *seq)
+}
+
+/// [`advance_v`] of a call that is announced.
+#[inline]
+pub(super) fn end_v(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, seq: u64) -> Result<Option<Pause>> {
+    let by_line = |member| eager_v::came(core, member, seq) && !lent_v::lends(core, member, seq);
     let mut came = by_line(core.me);
     for member in (0..core.members.len()).filter(|m| *m != core.me) {
-        if !engine.seen.arrived(core, call, member, *seq)? {
+        if !engine.seen.arrived(core, call, member, seq)? {
             return Ok(Some(Pause::Meet));
         }
         came &= by_line(member);
@@ -278,7 +284,7 @@ pub(super) fn advance_v(
     if !came {
         return Ok(Some(Pause::Meet));
     }
-    eager_v::take(core, call, v, *seq)?;
+    eager_v::take(core, call, v, seq)?;
     Ok(None)
 }
 

@@ -21,8 +21,8 @@ use crate::request::VCounts;
 
 /// Where a rank's parts lie. The first word of the body of its line.
 const BY_MESSAGES: u32 = 0;
-const IN_LINE: u32 = 1;
-const IN_SLOT: u32 = 2;
+pub(super) const IN_LINE: u32 = 1;
+pub(super) const IN_SLOT: u32 = 2;
 /// In the memory of the rank, see [`lent_v`].
 pub(super) const LENT: u32 = 3;
 /// In a small slot, or one of medium size, of which there are more.
@@ -33,7 +33,7 @@ const IN_AREA: u32 = 6;
 const IN_OTHER_AREA: u32 = 7;
 
 /// Bytes of one word of the table of lengths.
-const WORD: usize = 4;
+pub(super) const WORD: usize = 4;
 
 /// Whether the table of lengths lies in the line, wherever the parts are: then they are asked for as soon as the line is there.
 /// The table of more members lies in front of the parts.
@@ -96,6 +96,11 @@ impl Way {
             _ if bytes > usual => (IN_AREA, bytes),
             _ => (IN_SLOT, bytes),
         }))
+    }
+
+    /// Where they lie.
+    pub(super) fn place(self) -> Option<u32> {
+        self.0.map(|(place, _)| place)
     }
 
     /// How many calls a rank may be ahead of its peers when it announces the call.

@@ -38,6 +38,7 @@ mod operation;
 pub(crate) mod p2p;
 pub(crate) mod p2p_quick;
 mod p2p_short;
+mod pair_v;
 mod piped;
 pub(crate) mod plan;
 mod scratch;
