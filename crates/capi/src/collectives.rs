@@ -96,16 +96,19 @@ impl Call {
 
     /// As [`Call::submit`] for an AlltoAllv: with four `lists` per peer, of which `counts` makes its own once the number of ranks
     /// is known, unless the call is made as the last one was.
+    #[inline(always)]
     pub(crate) fn submit_v(
         self,
         lists: [*const usize; 4],
         counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>,
     ) -> Outcome {
-        let checked = || {
-            let communicator = handle::check(self.name, self.comm)?;
-            if self.again_v(&communicator, lists) { Ok(()) } else { self.submit_in(communicator, counts) }
-        };
-        remember(checked())
+        let again = handle::enter(self.comm).is_some_and(|communicator| self.again_v(&communicator, lists));
+        if again { Ok(()) } else { self.submit_v_anew(counts) }
+    }
+
+    #[inline(never)]
+    fn submit_v_anew(self, counts: impl FnOnce(&Call, &InUse) -> Outcome<Option<Box<VCounts>>>) -> Outcome {
+        remember(self.checked_submit(counts))
     }
 
     /// Makes an AlltoAllv as the communicator's last one was made, if it had this type and the same `lists`.
