@@ -92,19 +92,20 @@ pub(crate) fn run(
         Some(pair) => pair.advance(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published),
         None => advance_v(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published, true),
     };
-    match caught(run).and_then(|reached| reached) {
-        Ok(None) => {
+    // Told apart where it lies: to move it, it would be read in other pieces than it was written in, which waits for the stores.
+    match caught(run) {
+        Ok(Ok(None)) => {
             core.pass_turn(Lane::Collectives, turn);
             made.v = Some(v);
             made.call.signature = signature;
             engine.known_v.0 = Some(made);
         }
-        Ok(Some(pause)) => {
+        Ok(Ok(Some(pause))) => {
             let call = made.call.clone();
             engine.known_v.0 = Some(made);
             leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), pause);
         }
-        Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
+        Ok(Err(error)) | Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
     }
     true
 }

@@ -140,16 +140,18 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, end
     core.check()?;
     let Made { call, form, .. } = made;
     engine.seen.look(core.polls);
-    (*seq, call.signature) = engine.number(core, call.signature);
+    // At hand for the line, which would else wait until it is written to the call.
+    let (number, signature) = engine.number(core, call.signature);
+    (*seq, call.signature) = (number, signature);
     if !engine.seen.may_publish(core, *seq, form.ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
-    form.start(core, call, *seq, &engine.seen);
+    form.start(core, call, signature, *seq, &engine.seen);
     if !ends || !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
     if !form.settled {
-        engine.leave_unsettled(*seq, call.signature);
+        engine.leave_unsettled(*seq, signature);
     }
     Ok(if call.bias.is_null() { Reached::End } else { Reached::Phase(Phase::Bias(0)) })
 }
@@ -315,11 +317,11 @@ pub(crate) fn exchange<'a, S: 'a>(
         let Some(turn) = core.issue_at_once(Lane::P2p) else { return Ok(false) };
         let mut begun = Begun::default();
         let run = caught(|| core.check().and_then(|()| p2p_short::run(core, &mut links, requests.clone(), &mut begun)));
-        let run = run.and_then(|run| run);
-        if matches!(run, Ok(true)) {
+        if matches!(run, Ok(Ok(true))) {
             core.pass_turn(Lane::P2p, turn);
             return Ok(true);
         }
+        let run = run.and_then(|run| run);
         let rest = Exchange::after(core, &mut links, requests, &begun);
         leave(core, idle, links, turn, rest, run.map(|_| Step::Blocked));
         return Ok(true);
@@ -383,11 +385,12 @@ fn quick<Q: Quick, const OWN: bool>(
     let mut over = Over::default();
     let run =
         caught(|| core.check().and_then(|()| p2p_quick::run::<Q, OWN>(core, &mut links, calls.clone(), &mut over)));
-    let run = run.and_then(|run| run);
-    if matches!(run, Ok(true)) {
+    // Before it is moved: that would read it in other pieces than it was written in, and wait for the stores.
+    if matches!(run, Ok(Ok(true))) {
         core.pass_turn(Lane::P2p, turn);
         return true;
     }
+    let run = run.and_then(|run| run);
     let mut rest = Exchange::rest_of(core, &mut links, calls, over);
     // What came was not a copy, or has not come yet.
     let step = run.and_then(|_| see_through(core, &mut links, &mut rest, 0));

@@ -300,7 +300,8 @@ impl CollectiveTask {
             return false;
         }
         if matches!(self.phase, Phase::EagerPublish) {
-            eager::Form::new(core, &self.call).start(core, &self.call, self.seq, &engine.seen);
+            let form = eager::Form::new(core, &self.call);
+            form.start(core, &self.call, self.call.signature, self.seq, &engine.seen);
             self.phase = Phase::EagerWait;
             return true;
         }
@@ -310,7 +311,7 @@ impl CollectiveTask {
                 let way = eager_v::Way::of(core, &self.call, v);
                 self.published = eager_v::announce(core, engine, &self.call, v, way, self.seq);
             }
-            (Some(Plan::Messages(_)), None) => entry::publish(core, &self.call, self.seq, 0, |_| {}),
+            (Some(Plan::Messages(_)), None) => entry::publish(core, self.call.signature, self.seq, 0, |_| {}),
             (plan, None) => {
                 let aside = plan.map_or_else(Aside::default, Plan::aside);
                 let words = direct::announce(core, engine, &self.call, self.seq, self.send, aside, false);

@@ -171,7 +171,7 @@ pub(super) fn announce(
         words[3] = withdrawn();
     }
     words[0] |= if behind { BEHIND } else { 0 };
-    publish(core, call, seq, size_of::<Words>(), |body| {
+    publish(core, call.signature, seq, size_of::<Words>(), |body| {
         for (i, word) in words.iter().enumerate() {
             // SAFETY: the body has room for that and is 8-byte aligned.
             unsafe { body.cast::<u64>().add(i).write(*word) };

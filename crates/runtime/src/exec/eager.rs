@@ -174,15 +174,15 @@ impl Form {
         }
     }
 
-    /// Announces the call and publishes my payload. `may_publish(seq)` holds.
+    /// Announces the call, with the signature that it has as `seq`, and publishes my payload. `may_publish(seq)` holds.
     #[inline]
-    pub(super) fn start(&self, core: &Core, call: &Call, seq: u64, seen: &Seen) {
+    pub(super) fn start(&self, core: &Core, call: &Call, signature: [u64; 2], seq: u64, seen: &Seen) {
         if self.gives == 0 {
-            publish(core, call, seq, 0, |_| {});
+            publish(core, signature, seq, 0, |_| {});
             return;
         }
         let in_line = if self.in_lines() { self.gives } else { 0 };
-        publish(core, call, seq, in_line, |line| {
+        publish(core, signature, seq, in_line, |line| {
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the

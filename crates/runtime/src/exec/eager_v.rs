@@ -128,7 +128,7 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
     if large && let Some(place) = lent_v::place(core, engine, call, v) {
         // SAFETY: `may_publish`.
-        publish(core, call, seq, INLINE_BYTES, |body| unsafe { lent_v::fill(core, v, place, body) });
+        publish(core, call.signature, seq, INLINE_BYTES, |body| unsafe { lent_v::fill(core, v, place, body) });
         return true;
     }
     let (place, bytes) = match way {
@@ -142,7 +142,7 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     if let Some(slots) = slots {
         engine.known.populate(core, slots);
     }
-    publish(core, call, seq, in_line, |body| {
+    publish(core, call.signature, seq, in_line, |body| {
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
         // `published` counted.
         unsafe {

@@ -273,12 +273,12 @@ pub(crate) fn different(core: &Core, mine: [u64; 2], rank: usize, theirs: [u64; 
 /// Writes my line of `seq`: `fill` writes the `bytes` bytes of its body, then the sequence is stored and sleepers are
 /// woken.
 #[inline(always)]
-pub(super) fn publish(core: &Core, call: &Call, seq: u64, bytes: usize, fill: impl FnOnce(*mut u8)) {
+pub(super) fn publish(core: &Core, signature: [u64; 2], seq: u64, bytes: usize, fill: impl FnOnce(*mut u8)) {
     let line = core.hub.entry(core.me, seq);
     // SAFETY: `may_publish` said that no peer reads this line any more; only this rank writes it.
     unsafe {
-        line.signature.write(call.signature[0]);
-        line.signature.add(1).write(call.signature[1]);
+        line.signature.write(signature[0]);
+        line.signature.add(1).write(signature[1]);
     }
     fill(line.body);
     // SYNC: entry-line

@@ -2,6 +2,8 @@
 //! a call takes as long as one with equal blocks. It is a short way of [`eager_v`](super::eager_v), which says what
 //! lies where and goes on with whatever is not as expected here.
 
+use std::hint::black_box;
+
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
 use oxccl_types::Result;
@@ -84,12 +86,13 @@ impl Pair {
     ) -> Result<Option<Pause>> {
         core.check()?;
         engine.seen.look(core.polls);
-        (*seq, call.signature) = engine.number(core, call.signature);
+        let (number, signature) = engine.number(core, call.signature);
+        (*seq, call.signature) = (number, signature);
         if !engine.seen.may_publish(core, *seq, way.ahead()) {
             return Ok(Some(Pause::Announce));
         }
         *published = true;
-        self.announce(core, engine, call, *seq);
+        self.announce(core, engine, call.send, signature, number);
         if !engine.seen.arrived(core, call, 1 - core.me, *seq)? {
             return Ok(Some(Pause::Meet));
         }
@@ -97,12 +100,12 @@ impl Pair {
     }
 
     /// Announces the call with this rank's part. `may_publish(seq)` holds.
-    #[inline]
-    fn announce(&self, core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
+    #[inline(always)]
+    fn announce(&self, core: &Core, engine: &mut Engine, send: *const u8, signature: [u64; 2], seq: u64) {
         // As `eager_v::announce` does.
         engine.half ^= 1;
         let (word, in_line) = if self.in_line { (IN_LINE, self.gives.bytes) } else { (IN_SLOT, 0) };
-        publish(core, call, seq, WORD + TABLE + in_line, |body| {
+        publish(core, signature, seq, WORD + TABLE + in_line, |body| {
             let beside = if self.in_line { body.wrapping_add(WORD + TABLE) } else { core.hub.payload(core.me, seq) };
             // SAFETY: the body and the slot, of which no peer reads anything any more, have room for table and part, since the
             // call went this way before; the part lies in the caller's buffer.
@@ -110,7 +113,7 @@ impl Pair {
                 let words = body.cast::<u32>();
                 words.write(word);
                 words.add(1).cast::<[u32; 2]>().write(self.table);
-                kernels::copy(&[beside], call.send.add(self.gives.at), self.gives.bytes);
+                kernels::copy(&[beside], send.add(self.gives.at), self.gives.bytes);
             }
         });
         if !self.in_line && engine.seen.is_known_free(core, seq + 1, SLOTS) {
@@ -120,10 +123,13 @@ impl Pair {
 
     /// Takes the peer's part, whose line has arrived, and the own one; `false` where the former lies elsewhere or has another
     /// length than this rank expects: nothing was taken then.
-    #[inline]
+    #[inline(always)]
     fn take(&self, core: &Core, call: &Call, seq: u64) -> bool {
         let peer = 1 - core.me;
         let body = core.hub.entry(peer, seq).body;
+        // Not what the line says, though that is the same and the compiler knows it: the processor would wait for the line to know
+        // what to copy.
+        let bytes = black_box(self.takes.bytes);
         // SAFETY: the line and the part beside it are complete and stay until this rank has started a later call; the parts lie
         // in the caller's buffers, which do not overlap.
         unsafe {
@@ -136,7 +142,7 @@ impl Pair {
             if words.add(1 + core.me).read() as usize != self.takes.bytes {
                 return false;
             }
-            kernels::copy(&[call.recv.add(self.takes.at)], from, self.takes.bytes);
+            kernels::copy(&[call.recv.add(self.takes.at)], from, bytes);
             kernels::copy(&[call.recv.add(self.own_to)], call.send.add(self.own.at), self.own.bytes);
         }
         true
