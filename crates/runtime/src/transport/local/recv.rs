@@ -294,8 +294,9 @@ impl RecvEnd for LocalReceiver {
         let record = self.area().record(index);
         // SAFETY: the tag was seen, so the record is complete and stays until released.
         let read = |word: usize| unsafe { record.add(word).read() };
-        // Where the bytes lie follows from what is expected, so the processor need not wait for the record to ask for them.
-        let len = expected.total as usize;
+        // Where the bytes lie follows from what is expected, so the processor need not wait for the record to ask for them. It
+        // would where the compiler takes the length in the record, which is the same.
+        let len = std::hint::black_box(expected.total as usize);
         let (there, data) = match len <= INLINE_BYTES {
             // SAFETY: inside the record.
             true => (Kind::Inline, unsafe { record.cast::<u8>().add(INLINE_AT) }),
