@@ -50,8 +50,8 @@ impl Last {
     /// Takes the last call out if it had this type and these lists.
     fn take(&mut self, dtype: DataType, lists: &VLists<'_>) -> Option<Box<Made>> {
         let made = self.0.as_ref()?;
-        let same = |v: &Box<VCounts>| made.pair.as_ref().map_or_else(|| v.is(lists), |pair| pair.is(lists));
-        let serves = made.call.dtype == dtype && made.v.as_ref().is_some_and(same);
+        let same = |v: &VCounts| made.pair.as_ref().map_or_else(|| v.is(lists), |pair| pair.is(lists));
+        let serves = made.call.dtype == dtype && made.v.as_deref().is_some_and(same);
         if serves { self.0.take() } else { None }
     }
 }
