@@ -18,7 +18,7 @@ const SMALL: usize = 4096;
 /// Bytes of small frames that may wait together: four of the longest.
 const TOGETHER: usize = 136 << 10;
 /// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
-const HELD: usize = 32 << 10;
+pub(crate) const HELD: usize = 32 << 10;
 /// Bytes that one call writes at most where both ends of a connection send, so that what comes in is read while it is in the
 /// caches.
 const TURN: usize = 512 << 10;
