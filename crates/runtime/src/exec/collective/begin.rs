@@ -87,7 +87,7 @@ impl CollectiveTask {
         let extent = self.extent.as_ref()?;
         // Short calls with a root wait for each other in another way.
         let rooted = call.collective.rooted();
-        let waits = rooted && call.count * call.dtype.size() as u64 <= HELD as u64;
+        let waits = rooted && call.count * (call.dtype.size() as u64) < HELD as u64;
         let simple = self.batch == 0 && !waits && call.scale.is_none() && call.bias.is_null();
         if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
