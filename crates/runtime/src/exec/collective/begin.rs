@@ -85,9 +85,10 @@ impl CollectiveTask {
     pub(super) fn begin_ahead(&mut self, core: &Core, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let call = &self.call;
         let extent = self.extent.as_ref()?;
-        // Short calls with a root wait for each other in another way.
+        // Calls with a root wait for each other in another way: short ones, and those of more ranks, which were slower so.
         let rooted = call.collective.rooted();
-        let waits = rooted && call.count * (call.dtype.size() as u64) < HELD as u64;
+        let short = call.count * (call.dtype.size() as u64) < HELD as u64;
+        let waits = rooted && (short || core.ranks > 2);
         let simple = self.batch == 0 && !waits && call.scale.is_none() && call.bias.is_null();
         if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
