@@ -5,6 +5,7 @@ mod calls;
 mod early;
 mod harness;
 mod init;
+mod kept;
 mod kill;
 mod late;
 mod leaks;
@@ -24,6 +25,7 @@ fn worker() {
         "mixed" => mixed::rank(order),
         "lent" => lent::rank(order),
         "early" => early::rank(order),
+        "kept" => kept::rank(order),
         "init" => init::rank(order),
         "leaks" => leaks::rank(order),
         "children" => leaks::children(order),

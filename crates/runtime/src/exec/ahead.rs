@@ -1,13 +1,14 @@
-//! Small calls over a network that begin before those in front of them have ended.
+//! Calls over a network that begin before those in front of them have ended, unless they are long.
 //!
-//! A call by which ranks wait for each other costs a round trip, and a system call for each message. Of calls that follow one
+//! A call by which ranks wait for each other costs a round trip, a system call for each message, and a packet for its end, which a
+//! message fills as rarely as any, with an acknowledgement of the kernel. Of calls that follow one
 //! another on a stream, those behind a call that waits send at once what they send first, all of it together; each then
 //! receives when its turn has come. Nothing changes for the peers: each connection carries the messages of one call after
 //! those of the other.
 //!
 //! Of an exchange whose peers are partly on this machine the messages to those are handed over at once, the others together.
 //!
-//! A call begins early only if it is small, if its input is not what a call before it will write, and if whatever those
+//! A call begins early only if it is not long, if its input is not what a call before it will write, and if whatever those
 //! before it have still to send goes to other ranks than what it sends first.
 
 use std::collections::VecDeque;
@@ -25,10 +26,10 @@ use crate::request::Request;
 /// Calls that may be under way on a stream.
 pub(crate) const MOST: usize = 16;
 /// Bytes of a call's input and output up to which it begins early: longer ones are bound by their bytes.
-pub(super) const SHORT: u64 = 64 << 10;
-/// Bytes that calls under way write together at most, and so about what is on its way to a rank: no more than its kernel has
-/// room for at the beginning of a connection. What it has no room for is sent again, or late.
-const UNDER_WAY: usize = 64 << 10;
+pub(super) const SHORT: u64 = 1 << 20;
+/// Bytes that calls under way write together at most, and so about what is on its way to a rank: as many as the nearer caches hold.
+/// What its kernel has no room for waits on this side.
+const UNDER_WAY: usize = 2 << 20;
 
 /// Whether more calls may begin behind these: several at a time, so that they go out together and come together.
 pub(crate) fn wants_more(tasks: &VecDeque<Box<dyn Task>>) -> bool {

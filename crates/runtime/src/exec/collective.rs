@@ -118,12 +118,9 @@ impl Drop for CollectiveTask {
 // SAFETY: the pointers are the caller's, who promised that whichever thread runs the stream may use the memory.
 unsafe impl Send for CollectiveTask {}
 
-/// Bytes of both buffers up to which an operation over a network may be sent together with its neighbours: writing it by
-/// itself takes longer than to copy it.
-const SHORT: u64 = 64 << 10;
-/// The same of one that only sends: the end of a message fills a packet with the beginning of the next one. Beyond, packets
-/// are many.
-const SHORT_ONE_WAY: u64 = 1 << 20;
+/// Bytes of both buffers up to which an operation over a network may be sent together with its neighbours: the end of a message
+/// fills a packet with the beginning of the next one. Beyond, packets are many.
+const SHORT: u64 = ahead::SHORT;
 /// Bytes that a local pass does in one step.
 const PASS: u64 = 1 << 20;
 

@@ -25,6 +25,7 @@ use oxccl_types::{Error, Result};
 use super::Peer;
 
 use recv::Incoming;
+pub(crate) use send::HELD;
 use send::Outgoing;
 
 /// One end of a stream: sends to the peer and receives from it.

@@ -706,6 +706,56 @@ fn tcp_fills_a_packet_with_what_follows_and_keeps_nothing_longer() {
     }
 }
 
+/// Calls may go to one peer after another, and the next one to this one may be far.
+#[test]
+fn tcp_keeps_nothing_for_calls_that_pass_it_over() {
+    const LEN: usize = 100_001;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let b = accept(&listener);
+    let stream = a.try_clone().unwrap();
+    let end = |stream: TcpStream, rank| {
+        let options = TcpOptions { buffer_bytes: None, ..tcp_options(rank, &stream, 4, 64) };
+        TcpEnd::new(stream, options).unwrap()
+    };
+    let (mut send, mut recv) = (end(a, 0), end(b, 1));
+    let data = vec![7_u8; LEN];
+    let mut got = vec![0_u8; LEN];
+    let mut take = |len: usize, done: &mut usize| {
+        // SAFETY: the rest of the memory of the message.
+        let came = unsafe { recv.poll_recv_into(got[*done..].as_mut_ptr(), len - *done) }.unwrap();
+        *done += came.map_or(0, |h| h.len as usize);
+        *done == len
+    };
+    let give = |send: &mut TcpEnd, len: usize| {
+        send.hold(true);
+        let header = super::Header { total: len as u64, ..Default::default() };
+        // SAFETY: the bytes outlive the end.
+        unsafe { send.poll_send(&header, data.as_ptr(), len) }.unwrap().unwrap();
+    };
+    for _ in 0..3 {
+        let mut done = 0;
+        give(&mut send, LEN);
+        until("the message to be written", || {
+            take(LEN, &mut done);
+            send.flush_or_hold(true).unwrap()
+        });
+        assert!(is_corked(&stream), "the next call may be for this end");
+        assert!(send.flush_or_hold(true).unwrap());
+        assert!(!is_corked(&stream), "it was not");
+        until("the message", || take(LEN, &mut done));
+    }
+    // What is small waits for some calls more.
+    give(&mut send, 8);
+    assert!(send.flush_or_hold(true).unwrap());
+    assert!(!take(8, &mut 0), "it waits for the next one");
+    for _ in 0..64 {
+        assert!(send.flush_or_hold(true).unwrap());
+    }
+    let mut done = 0;
+    until("the small message", || take(8, &mut done));
+}
+
 /// Who waits for room waits for the kernel to send what it has.
 #[test]
 fn tcp_keeps_nothing_back_while_more_is_to_be_written() {

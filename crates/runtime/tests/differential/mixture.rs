@@ -1,4 +1,4 @@
-//! Random mixtures of small calls where ranks share no memory, back to back: what a call reads, an earlier one may have
+//! Random mixtures of calls where ranks share no memory, back to back: what a call reads, an earlier one may have
 //! written, and the other way round, while calls begin before those in front of them are over. Two streams, each with memory
 //! of its own, or both with the same and events between them; two communicators.
 
@@ -12,8 +12,10 @@ use crate::job::seed;
 use crate::network::alone;
 use crate::scenarios::{request, team};
 
-/// Elements of one of the two halves of a rank's memory: calls go from one to the other, or stay in place.
+/// Elements of one of the two halves of a rank's memory where calls are small: calls go from one to the other, or stay in place.
 const HALF: usize = 1 << 15;
+/// How many times longer longer calls are: beyond what is copied to wait, and beyond what a kernel takes at once.
+const LONGER: &str = "16";
 const CALLS: usize = 120;
 
 /// A call, as all ranks know it.
@@ -31,15 +33,15 @@ struct Planned {
 type Memory = Vec<Vec<i32>>;
 
 impl Planned {
-    fn random(ranks: usize, streams: usize, rng: &mut fastrand::Rng) -> Planned {
+    fn random(ranks: usize, streams: usize, scale: usize, rng: &mut fastrand::Rng) -> Planned {
         use Collective::{AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, ReduceScatter, Send};
         let kinds = [AllToAllV, AllToAllV, AllToAllV, AllReduce, AllGather, AllToAll, ReduceScatter, Broadcast, Send];
         let collective = kinds[rng.usize(..kinds.len())];
-        let count = [1, 2, 3, 8, 200, 1500][rng.usize(..6)];
+        let count = scale * [1, 2, 3, 8, 200, 1500][rng.usize(..6)] + scale / 2;
         // Most of the work is in few places.
-        let place = |rng: &mut fastrand::Rng| if rng.bool() { rng.usize(..8) } else { rng.usize(..4000) };
+        let place = |rng: &mut fastrand::Rng| if rng.bool() { rng.usize(..8) } else { rng.usize(..4000 * scale) };
         let up = rng.bool();
-        let (low, high) = if up { (0, HALF) } else { (HALF, 0) };
+        let (low, high) = if up { (0, scale * HALF) } else { (scale * HALF, 0) };
         let in_place = rng.u8(..3) == 0;
         let send: Vec<usize> = (0..ranks).map(|_| low + place(rng)).collect();
         let recv = (0..ranks).map(|rank| match collective {
@@ -49,7 +51,7 @@ impl Planned {
         });
         let recv = recv.collect();
         let (stream, comm) = (rng.usize(..streams), rng.usize(..8) / 7);
-        let v = if collective == AllToAllV { uneven(ranks, rng) } else { vec![] };
+        let v = if collective == AllToAllV { uneven(ranks, scale, rng) } else { vec![] };
         Planned { collective, stream, comm, count, send, recv, v }
     }
 
@@ -89,8 +91,8 @@ impl Planned {
 }
 
 /// Counts with zeros, parts in any order with holes between them, of the inputs some that overlap.
-fn uneven(ranks: usize, rng: &mut fastrand::Rng) -> Vec<VCounts> {
-    let lengths = [0, 0, 1, 2, 5, 300, if rng.u8(..4) == 0 { 5000 } else { 20 }];
+fn uneven(ranks: usize, scale: usize, rng: &mut fastrand::Rng) -> Vec<VCounts> {
+    let lengths = [0, 0, 1, 2, 5, 300, if rng.u8(..4) == 0 { 5000 } else { 20 }].map(|n| n * scale);
     let counts: Vec<Vec<usize>> =
         (0..ranks).map(|_| (0..ranks).map(|_| lengths[rng.usize(..lengths.len())]).collect()).collect();
     let of = |rank: usize| {
@@ -116,10 +118,21 @@ fn mixtures_of_small_calls_read_and_write_in_their_order() {
 }
 
 #[test]
+fn mixtures_of_longer_calls_read_and_write_in_their_order() {
+    let seed = seed().to_string();
+    for ranks in ["2", "3"] {
+        let env =
+            [("MIXTURES", ranks), ("MIXTURES_ROUNDS", "4"), ("MIXTURES_SCALE", LONGER), ("OXCCL_TEST_SEED", &seed)];
+        alone("mixture::makes_mixtures", &env);
+    }
+}
+
+#[test]
 #[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential mixtures_of` runs it in a process of its own"]
 fn makes_mixtures() {
     let ranks: usize = std::env::var("MIXTURES").unwrap().parse().unwrap();
     let rounds: u64 = std::env::var("MIXTURES_ROUNDS").map_or(12, |n| n.parse().unwrap());
+    let scale: usize = std::env::var("MIXTURES_SCALE").map_or(1, |n| n.parse().unwrap());
     let seed = seed();
     team(ranks, 2, |rank, comms| {
         let streams = [Stream::new().unwrap(), Stream::new().unwrap()];
@@ -130,9 +143,11 @@ fn makes_mixtures() {
             let joined = shared.bool();
             let areas = if joined { 1 } else { 2 };
             let used = 1 + shared.usize(..2);
-            let calls: Vec<Planned> = (0..CALLS).map(|_| Planned::random(ranks, used, &mut shared)).collect();
+            let calls: Vec<Planned> = (0..CALLS).map(|_| Planned::random(ranks, used, scale, &mut shared)).collect();
             let fresh = |area: usize| -> Memory {
-                (0..ranks).map(|r| (0..2 * HALF).map(|i| (i + 100_000 * r + area) as i32).collect()).collect()
+                (0..ranks)
+                    .map(|r| (0..2 * scale * HALF).map(|i| (i + 100_000_000 * r + area) as i32).collect())
+                    .collect()
             };
             let mut expected: Vec<Memory> = (0..areas).map(fresh).collect();
             let mut memory: Vec<Vec<i32>> = expected.iter().map(|m| m[rank].clone()).collect();
@@ -167,7 +182,7 @@ fn makes_mixtures() {
                 call.apply(&mut expected[call.stream % areas]);
             }
             for (expected, memory) in expected.iter().zip(&memory) {
-                let wrong = (0..2 * HALF).find(|i| memory[*i] != expected[rank][*i]);
+                let wrong = (0..2 * scale * HALF).find(|i| memory[*i] != expected[rank][*i]);
                 assert_eq!(
                     wrong.map(|i| (i, memory[i], expected[rank][i])),
                     None,

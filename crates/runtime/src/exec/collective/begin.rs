@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::*;
+use crate::transport::tcp::HELD;
 
 /// What a call over a network reads and writes on this rank: looked at by each call that is to begin behind it.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ impl Extent {
                 let (input, output) = (call.input_bytes(rank, core.ranks), call.output_bytes(rank, core.ranks));
                 Extent {
                     bytes: input.saturating_add(output),
-                    under_way: output as usize,
+                    under_way: if call.collective.rooted() { input.max(output) } else { output } as usize,
                     reads: send..send.saturating_add(input as usize),
                     writes: call.written(rank, core.ranks),
                 }
@@ -84,8 +85,11 @@ impl CollectiveTask {
     pub(super) fn begin_ahead(&mut self, core: &Core, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let call = &self.call;
         let extent = self.extent.as_ref()?;
-        // Calls with a root wait for each other in another way.
-        let simple = self.batch == 0 && !call.collective.rooted() && call.scale.is_none() && call.bias.is_null();
+        // Calls with a root wait for each other in another way: short ones, and those of more ranks, which were slower so.
+        let rooted = call.collective.rooted();
+        let short = call.count * (call.dtype.size() as u64) < HELD as u64;
+        let waits = rooted && (short || core.ranks > 2);
+        let simple = self.batch == 0 && !waits && call.scale.is_none() && call.bias.is_null();
         if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
         }
@@ -104,7 +108,8 @@ impl CollectiveTask {
         let plan = engine.plans.get(core, call).ok()?;
         let may_follow = behind == ahead::any(core) || behind == ahead::id(core, &plan);
         // A call that only sends is over when it has: it waits for the next one in another way.
-        if !may_follow || !matches!(plan.as_ref(), Plan::Messages(plan) if plan.early.sends > 0 && plan.receives) {
+        let early = |plan: &plan::MessagePlan| plan.early.sends > 0 && (plan.receives || rooted);
+        if !may_follow || !matches!(plan.as_ref(), Plan::Messages(plan) if early(plan)) {
             return None;
         }
         self.plan = Some(plan);

@@ -49,8 +49,7 @@ impl Task for CollectiveTask {
     }
 
     fn follows(&self) -> usize {
-        let most = || if self.call.collective.rooted() { SHORT_ONE_WAY } else { SHORT };
-        let short = self.batch == 0 && self.extent.as_ref().is_some_and(|extent| extent.bytes <= most());
+        let short = self.batch == 0 && self.extent.as_ref().is_some_and(|extent| extent.bytes <= SHORT);
         self.core.as_ref().filter(|_| short).map_or(0, |c| Arc::as_ptr(c) as usize)
     }
 

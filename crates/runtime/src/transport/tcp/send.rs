@@ -18,7 +18,7 @@ const SMALL: usize = 4096;
 /// Bytes of small frames that may wait together: four of the longest.
 const TOGETHER: usize = 136 << 10;
 /// Bytes up to which a frame is copied to wait for the next ones: a write of its own would take longer than the copy.
-const HELD: usize = 32 << 10;
+pub(crate) const HELD: usize = 32 << 10;
 /// Bytes that one call writes at most where both ends of a connection send, so that what comes in is read while it is in the
 /// caches.
 const TURN: usize = 512 << 10;
@@ -29,6 +29,8 @@ const ONE_WAY_TURN: usize = 4 << 20;
 /// Bytes of a packet from which on one that is not full waits for what follows: those of a loopback interface, each of which
 /// costs a walk through the kernel. Over Ethernet they leave by the dozen, and what waits comes late.
 const LONG_PACKET: usize = 16 << 10;
+/// Operations that end, and send nothing here, while small frames wait: those of a few ends in turn still go out together.
+const PASSED_OVER: u32 = 8;
 
 /// What goes out.
 pub(super) struct Outgoing {
@@ -52,6 +54,9 @@ pub(super) struct Outgoing {
     corked: bool,
     /// Whether it may.
     long_packets: bool,
+    /// Frames that were accepted when an operation ended last, and how many have ended since without another one.
+    ended: u64,
+    passed_over: u32,
     /// Bytes that one call writes at most, and the peer's data frames that were consumed when that was chosen.
     turn: usize,
     consumed: u64,
@@ -126,6 +131,8 @@ impl Outgoing {
             gather: false,
             corked: false,
             long_packets: raw::packet_bytes(stream) >= LONG_PACKET,
+            ended: 0,
+            passed_over: 0,
             turn: TURN,
             consumed: 0,
             said: Said { bytes: [0; 3 * HEADER + REFUSAL_BYTES], at: 0, end: 0 },
@@ -381,9 +388,30 @@ impl TcpEnd {
     /// operation.
     pub(crate) fn flush_or_hold(&mut self, hold: bool) -> Result<bool> {
         match hold {
-            true => Ok(self.out.first() == self.out.accepted || self.drive()?),
+            true => {
+                let done = self.out.first() == self.out.accepted || self.drive()?;
+                if done { self.ends().map(|()| true) } else { Ok(false) }
+            }
             false => SendEnd::flush(self),
         }
+    }
+
+    /// An operation has ended, and the next one follows. What waits here waits for no more of them than it must: the next one
+    /// may be long, and have nothing for this end.
+    fn ends(&mut self) -> Result<()> {
+        let out = &mut self.out;
+        if std::mem::replace(&mut out.ended, out.accepted) != out.accepted {
+            out.passed_over = 0;
+            return Ok(());
+        }
+        self.uncork();
+        if self.out.small.frames > 0 {
+            self.out.passed_over += 1;
+            if self.out.passed_over >= PASSED_OVER {
+                self.drive()?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether small frames are to wait for each other from now on.
