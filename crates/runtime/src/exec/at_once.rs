@@ -62,8 +62,8 @@ fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, 
     let Some(made) = engine.known.take(shape, send, recv) else {
         return again_direct::run(core, idle, engine, shape, send, recv);
     };
-    let follows =
-        idle.behind() == 0 || made.form.may_trail && idle.has_slot() && trail::may_follow(core, &idle, &made.call);
+    let follows = idle.behind() == 0
+        || made.form.may_trail && idle.has_room_for(made.form.window) && trail::may_follow(core, &idle, &made.call);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
         engine.known.keep(made);
         return false;
@@ -92,7 +92,10 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream
 /// [`run`] behind the calls that `idle` holds, if any.
 fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
-    let follows = || Form::new(core, &call).may_trail && idle.has_slot() && trail::may_follow(core, &idle, &call);
+    let follows = || {
+        let form = Form::new(core, &call);
+        form.may_trail && idle.has_room_for(form.window) && trail::may_follow(core, &idle, &call)
+    };
     if idle.behind() > 0 && !follows() {
         return Some(call);
     }
@@ -120,10 +123,11 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
         Ok(Reached::Phase(phase)) => {
             let call = made.call.clone();
             let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
+            let window = made.form.window;
             engine.known.keep(made);
             drop(engine);
             let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase);
-            idle.go_on(if trails { task.trailing() } else { task }.boxed());
+            idle.go_on(if trails { task.trailing(window) } else { task }.boxed());
         }
         Err(error) => {
             drop(engine);
@@ -178,12 +182,12 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let element = call.dtype.size();
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
-    if !ends && (!idle.has_slot() || meets()) {
+    let way = Way::of(core, &call, &v);
+    if !ends && (!idle.has_room_for(way.window()) || meets()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
-    let way = Way::of(core, &call, &v);
     let signature = call.signature;
     let run = || advance_v(core, &mut engine, &mut call, (&v, way), &mut seq, &mut published, ends);
     match caught(run).and_then(|reached| reached) {
@@ -192,7 +196,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             call.signature = signature;
             engine.known_v.keep(core, call, v, way);
         }
-        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), pause),
+        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v, way), (seq, published), pause),
         Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
@@ -220,7 +224,7 @@ impl From<Pause> for Phase {
 pub(super) fn leave_v(
     core: &Arc<Core>,
     free: Free<'_>,
-    (call, v): (Call, Box<VCounts>),
+    (call, v, way): (Call, Box<VCounts>, Way),
     (seq, published): (u64, bool),
     pause: Pause,
 ) {
@@ -233,7 +237,7 @@ pub(super) fn leave_v(
     drop(engine);
     let trails = published && trail::goes_on(core);
     let task = CollectiveTask::begun_v((call, v), turn, (seq, pause.into()), published).of(core);
-    idle.go_on(if trails { task.trailing() } else { task }.boxed());
+    idle.go_on(if trails { task.trailing(way.window()) } else { task }.boxed());
 }
 
 /// The stream tells of an AlltoAllv that has failed.

@@ -20,6 +20,7 @@ use super::piped::{self, Pipe};
 use super::plan::{self, Aside, Plan};
 use super::{ahead, at_once_direct, eager, eager_v, p2p, slotted, trail};
 use crate::communicator::core::{Core, Lane};
+use crate::communicator::hub::{LONG_WINDOW, WINDOW};
 use crate::device::{Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
@@ -94,6 +95,8 @@ pub(crate) struct CollectiveTask {
     hold: bool,
     /// The next call may begin behind it.
     trails: bool,
+    /// How many calls may be under way then.
+    window: u64,
     /// The same for calls over a network: which ones, see [`ahead`].
     followed_by: usize,
     /// Where ranks share no memory, once the task is in its box. Apart, since tasks of ranks that do are moved a lot; kept with
@@ -164,6 +167,7 @@ impl CollectiveTask {
             published,
             hold: false,
             trails: false,
+            window: WINDOW,
             followed_by: 0,
             extent: None,
             over: false,
@@ -199,9 +203,10 @@ impl CollectiveTask {
         self
     }
 
-    /// So that the next call may begin behind it: it has published its input and waits for its turn, or for its peers.
-    pub(super) fn trailing(mut self) -> CollectiveTask {
-        self.trails = true;
+    /// So that the next calls may begin behind it, up to `window` with it: it has published its input and waits for its turn, or
+    /// for its peers.
+    pub(super) fn trailing(mut self, window: u64) -> CollectiveTask {
+        (self.trails, self.window) = (true, window);
         self
     }
 
@@ -214,7 +219,7 @@ impl CollectiveTask {
             }
             _ => false,
         };
-        if trails { self.trailing() } else { self }
+        if trails { self.trailing(LONG_WINDOW) } else { self }
     }
 
     /// As one that starts in `phase`, or goes on there.

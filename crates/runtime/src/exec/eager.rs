@@ -13,7 +13,7 @@ use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
+    Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots, WINDOW,
 };
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
@@ -48,6 +48,8 @@ pub(crate) struct Form {
     pub settled: bool,
     /// Whether the next call may begin before this one has ended, see `trail`.
     pub may_trail: bool,
+    /// How many calls may be under way then.
+    pub window: u64,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
 }
@@ -74,12 +76,21 @@ impl Place {
     }
 
     /// How many calls a rank may be ahead whose payloads lie there.
-    const fn ahead(self) -> u64 {
+    const fn ahead(self, crowded: bool) -> u64 {
         match self {
             Place::Line => LINES_AHEAD,
-            Place::SmallSlot => SMALL_SLOTS - WINDOW,
-            Place::MediumSlot => MEDIUM_SLOTS - WINDOW,
-            Place::Slot => SLOTS,
+            Place::SmallSlot => Geometry::ahead(Slots::Small, crowded),
+            Place::MediumSlot => Geometry::ahead(Slots::Medium, crowded),
+            Place::Slot => Geometry::ahead(Slots::Usual, crowded),
+        }
+    }
+
+    /// How many calls may be under way of which the payload of one lies there.
+    const fn window(self) -> u64 {
+        match self {
+            Place::Line | Place::SmallSlot => LONG_WINDOW,
+            Place::MediumSlot => MEDIUM_WINDOW,
+            Place::Slot => WINDOW,
         }
     }
 }
@@ -130,7 +141,8 @@ impl Form {
             takes,
             settled,
             may_trail,
-            ahead: place.ahead(),
+            window: place.window(),
+            ahead: place.ahead(crowded),
         }
     }
 

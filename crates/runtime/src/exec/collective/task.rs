@@ -93,8 +93,8 @@ impl Task for CollectiveTask {
         }
     }
 
-    fn lends(&self) -> bool {
-        self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. }))
+    fn window(&self) -> u64 {
+        self.window
     }
 
     fn lent(&self, bytes: &std::ops::Range<usize>) -> bool {
@@ -102,7 +102,9 @@ impl Task for CollectiveTask {
         let from = self.call.send.addr();
         let input = match &self.v {
             Some(v) if self.lends_v(core) => v.reads(from, self.call.dtype.size()),
-            None if self.lends() => from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize,
+            None if self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. })) => {
+                from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize
+            }
             _ => return false,
         };
         // Peers write parts of the output.
