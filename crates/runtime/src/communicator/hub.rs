@@ -21,8 +21,10 @@ pub const DEPTH: u64 = 256;
 pub const WINDOW: u64 = 8;
 /// The same with slots of medium size.
 pub const MEDIUM_WINDOW: u64 = 16;
-/// The same where their payloads lie in the lines or in small slots, or they have none: peers take it where it lies.
+/// The same where their payloads lie in the lines or in small slots.
 pub const LONG_WINDOW: u64 = 32;
+/// The same where they have none: peers take it where it lies.
+pub const LENT_WINDOW: u64 = 64;
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;

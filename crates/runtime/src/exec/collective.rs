@@ -18,9 +18,9 @@ use super::lent_v::{self, Taken};
 use super::messages::{self, MessageState, Run};
 use super::piped::{self, Pipe};
 use super::plan::{self, Aside, Plan};
-use super::{ahead, at_once_direct, eager, eager_v, p2p, slotted, trail};
+use super::{again_direct, ahead, at_once_direct, eager, eager_v, p2p, slotted, trail};
 use crate::communicator::core::{Core, Lane};
-use crate::communicator::hub::{LONG_WINDOW, WINDOW};
+use crate::communicator::hub::{LENT_WINDOW, WINDOW};
 use crate::device::{Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
@@ -87,6 +87,8 @@ pub(crate) struct CollectiveTask {
     send: *const u8,
     seq: u64,
     plan: Option<Arc<Plan>>,
+    /// Where the last direct call of its shape is kept, if it was begun as that.
+    place: Option<u8>,
     phase: Phase,
     started_ns: u64,
     /// The input went with the line that announced the call.
@@ -162,6 +164,7 @@ impl CollectiveTask {
             v,
             seq,
             plan: None,
+            place: None,
             phase,
             started_ns: 0,
             published,
@@ -219,7 +222,7 @@ impl CollectiveTask {
             }
             _ => false,
         };
-        if trails { self.trailing(LONG_WINDOW) } else { self }
+        if trails { self.trailing(LENT_WINDOW) } else { self }
     }
 
     /// As one that starts in `phase`, or goes on there.
@@ -237,6 +240,12 @@ impl CollectiveTask {
     /// With the error of a connection, until it is known whether that was the cause.
     pub(super) fn doubting(mut self, error: Error) -> CollectiveTask {
         self.doubt = Some(error);
+        self
+    }
+
+    /// That goes on as the call that is kept in `place`.
+    pub(super) fn like(mut self, place: u8) -> CollectiveTask {
+        self.place = Some(place);
         self
     }
 
@@ -499,7 +508,7 @@ impl CollectiveTask {
     }
 
     /// Takes the road that the lines say; `false` when it is not free yet.
-    fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
+    fn meet(&mut self, core: &Core, engine: &mut Engine, met: Met) -> Result<bool> {
         if self.v.is_some() {
             return self.meet_v(core, engine);
         }
@@ -512,6 +521,12 @@ impl CollectiveTask {
         let turn = core.is_turn(Lane::Collectives, self.turn);
         if road != Road::Mapped && !turn || !lent::in_order(core, engine, plan, road, self.seq, turn) {
             return Ok(false);
+        }
+        if let (Road::Mapped, Some(place), Some(plan)) = (road, self.place, &self.plan)
+            && let Some(cursor) = again_direct::go_on(core, engine, &self.call, plan, place, self.seq, met)?
+        {
+            self.phase = Phase::Direct { road, cursor };
+            return Ok(true);
         }
         if road == Road::Beside {
             beside::take(core, engine, &self.call, self.seq);

@@ -85,6 +85,11 @@ impl Cursor {
     pub(super) fn at(self, pc: usize) -> Cursor {
         Cursor { pc, ..self }
     }
+
+    /// The same behind the last op, of a program of one channel.
+    pub(super) fn at_end(self) -> Cursor {
+        Cursor { channel: 1, ..self }
+    }
 }
 
 /// The input, the output is mapped memory: the line says where in which segment. Otherwise it says the address.

@@ -53,7 +53,7 @@ impl CollectiveTask {
             }
         }
         let met = lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)?;
-        let blocked = met == Met::Not || !self.meet(core, engine)?;
+        let blocked = met == Met::Not || !self.meet(core, engine, met)?;
         Ok(blocked.then_some(Step::Blocked))
     }
 
