@@ -18,7 +18,7 @@ use super::known::{SHAPES, renewed};
 use super::lent::{self, Met};
 use super::piped;
 use super::plan::{Aside, Plan};
-use super::{slotted, trail};
+use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
 use crate::request::Shape;
@@ -315,6 +315,11 @@ pub(super) fn run(
 ) -> bool {
     let Some(mut made) = engine.known_direct.take(shape, send, recv) else { return false };
     let behind = idle.behind() as u64;
+    let seq = engine.next_number();
+    if votes::decide(core, &made.call) && !votes::go_direct(&mut engine, &made.call, seq) {
+        engine.known_direct.keep(made);
+        return false;
+    }
     let follows = behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, behind)).flatten() else {
         engine.known_direct.keep(made);

@@ -19,7 +19,7 @@ use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::{Message, Over, Quick};
 use super::p2p_short::Begun;
-use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail};
+use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -62,6 +62,11 @@ fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, 
     let Some(made) = engine.known.take(shape, send, recv) else {
         return again_direct::run(core, idle, engine, shape, send, recv);
     };
+    let seq = engine.next_number();
+    if made.form.votes && votes::go_direct(&mut engine, &made.call, seq) {
+        engine.known.keep(made);
+        return again_direct::run(core, idle, engine, shape, send, recv);
+    }
     let follows = idle.behind() == 0
         || made.form.may_trail && idle.has_room_for(made.form.window) && trail::may_follow(core, &idle, &made.call);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
@@ -75,7 +80,7 @@ fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, 
 /// Carries out `call`, or begins it; the call comes back when it was not begun. The next one of its shape may be made
 /// [`again`].
 pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream: &Stream) -> Option<Call> {
-    if core.ranks == 1 || !plan::is_eager(core, &call) {
+    if core.ranks == 1 || !plan::is_eager(core, &call) || goes_direct(core, &call) {
         return at_once_direct::run(core, shape, call, stream);
     }
     if core.crowded
@@ -89,9 +94,23 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream
     }
 }
 
+/// Whether a short `call` would go over mapped memory if it began now.
+#[inline]
+fn goes_direct(core: &Core, call: &Call) -> bool {
+    let votes = |mut engine: LatchGuard<'_, Engine>| {
+        let seq = engine.next_number();
+        votes::go_direct(&mut engine, call, seq)
+    };
+    votes::decide(core, call) && core.engine.try_lock().is_some_and(votes)
+}
+
 /// [`run`] behind the calls that `idle` holds, if any.
 fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
+    let seq = engine.next_number();
+    if votes::decide(core, &call) && votes::go_direct(&mut engine, &call, seq) {
+        return Some(call);
+    }
     let follows = || {
         let form = Form::new(core, &call);
         form.may_trail && idle.has_room_for(form.window) && trail::may_follow(core, &idle, &call)
@@ -148,8 +167,8 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, end
     if !engine.seen.may_publish(core, *seq, form.ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
-    form.start(core, call, *seq, &engine.seen);
-    if !ends || !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
+    form.start_voting(core, engine, call, *seq);
+    if !ends || !form.finish_voting(core, engine, call, *seq)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
     if !form.settled {

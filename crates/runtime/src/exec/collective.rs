@@ -18,7 +18,7 @@ use super::lent_v::{self, Taken};
 use super::messages::{self, MessageState, Run};
 use super::piped::{self, Pipe};
 use super::plan::{self, Aside, Plan};
-use super::{again_direct, ahead, at_once_direct, eager, eager_v, p2p, slotted, trail};
+use super::{again_direct, ahead, at_once_direct, eager, eager_v, p2p, slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{LENT_WINDOW, WINDOW};
 use crate::device::{Settle, Step, Task, abandoned, caught};
@@ -314,7 +314,7 @@ impl CollectiveTask {
             return false;
         }
         if matches!(self.phase, Phase::EagerPublish) {
-            eager::Form::new(core, &self.call).start(core, &self.call, self.seq, &engine.seen);
+            eager::Form::new(core, &self.call).start_voting(core, engine, &self.call, self.seq);
             self.phase = Phase::EagerWait;
             return true;
         }
@@ -396,7 +396,8 @@ impl CollectiveTask {
             self.phase = Phase::Local(0);
             return Ok(());
         }
-        if plan::is_eager(core, &self.call) {
+        let votes = votes::decide(core, &self.call);
+        if plan::is_eager(core, &self.call) && !(votes && votes::go_direct(engine, &self.call, self.seq)) {
             self.phase = Phase::EagerPublish;
             return Ok(());
         }

@@ -202,6 +202,15 @@ pub(super) fn is_mapped(plan: &DirectPlan, member: usize, words: &Words) -> bool
     (!plan.reads_input[member] || words[0] & INPUT != 0) && (!plan.writes_output[member] || words[0] & OUTPUT != 0)
 }
 
+/// Writes into the body of a line what [`is_input_mapped`] and [`is_output_mapped`] find there: both are, or none.
+///
+/// # Safety
+/// The body has room for a word.
+pub(super) unsafe fn say_mapped(body: *mut u8, mapped: bool) {
+    // SAFETY: the caller's promise; bodies are aligned.
+    unsafe { body.cast::<u64>().write(if mapped { INPUT | OUTPUT } else { 0 }) };
+}
+
 /// Whether a line says that peers can map the input.
 #[inline]
 pub(super) fn is_input_mapped(words: &Words) -> bool {

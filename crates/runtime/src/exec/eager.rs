@@ -9,8 +9,10 @@ use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
+use super::collective::Engine;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
+use super::{direct, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
     Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots, WINDOW,
@@ -50,6 +52,8 @@ pub(crate) struct Form {
     pub may_trail: bool,
     /// How many calls may be under way then.
     pub window: u64,
+    /// Whether its line says if the buffers are mapped, see `votes`.
+    pub votes: bool,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
 }
@@ -142,6 +146,7 @@ impl Form {
             settled,
             may_trail,
             window: place.window(),
+            votes: votes::decide(core, call),
             ahead: place.ahead(crowded),
         }
     }
@@ -186,15 +191,46 @@ impl Form {
         }
     }
 
-    /// Announces the call and publishes my payload. `may_publish(seq)` holds.
+    /// [`start`](Self::start) of a call for which votes may decide.
+    #[inline]
+    pub(super) fn start_voting(&self, core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
+        let mapped = self.votes && votes::own(core, engine, call);
+        self.start_with(core, call, seq, &engine.seen, mapped);
+    }
+
+    /// [`finish`](Self::finish) of a call for which votes may decide.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(super) fn finish_voting(&self, core: &Core, engine: &mut Engine, call: &Call, seq: u64) -> Result<bool> {
+        let done = self.finish(core, call, seq, &mut engine.seen, &mut engine.srcs)?;
+        if done && self.votes {
+            votes::count(core, engine, call, seq);
+        }
+        Ok(done)
+    }
+
+    /// Announces the call and publishes my payload. `may_publish(seq)` holds, and no votes decide.
     #[inline]
     pub(super) fn start(&self, core: &Core, call: &Call, seq: u64, seen: &Seen) {
+        debug_assert!(!self.votes, "{} says nothing of its buffers", call.describe());
+        self.start_with(core, call, seq, seen, false);
+    }
+
+    /// `mapped`: what the line says if [`votes`](Self::votes).
+    #[inline(always)]
+    fn start_with(&self, core: &Core, call: &Call, seq: u64, seen: &Seen, mapped: bool) {
         if self.gives == 0 {
             publish(core, call, seq, 0, |_| {});
             return;
         }
-        let in_line = if self.in_lines() { self.gives } else { 0 };
+        let in_line = if self.in_lines() { self.gives } else { 8 * usize::from(self.votes) };
         publish(core, call, seq, in_line, |line| {
+            if self.votes {
+                // SAFETY: the payload lies in a slot.
+                unsafe { direct::say_mapped(line, mapped) };
+            }
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the

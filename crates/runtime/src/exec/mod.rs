@@ -44,5 +44,6 @@ mod scratch;
 mod slotted;
 pub(crate) mod streak;
 mod trail;
+mod votes;
 pub(crate) mod wait;
 mod written;

@@ -17,7 +17,7 @@ impl CollectiveTask {
     #[inline(always)]
     pub(super) fn eager_wait(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
         let form = eager::Form::new(core, &self.call);
-        if !form.finish(core, &self.call, self.seq, &mut engine.seen, &mut engine.srcs)? {
+        if !form.finish_voting(core, engine, &self.call, self.seq)? {
             return Ok(false);
         }
         if !form.settled {

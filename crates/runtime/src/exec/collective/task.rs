@@ -135,7 +135,9 @@ impl Task for CollectiveTask {
 
     fn bars(&self, next: &Call) -> bool {
         // Counts per peer: what is read and written is not looked up.
-        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, c.rank as u32, c.ranks);
+        let bars = |c: &Arc<Core>| {
+            self.v.is_some() || lent::bars(&self.call, self.plan.as_deref(), next, c.rank as u32, c.ranks)
+        };
         self.core.as_ref().is_none_or(bars)
     }
 
