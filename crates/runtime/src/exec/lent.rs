@@ -237,3 +237,33 @@ pub(super) fn bars(call: &Call, plan: Option<&Plan>, next: &Call, rank: u32, ran
     let meets = |r: &Range<usize>| call::meet(r, &output);
     meets(&input) || call.written(rank, ranks).iter().any(meets)
 }
+
+#[cfg(test)]
+mod tests {
+    use oxccl_types::{DataType, ReduceOp};
+
+    use super::*;
+    use crate::request::{Operator, Request};
+
+    #[test]
+    fn a_call_by_slots_bars_those_whose_output_peers_write_where_it_writes() {
+        let call = |recv: usize| {
+            let request = Request {
+                collective: Collective::AllReduce,
+                send: std::ptr::without_provenance(1 << 20),
+                recv: std::ptr::without_provenance_mut(recv),
+                count: 1000,
+                dtype: DataType::Float32,
+                op: Operator::Builtin(ReduceOp::Sum),
+                root: 0,
+                bias: std::ptr::null(),
+                v: None,
+                stream: (),
+            };
+            Call::new(&request, 4)
+        };
+        assert!(bars(&call(4096), None, &call(4096), 1, 4));
+        assert!(bars(&call(4096), None, &call(8092), 1, 4));
+        assert!(!bars(&call(4096), None, &call(8096), 1, 4));
+    }
+}
