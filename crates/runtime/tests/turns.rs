@@ -82,9 +82,12 @@ fn worker() {
     let comm = Communicator::init_rank(ranks as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
     let arena = device::alloc(ARENA).unwrap();
     let own = Random(seed.rotate_left(17) ^ (rank as u64 + 1) << 40 | 1);
-    let mut side = Side { comm, stream: Stream::new().unwrap(), rank, ranks, arena, used: 0, own };
+    let mut side = Side { comm, stream: Stream::new().unwrap(), rank, ranks, arena, used: 0, own, mapped: false };
     side.plays(Random(seed | 1));
     side.hurries();
+    if ranks > 2 {
+        side.votes(Random(seed | 1));
+    }
     side.comm.destroy().unwrap();
     // SAFETY: nobody uses it any more.
     unsafe { device::free(arena).unwrap() };
@@ -158,6 +161,8 @@ struct Side {
     used: usize,
     /// Draws what concerns this rank alone.
     own: Random,
+    /// All its memory is such that others can map it.
+    mapped: bool,
 }
 
 impl Side {
@@ -257,6 +262,44 @@ impl Side {
         }
     }
 
+    /// Calls of a few KiB, many before anybody waits. For a while the memory of all is mapped, then that of some is not, of one
+    /// or now and then: which way the calls go hangs on what earlier ones said of it.
+    fn votes(&mut self, mut both: Random) {
+        const KINDS: [Collective; 4] =
+            [Collective::AllReduce, Collective::ReduceScatter, Collective::AllToAll, Collective::AllGather];
+        let mut number = 2 << 20;
+        let mut kind = KINDS[0];
+        for round in 0..180 {
+            self.used = 0;
+            // Over several rounds the same: a vote counts some time later.
+            if round % 6 == 0 {
+                kind = KINDS[both.below(KINDS.len())];
+            }
+            let other = both.below(self.ranks);
+            let calls: Vec<Call> = (0..1 + both.below(60))
+                .map(|_| {
+                    number += 1;
+                    self.mapped = match round / 6 % 3 {
+                        0 => true,
+                        1 => self.rank != other,
+                        _ => self.own.below(50) != 0,
+                    };
+                    let kind = if both.below(8) == 0 { KINDS[both.below(KINDS.len())] } else { kind };
+                    let count = [513, 600, 1000, 1024][both.below(4)];
+                    self.call(Kind::Collective(kind), number, count, 0)
+                })
+                .collect();
+            for call in &calls {
+                let late = if self.own.below(40) == 0 { 100 } else { 0 };
+                (0..late).for_each(|_| std::thread::yield_now());
+                self.submit(call);
+            }
+            self.stream.synchronize().unwrap_or_else(|e| panic!("votes, round {round}: {e}"));
+            calls.iter().for_each(|call| self.check(call, round));
+        }
+        self.mapped = false;
+    }
+
     fn kind(&self, random: &mut Random) -> Kind {
         const COLLECTIVES: [Collective; 8] = [
             Collective::AllReduce,
@@ -298,7 +341,7 @@ impl Side {
     /// `count` elements of memory that the other can map or not, as this rank draws it.
     fn memory(&mut self, count: usize) -> (*mut u32, Vec<u32>) {
         let bytes = (4 * count).next_multiple_of(64);
-        if self.own.below(3) == 0 && self.used + bytes <= ARENA {
+        if (self.mapped || self.own.below(3) == 0) && self.used + bytes <= ARENA {
             self.used += bytes;
             return (self.arena.wrapping_add(self.used - bytes).cast(), Vec::new());
         }

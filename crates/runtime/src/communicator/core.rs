@@ -195,7 +195,7 @@ impl Drop for BorrowedWindow {
 }
 
 /// Tasks kept for reuse.
-const POOL: usize = 64;
+const POOL: usize = 80;
 /// Lists of calls that are kept: of as many groups as may be under way behind each other.
 const LISTS: usize = 16;
 

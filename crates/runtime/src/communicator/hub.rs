@@ -16,22 +16,28 @@ use oxccl_types::{Error, Result, ResultCode};
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
 pub const DEPTH: u64 = 256;
-/// Calls that a rank may announce before it has finished the first of them: of those with their payload in the lines, and
-/// where ranks outnumber cores of all eager ones.
+/// Calls that a rank may announce before it has finished the first of them, of all kinds: where ranks share cores, what a
+/// switch costs (2 to 3 us) serves so many.
 pub const WINDOW: u64 = 8;
-/// The same where none of them has a payload of its own: peers take it where it lies.
-pub const LENT_WINDOW: u64 = 32;
+/// The same with slots of medium size.
+pub const MEDIUM_WINDOW: u64 = 16;
+/// The same where their payloads lie in the lines or in small slots.
+pub const LONG_WINDOW: u64 = 32;
+/// The same where they have none: peers take it where it lies.
+pub const LENT_WINDOW: u64 = 64;
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
-/// Slots per rank for small payloads, which therefore may be more.
-pub const SMALL_SLOTS: u64 = 64;
+/// Slots per rank for small payloads, which therefore may be more; a power of two.
+const SMALL_SLOTS: u64 = 64;
+/// The same where ranks outnumber cores.
+const CROWDED_SMALL_SLOTS: u64 = 128;
 /// Bytes of one of them.
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.
 const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
-pub const MEDIUM_SLOTS: u64 = 32;
+const MEDIUM_SLOTS: u64 = 64;
 /// Bytes of one of them.
 pub const MEDIUM_BYTES: usize = 16 << 10;
 /// As for small ones.
@@ -101,7 +107,7 @@ impl Geometry {
     }
     /// Where the slots for payloads of medium size lie among all slots.
     fn medium_offset(&self) -> usize {
-        self.slots_bytes() + page(SMALL_STRIDE * SMALL_SLOTS as usize)
+        self.slots_bytes() + page(SMALL_STRIDE * self.small_slots() as usize)
     }
     fn slots_bytes(&self) -> usize {
         page(self.eager_bytes * self.slots() as usize)
@@ -109,6 +115,19 @@ impl Geometry {
     /// Payload slots of a rank, a power of two: [`SLOTS`] calls behind, a peer may have a window of calls under way.
     fn slots(&self) -> u64 {
         if self.crowded { (SLOTS + WINDOW).next_power_of_two() } else { SLOTS }
+    }
+    fn small_slots(&self) -> u64 {
+        if self.crowded { CROWDED_SMALL_SLOTS } else { SMALL_SLOTS }
+    }
+    /// How many calls a rank may be ahead of its peers whose payload lies in a slot of that kind: who has started a call has
+    /// finished all but the last window before it.
+    pub const fn ahead(kind: Slots, crowded: bool) -> u64 {
+        match kind {
+            Slots::Usual => SLOTS,
+            Slots::Small if crowded => CROWDED_SMALL_SLOTS - LONG_WINDOW,
+            Slots::Small => SMALL_SLOTS - WINDOW,
+            Slots::Medium => MEDIUM_SLOTS - MEDIUM_WINDOW,
+        }
     }
     fn rank_bytes(&self) -> usize {
         self.ring_offset() + page(self.ring_bytes)
@@ -237,7 +256,7 @@ impl Hub {
     /// The slot of `member` for a small payload of collective `seq`: [`SMALL_BYTES`] bytes.
     pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
         let slots = self.rank_base(member) + self.lines_bytes + self.geometry.slots_bytes();
-        self.at(slots + (seq % SMALL_SLOTS) as usize * SMALL_STRIDE)
+        self.at(slots + (seq & (self.geometry.small_slots() - 1)) as usize * SMALL_STRIDE)
     }
 
     /// Has all slots of one kind of `member` in memory before they are used for the first time.
@@ -245,7 +264,7 @@ impl Hub {
     pub fn populate(&self, member: usize, kind: Slots) {
         let bytes = match kind {
             Slots::Usual => self.geometry.slots_bytes(),
-            Slots::Small => SMALL_STRIDE * SMALL_SLOTS as usize,
+            Slots::Small => SMALL_STRIDE * self.geometry.small_slots() as usize,
             Slots::Medium => MEDIUM_STRIDE * MEDIUM_SLOTS as usize,
         };
         oxccl_sys::populate(self.slot(member, kind, 0), bytes);
@@ -473,7 +492,7 @@ mod tests {
             for seq in 0..g.slots() {
                 areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
             }
-            for seq in 0..SMALL_SLOTS {
+            for seq in 0..g.small_slots() {
                 areas.push((hub.small_payload(m, seq) as usize, SMALL_BYTES));
             }
             for seq in 0..MEDIUM_SLOTS {

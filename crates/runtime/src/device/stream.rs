@@ -17,7 +17,7 @@ use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
-use crate::communicator::hub::{LENT_WINDOW, WINDOW};
+use crate::communicator::hub::WINDOW;
 use crate::exec::call::Call;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
@@ -84,16 +84,15 @@ pub(crate) trait Task: Send {
     fn writes(&self, _bytes: &std::ops::Range<usize>) -> bool {
         false
     }
-    /// Whether it [trails](Task::trails) and gives its peers nothing but the places of its buffers: more of its kind may be
-    /// under way.
-    fn lends(&self) -> bool {
-        false
+    /// How many tasks may be under way of which it is one, where it [trails](Task::trails).
+    fn window(&self) -> u64 {
+        WINDOW
     }
-    /// Whether it [lends](Task::lends) some of these bytes, so that peers may read them until it is over.
+    /// Whether it lends some of these bytes to its peers, which may read them until it is over.
     fn lent(&self, _bytes: &std::ops::Range<usize>) -> bool {
         false
     }
-    /// Whether nothing is left to be done but to wait until peers have taken what it [lends](Task::lends): the one behind it
+    /// Whether nothing is left to be done but to wait until peers have taken what it [lends](Task::lent): the one behind it
     /// may [go on](Task::step_early) meanwhile.
     fn has_given(&self) -> bool {
         false
@@ -594,8 +593,8 @@ impl Stream {
         self.0.pending()
     }
 
-    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`: of
-    /// those that have not read all that they read fewer than [`WINDOW`].
+    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`: fewer
+    /// than the [window](Task::window) of each.
     #[inline]
     pub(crate) fn try_behind(&self, id: usize) -> Option<IdleStream<'_>> {
         order::before_push(self);

@@ -18,7 +18,7 @@ use super::known::{SHAPES, renewed};
 use super::lent::{self, Met};
 use super::piped;
 use super::plan::{Aside, Plan};
-use super::slotted;
+use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
 use crate::request::Shape;
@@ -64,8 +64,8 @@ impl Calls {
     }
 
     fn keep(&mut self, made: Box<Made>) {
-        let place = made.shape.mix() as usize % SHAPES;
-        self.places[place] = Some(made);
+        let place = made.place();
+        self.places[place as usize] = Some(made);
     }
 
     /// Memory of peers is no longer where it was.
@@ -110,6 +110,11 @@ impl Engine {
 }
 
 impl Made {
+    /// Where it is kept.
+    fn place(&self) -> u8 {
+        (self.shape.mix() as usize % SHAPES) as u8
+    }
+
     /// What the line of `member` says of its buffers, where it has `met`; `own` is what mine says.
     #[inline]
     fn said(&self, core: &Core, own: &Words, seq: u64, met: Met, member: usize) -> Words {
@@ -202,7 +207,9 @@ impl Made {
             return Ok((!matches!(step, Step::Done)).then_some(Phase::Slots(next)));
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
-        self.run(core, engine, *seq)
+        let Some(pc) = self.run(core, engine, *seq)? else { return Ok(None) };
+        let cursor = self.blocked(core, engine, pc, *seq)?;
+        Ok(Some(Phase::Direct { road: self.road, cursor }))
     }
 
     /// Goes on with a call that needs no other line than the giver's.
@@ -217,17 +224,42 @@ impl Made {
         }
     }
 
-    /// The phase of a task that goes on at op `pc`.
-    #[cold]
-    fn blocked(&self, core: &Core, engine: &mut Engine, pc: usize, seq: u64) -> Result<Option<Phase>> {
-        let plan = self.plan.direct(self.road);
-        direct::locate(core, engine, &self.call, seq, self.call.send, plan)?;
-        Ok(Some(Phase::Direct { road: self.road, cursor: self.first.at(pc) }))
+    /// As [`go_on`] for a `call` that is of its kind.
+    fn go_on_mapped(
+        &mut self,
+        core: &Core,
+        engine: &mut Engine,
+        call: &Call,
+        seq: u64,
+        met: Met,
+    ) -> Result<Option<Cursor>> {
+        (self.call.send, self.call.recv) = (call.send, call.recv);
+        let own = direct::words(core, core.me, seq);
+        let fits = self.road == Road::Mapped && self.fits(core, &own, seq, met);
+        if !fits && !self.bind(core, engine, own, seq, met)? || self.road != Road::Mapped {
+            return Ok(None);
+        }
+        (engine.any_far, engine.cached) = (self.any_far, self.cached);
+        Ok(Some(match self.run(core, engine, seq)? {
+            Some(pc) => self.blocked(core, engine, pc, seq)?,
+            None => self.first.at_end(),
+        }))
     }
 
-    /// Runs the program.
-    fn run(&self, core: &Core, engine: &mut Engine, seq: u64) -> Result<Option<Phase>> {
-        let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return self.blocked(core, engine, 0, seq) };
+    /// Where a task goes on at op `pc`.
+    #[cold]
+    fn blocked(&self, core: &Core, engine: &mut Engine, pc: usize, seq: u64) -> Result<Cursor> {
+        let (plan, cursor) = (self.plan.direct(self.road), self.first.at(pc));
+        // Who only waits needs no place.
+        if !plan.is_some_and(|plan| direct::only_waits(plan, &cursor)) {
+            direct::locate(core, engine, &self.call, seq, self.call.send, plan)?;
+        }
+        Ok(cursor)
+    }
+
+    /// Runs the program: the op at which it is blocked.
+    fn run(&self, core: &Core, engine: &mut Engine, seq: u64) -> Result<Option<usize>> {
+        let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Some(0)) };
         // Peers have looked at it in the call before: it comes back while this one moves its data.
         prefetch::for_write(core.hub.flag(core.me, 0).as_ptr().cast());
         for deed in &self.resolved.deeds {
@@ -236,7 +268,7 @@ impl Made {
                 Deed::Signal(epoch) => direct::raise(core, 0, seq, epoch),
                 Deed::Wait { member, epoch, pc } => {
                     if !direct::is_raised(core, member, 0, seq, epoch, engine.seen.polls()) {
-                        return self.blocked(core, engine, pc, seq);
+                        return Ok(Some(pc));
                     }
                 }
                 Deed::Move { at, middle, end, count, post } => {
@@ -246,6 +278,29 @@ impl Made {
         }
         Ok(None)
     }
+}
+
+/// The task of `call`, which goes over mapped memory and has `met` its peers, goes on as the call that is kept in `place`, if that
+/// is of its kind: how far it came.
+///
+/// # Errors
+/// Those of its steps.
+pub(super) fn go_on(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: &Arc<Plan>,
+    place: u8,
+    seq: u64,
+    met: Met,
+) -> Result<Option<Cursor>> {
+    let Some(mut made) = engine.known_direct.places[place as usize].take() else { return Ok(None) };
+    let cursor = match Arc::ptr_eq(&made.plan, plan) && made.call.is_like(call) {
+        true => made.go_on_mapped(core, engine, call, seq, met),
+        false => Ok(None),
+    };
+    engine.known_direct.places[place as usize] = Some(made);
+    cursor
 }
 
 /// Carries out, or begins, a call as the last one of its `shape`, behind the calls that `idle` holds, if any; `false` when
@@ -260,6 +315,11 @@ pub(super) fn run(
 ) -> bool {
     let Some(mut made) = engine.known_direct.take(shape, send, recv) else { return false };
     let behind = idle.behind() as u64;
+    let seq = engine.next_number();
+    if votes::decide(core, &made.call) && !votes::go_direct(&mut engine, &made.call, seq) {
+        engine.known_direct.keep(made);
+        return false;
+    }
     let follows = behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, behind)).flatten() else {
         engine.known_direct.keep(made);
@@ -267,7 +327,11 @@ pub(super) fn run(
     };
     let mut seq = 0;
     let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0)).and_then(|step| step);
-    let task = |phase| CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
+    let place = if trail::goes_on(core) { Some(made.place()) } else { None };
+    let task = |phase| {
+        let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
+        if let Some(place) = place { task.like(place) } else { task }
+    };
     match step {
         Ok(None) => {
             engine.known_direct.keep(made);

@@ -101,9 +101,9 @@ pub(crate) fn run(
             engine.known_v.0 = Some(made);
         }
         Ok(Ok(Some(pause))) => {
-            let call = made.call.clone();
+            let (call, way) = (made.call.clone(), made.way);
             engine.known_v.0 = Some(made);
-            leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), pause);
+            leave_v(core, Free { idle, engine, turn }, (call, v, way), (seq, published), pause);
         }
         Ok(Err(error)) | Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
     }

@@ -19,7 +19,7 @@ use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::{Message, Over, Quick};
 use super::p2p_short::Begun;
-use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail};
+use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -62,8 +62,13 @@ fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, 
     let Some(made) = engine.known.take(shape, send, recv) else {
         return again_direct::run(core, idle, engine, shape, send, recv);
     };
-    let follows =
-        idle.behind() == 0 || made.form.may_trail && idle.has_slot() && trail::may_follow(core, &idle, &made.call);
+    let seq = engine.next_number();
+    if made.form.votes && votes::go_direct(&mut engine, &made.call, seq) {
+        engine.known.keep(made);
+        return again_direct::run(core, idle, engine, shape, send, recv);
+    }
+    let follows = idle.behind() == 0
+        || made.form.may_trail && idle.has_room_for(made.form.window) && trail::may_follow(core, &idle, &made.call);
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
         engine.known.keep(made);
         return false;
@@ -75,7 +80,7 @@ fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, 
 /// Carries out `call`, or begins it; the call comes back when it was not begun. The next one of its shape may be made
 /// [`again`].
 pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream: &Stream) -> Option<Call> {
-    if core.ranks == 1 || !plan::is_eager(core, &call) {
+    if core.ranks == 1 || !plan::is_eager(core, &call) || goes_direct(core, &call) {
         return at_once_direct::run(core, shape, call, stream);
     }
     if core.crowded
@@ -89,10 +94,27 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream
     }
 }
 
+/// Whether a short `call` would go over mapped memory if it began now.
+#[inline]
+fn goes_direct(core: &Core, call: &Call) -> bool {
+    let votes = |mut engine: LatchGuard<'_, Engine>| {
+        let seq = engine.next_number();
+        votes::go_direct(&mut engine, call, seq)
+    };
+    votes::decide(core, call) && core.engine.try_lock().is_some_and(votes)
+}
+
 /// [`run`] behind the calls that `idle` holds, if any.
 fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
-    let follows = || Form::new(core, &call).may_trail && idle.has_slot() && trail::may_follow(core, &idle, &call);
+    let seq = engine.next_number();
+    if votes::decide(core, &call) && votes::go_direct(&mut engine, &call, seq) {
+        return Some(call);
+    }
+    let follows = || {
+        let form = Form::new(core, &call);
+        form.may_trail && idle.has_room_for(form.window) && trail::may_follow(core, &idle, &call)
+    };
     if idle.behind() > 0 && !follows() {
         return Some(call);
     }
@@ -120,10 +142,11 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
         Ok(Reached::Phase(phase)) => {
             let call = made.call.clone();
             let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
+            let window = made.form.window;
             engine.known.keep(made);
             drop(engine);
             let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase);
-            idle.go_on(if trails { task.trailing() } else { task }.boxed());
+            idle.go_on(if trails { task.trailing(window) } else { task }.boxed());
         }
         Err(error) => {
             drop(engine);
@@ -146,8 +169,8 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, end
     if !engine.seen.may_publish(core, *seq, form.ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
-    form.start(core, call, signature, *seq, &engine.seen);
-    if !ends || !form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)? {
+    form.start_voting(core, engine, call, signature, *seq);
+    if !ends || !form.finish_voting(core, engine, call, *seq)? {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
     if !form.settled {
@@ -180,12 +203,12 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let element = call.dtype.size();
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
-    if !ends && (!idle.has_slot() || meets()) {
+    let way = Way::of(core, &call, &v);
+    if !ends && (!idle.has_room_for(way.window()) || meets()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
-    let way = Way::of(core, &call, &v);
     let signature = call.signature;
     let run = || advance_v(core, &mut engine, &mut call, (&v, way), &mut seq, &mut published, ends);
     match caught(run).and_then(|reached| reached) {
@@ -194,7 +217,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             call.signature = signature;
             engine.known_v.keep(core, call, v, way);
         }
-        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v), (seq, published), pause),
+        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v, way), (seq, published), pause),
         Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
@@ -222,7 +245,7 @@ impl From<Pause> for Phase {
 pub(super) fn leave_v(
     core: &Arc<Core>,
     free: Free<'_>,
-    (call, v): (Call, Box<VCounts>),
+    (call, v, way): (Call, Box<VCounts>, Way),
     (seq, published): (u64, bool),
     pause: Pause,
 ) {
@@ -235,7 +258,7 @@ pub(super) fn leave_v(
     drop(engine);
     let trails = published && trail::goes_on(core);
     let task = CollectiveTask::begun_v((call, v), turn, (seq, pause.into()), published).of(core);
-    idle.go_on(if trails { task.trailing() } else { task }.boxed());
+    idle.go_on(if trails { task.trailing(way.window()) } else { task }.boxed());
 }
 
 /// The stream tells of an AlltoAllv that has failed.

@@ -152,6 +152,12 @@ impl Call {
         if stays { [from..from, from..from] } else { [from..to, to..to] }
     }
 
+    /// Whether `other` is the same call of buffers that may lie elsewhere.
+    pub(super) fn is_like(&self, other: &Call) -> bool {
+        let kind = |c: &Call| (c.collective, c.count, c.dtype, c.op, c.root, c.bias);
+        kind(self) == kind(other) && self.post == other.post && self.scale.is_none() && other.scale.is_none()
+    }
+
     pub(crate) fn describe(&self) -> String {
         describe(self.signature)
     }

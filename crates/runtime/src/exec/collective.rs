@@ -18,8 +18,9 @@ use super::lent_v::{self, Taken};
 use super::messages::{self, MessageState, Run};
 use super::piped::{self, Pipe};
 use super::plan::{self, Aside, Plan};
-use super::{ahead, at_once_direct, eager, eager_v, p2p, slotted, trail};
+use super::{again_direct, ahead, at_once_direct, eager, eager_v, p2p, slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
+use crate::communicator::hub::{LENT_WINDOW, WINDOW};
 use crate::device::{Settle, Step, Task, abandoned, caught};
 use crate::request::VCounts;
 
@@ -86,6 +87,8 @@ pub(crate) struct CollectiveTask {
     send: *const u8,
     seq: u64,
     plan: Option<Arc<Plan>>,
+    /// Where the last direct call of its shape is kept, if it was begun as that.
+    place: Option<u8>,
     phase: Phase,
     started_ns: u64,
     /// The input went with the line that announced the call.
@@ -94,6 +97,8 @@ pub(crate) struct CollectiveTask {
     hold: bool,
     /// The next call may begin behind it.
     trails: bool,
+    /// How many calls may be under way then.
+    window: u64,
     /// The same for calls over a network: which ones, see [`ahead`].
     followed_by: usize,
     /// Where ranks share no memory, once the task is in its box. Apart, since tasks of ranks that do are moved a lot; kept with
@@ -156,11 +161,13 @@ impl CollectiveTask {
             v,
             seq,
             plan: None,
+            place: None,
             phase,
             started_ns: 0,
             published,
             hold: false,
             trails: false,
+            window: WINDOW,
             followed_by: 0,
             extent: None,
             over: false,
@@ -196,9 +203,10 @@ impl CollectiveTask {
         self
     }
 
-    /// So that the next call may begin behind it: it has published its input and waits for its turn, or for its peers.
-    pub(super) fn trailing(mut self) -> CollectiveTask {
-        self.trails = true;
+    /// So that the next calls may begin behind it, up to `window` with it: it has published its input and waits for its turn, or
+    /// for its peers.
+    pub(super) fn trailing(mut self, window: u64) -> CollectiveTask {
+        (self.trails, self.window) = (true, window);
         self
     }
 
@@ -211,7 +219,7 @@ impl CollectiveTask {
             }
             _ => false,
         };
-        if trails { self.trailing() } else { self }
+        if trails { self.trailing(LENT_WINDOW) } else { self }
     }
 
     /// As one that starts in `phase`, or goes on there.
@@ -229,6 +237,12 @@ impl CollectiveTask {
     /// With the error of a connection, until it is known whether that was the cause.
     pub(super) fn doubting(mut self, error: Error) -> CollectiveTask {
         self.doubt = Some(error);
+        self
+    }
+
+    /// That goes on as the call that is kept in `place`.
+    pub(super) fn like(mut self, place: u8) -> CollectiveTask {
+        self.place = Some(place);
         self
     }
 
@@ -298,7 +312,7 @@ impl CollectiveTask {
         }
         if matches!(self.phase, Phase::EagerPublish) {
             let form = eager::Form::new(core, &self.call);
-            form.start(core, &self.call, self.call.signature, self.seq, &engine.seen);
+            form.start_voting(core, engine, &self.call, self.call.signature, self.seq);
             self.phase = Phase::EagerWait;
             return true;
         }
@@ -380,7 +394,8 @@ impl CollectiveTask {
             self.phase = Phase::Local(0);
             return Ok(());
         }
-        if plan::is_eager(core, &self.call) {
+        let votes = votes::decide(core, &self.call);
+        if plan::is_eager(core, &self.call) && !(votes && votes::go_direct(engine, &self.call, self.seq)) {
             self.phase = Phase::EagerPublish;
             return Ok(());
         }
@@ -492,7 +507,7 @@ impl CollectiveTask {
     }
 
     /// Takes the road that the lines say; `false` when it is not free yet.
-    fn meet(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
+    fn meet(&mut self, core: &Core, engine: &mut Engine, met: Met) -> Result<bool> {
         if self.v.is_some() {
             return self.meet_v(core, engine);
         }
@@ -505,6 +520,12 @@ impl CollectiveTask {
         let turn = core.is_turn(Lane::Collectives, self.turn);
         if road != Road::Mapped && !turn || !lent::in_order(core, engine, plan, road, self.seq, turn) {
             return Ok(false);
+        }
+        if let (Road::Mapped, Some(place), Some(plan)) = (road, self.place, &self.plan)
+            && let Some(cursor) = again_direct::go_on(core, engine, &self.call, plan, place, self.seq, met)?
+        {
+            self.phase = Phase::Direct { road, cursor };
+            return Ok(true);
         }
         if road == Road::Beside {
             beside::take(core, engine, &self.call, self.seq);

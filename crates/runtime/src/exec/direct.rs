@@ -85,6 +85,11 @@ impl Cursor {
     pub(super) fn at(self, pc: usize) -> Cursor {
         Cursor { pc, ..self }
     }
+
+    /// The same behind the last op, of a program of one channel.
+    pub(super) fn at_end(self) -> Cursor {
+        Cursor { channel: 1, ..self }
+    }
 }
 
 /// The input, the output is mapped memory: the line says where in which segment. Otherwise it says the address.
@@ -195,6 +200,15 @@ pub(super) fn words(core: &Core, member: usize, seq: u64) -> Words {
 #[inline]
 pub(super) fn is_mapped(plan: &DirectPlan, member: usize, words: &Words) -> bool {
     (!plan.reads_input[member] || words[0] & INPUT != 0) && (!plan.writes_output[member] || words[0] & OUTPUT != 0)
+}
+
+/// Writes into the body of a line what [`is_input_mapped`] and [`is_output_mapped`] find there: both are, or none.
+///
+/// # Safety
+/// The body has room for a word.
+pub(super) unsafe fn say_mapped(body: *mut u8, mapped: bool) {
+    // SAFETY: the caller's promise; bodies are aligned.
+    unsafe { body.cast::<u64>().write(if mapped { INPUT | OUTPUT } else { 0 }) };
 }
 
 /// Whether a line says that peers can map the input.

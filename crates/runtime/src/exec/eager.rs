@@ -9,11 +9,13 @@ use oxccl_sys::sync::Ordering;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
+use super::collective::Engine;
 use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
+use super::{direct, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
+    Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots, WINDOW,
 };
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
@@ -48,6 +50,10 @@ pub(crate) struct Form {
     pub settled: bool,
     /// Whether the next call may begin before this one has ended, see `trail`.
     pub may_trail: bool,
+    /// How many calls may be under way then.
+    pub window: u64,
+    /// Whether its line says if the buffers are mapped, see `votes`.
+    pub votes: bool,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
 }
@@ -74,12 +80,21 @@ impl Place {
     }
 
     /// How many calls a rank may be ahead whose payloads lie there.
-    const fn ahead(self) -> u64 {
+    const fn ahead(self, crowded: bool) -> u64 {
         match self {
             Place::Line => LINES_AHEAD,
-            Place::SmallSlot => SMALL_SLOTS - WINDOW,
-            Place::MediumSlot => MEDIUM_SLOTS - WINDOW,
-            Place::Slot => SLOTS,
+            Place::SmallSlot => Geometry::ahead(Slots::Small, crowded),
+            Place::MediumSlot => Geometry::ahead(Slots::Medium, crowded),
+            Place::Slot => Geometry::ahead(Slots::Usual, crowded),
+        }
+    }
+
+    /// How many calls may be under way of which the payload of one lies there.
+    const fn window(self) -> u64 {
+        match self {
+            Place::Line | Place::SmallSlot => LONG_WINDOW,
+            Place::MediumSlot => MEDIUM_WINDOW,
+            Place::Slot => WINDOW,
         }
     }
 }
@@ -130,7 +145,9 @@ impl Form {
             takes,
             settled,
             may_trail,
-            ahead: place.ahead(),
+            window: place.window(),
+            votes: votes::decide(core, call),
+            ahead: place.ahead(crowded),
         }
     }
 
@@ -174,15 +191,47 @@ impl Form {
         }
     }
 
-    /// Announces the call, with the signature that it has as `seq`, and publishes my payload. `may_publish(seq)` holds.
+    /// [`start`](Self::start) of a call for which votes may decide.
+    #[inline]
+    pub(super) fn start_voting(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64) {
+        let mapped = self.votes && votes::own(core, engine, call);
+        self.start_with(core, call, signature, seq, &engine.seen, mapped);
+    }
+
+    /// [`finish`](Self::finish) of a call for which votes may decide.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub(super) fn finish_voting(&self, core: &Core, engine: &mut Engine, call: &Call, seq: u64) -> Result<bool> {
+        let done = self.finish(core, call, seq, &mut engine.seen, &mut engine.srcs)?;
+        if done && self.votes {
+            votes::count(core, engine, call, seq);
+        }
+        Ok(done)
+    }
+
+    /// Announces the call, with the signature that it has as `seq`, and publishes my payload. `may_publish(seq)` holds, and no
+    /// votes decide.
     #[inline]
     pub(super) fn start(&self, core: &Core, call: &Call, signature: [u64; 2], seq: u64, seen: &Seen) {
+        debug_assert!(!self.votes, "{} says nothing of its buffers", call.describe());
+        self.start_with(core, call, signature, seq, seen, false);
+    }
+
+    /// `mapped`: what the line says if [`votes`](Self::votes).
+    #[inline(always)]
+    fn start_with(&self, core: &Core, call: &Call, signature: [u64; 2], seq: u64, seen: &Seen, mapped: bool) {
         if self.gives == 0 {
             publish(core, signature, seq, 0, |_| {});
             return;
         }
-        let in_line = if self.in_lines() { self.gives } else { 0 };
+        let in_line = if self.in_lines() { self.gives } else { 8 * usize::from(self.votes) };
         publish(core, signature, seq, in_line, |line| {
+            if self.votes {
+                // SAFETY: the payload lies in a slot.
+                unsafe { direct::say_mapped(line, mapped) };
+            }
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the

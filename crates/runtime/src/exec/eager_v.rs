@@ -15,7 +15,7 @@ use super::lent_v;
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_SLOTS, SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW,
+    Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, WINDOW,
 };
 use crate::request::VCounts;
 
@@ -106,12 +106,20 @@ impl Way {
     /// How many calls a rank may be ahead of its peers when it announces the call.
     pub(super) fn ahead(self) -> u64 {
         match self.0 {
-            Some((IN_SLOT, _)) => SLOTS,
             // As for other calls that put something there: see `beside::put`.
             Some((IN_AREA, _)) => 2,
-            Some((IN_SMALL_SLOT, _)) => SMALL_SLOTS - WINDOW,
-            Some((IN_MEDIUM_SLOT, _)) => MEDIUM_SLOTS - WINDOW,
-            _ => LINES_AHEAD,
+            // Small slots are used here, and those of medium size are there, where ranks share cores.
+            Some((place, _)) => slots(place).map_or(LINES_AHEAD, |slots| Geometry::ahead(slots, true)),
+            None => LINES_AHEAD,
+        }
+    }
+
+    /// How many calls may be under way of which it is one.
+    pub(super) fn window(self) -> u64 {
+        match self.0 {
+            Some((IN_LINE | IN_SMALL_SLOT, _)) => LONG_WINDOW,
+            Some((IN_MEDIUM_SLOT, _)) => MEDIUM_WINDOW,
+            _ => WINDOW,
         }
     }
 }

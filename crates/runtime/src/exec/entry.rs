@@ -29,7 +29,7 @@ pub(super) struct Seen {
 }
 
 /// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
-/// the last [`LENT_WINDOW`] before it; of those with payloads in slots all but [`WINDOW`](crate::communicator::hub::WINDOW).
+/// the last [`LENT_WINDOW`] before it; of those with payloads in slots see [`Geometry::ahead`](crate::communicator::hub::Geometry::ahead).
 pub(super) const LINES_AHEAD: u64 = DEPTH - LENT_WINDOW;
 /// Polls of one line before the task says that it is blocked: 3 to 20 us, by the processor's pause. A peer that was
 /// interrupted is back by then, and who went on ahead of it would do so with a queue from then on.

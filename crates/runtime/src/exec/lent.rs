@@ -20,7 +20,7 @@ use super::call::{self, Call};
 use super::collective::Engine;
 use super::direct::{self, Cursor, Road, Words};
 use super::plan::{DirectPlan, FarPlans, Plan};
-use super::{slotted, trail};
+use super::{slotted, trail, votes};
 use crate::communicator::core::Core;
 use crate::device::IdleStream;
 
@@ -114,6 +114,9 @@ pub(super) fn meet(core: &Core, engine: &mut Engine, call: &Call, plan: Option<&
         if !engine.seen.arrived(core, call, member, seq)? {
             return Ok(Met::Not);
         }
+    }
+    if votes::decide(core, call) {
+        votes::count(core, engine, call, seq);
     }
     Ok(Met::All)
 }
@@ -215,8 +218,9 @@ pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &C
     (part.lends || part.shares) && road == Road::Mapped && call.bias.is_null() && direct::only_waits(mapped, cursor)
 }
 
-/// Whether peers may not write the output of `next` on `rank` before `call` is over there.
-pub(super) fn bars(call: &Call, next: &Call, rank: u32, ranks: usize) -> bool {
+/// Whether peers may not write the output of `next` on `rank` before `call` is over there, which is served by `plan`, or without
+/// one if its payload lies in slots.
+pub(super) fn bars(call: &Call, plan: Option<&Plan>, next: &Call, rank: u32, ranks: usize) -> bool {
     let of = |c: &Call| (c.collective, c.root, c.recv, c.count, c.dtype);
     // Read when all else is over.
     if !call.bias.is_null() {
@@ -224,11 +228,42 @@ pub(super) fn bars(call: &Call, next: &Call, rank: u32, ranks: usize) -> bool {
     }
     // Each peer writes one block or part, and in the order of the calls. This rank's own block is written by nobody else; what
     // lies in the place of a part is read by no other than who writes it.
-    if of(call) == of(next) {
+    // Of slots this rank makes all of the output.
+    if of(call) == of(next) && plan.is_some() {
         return false;
     }
     let output = next.recv.addr()..next.recv.addr() + next.output_bytes(rank, ranks) as usize;
     let input = call.send.addr()..call.send.addr() + call.input_bytes(rank, ranks) as usize;
     let meets = |r: &Range<usize>| call::meet(r, &output);
     meets(&input) || call.written(rank, ranks).iter().any(meets)
+}
+
+#[cfg(test)]
+mod tests {
+    use oxccl_types::{DataType, ReduceOp};
+
+    use super::*;
+    use crate::request::{Operator, Request};
+
+    #[test]
+    fn a_call_by_slots_bars_those_whose_output_peers_write_where_it_writes() {
+        let call = |recv: usize| {
+            let request = Request {
+                collective: Collective::AllReduce,
+                send: std::ptr::without_provenance(1 << 20),
+                recv: std::ptr::without_provenance_mut(recv),
+                count: 1000,
+                dtype: DataType::Float32,
+                op: Operator::Builtin(ReduceOp::Sum),
+                root: 0,
+                bias: std::ptr::null(),
+                v: None,
+                stream: (),
+            };
+            Call::new(&request, 4)
+        };
+        assert!(bars(&call(4096), None, &call(4096), 1, 4));
+        assert!(bars(&call(4096), None, &call(8092), 1, 4));
+        assert!(!bars(&call(4096), None, &call(8096), 1, 4));
+    }
 }

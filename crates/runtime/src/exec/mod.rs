@@ -45,5 +45,6 @@ mod scratch;
 mod slotted;
 pub(crate) mod streak;
 mod trail;
+mod votes;
 pub(crate) mod wait;
 mod written;

@@ -19,6 +19,7 @@ use super::p2p_short::Begun;
 use super::plan::{MessagePlan, alignment};
 use super::{ahead, eager_v, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
+use crate::communicator::hub::{LONG_WINDOW, WINDOW};
 use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
@@ -742,8 +743,8 @@ impl Task for P2pTask {
         self.exchange.writes(|range| call::meet(range, bytes))
     }
 
-    fn lends(&self) -> bool {
-        self.lends
+    fn window(&self) -> u64 {
+        if self.lends { LONG_WINDOW } else { WINDOW }
     }
 
     fn lent(&self, bytes: &Range<usize>) -> bool {

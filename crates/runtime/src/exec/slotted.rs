@@ -18,7 +18,7 @@ use super::entry::LINES_AHEAD;
 use super::lent::Part;
 use super::{direct, eager, trail};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{MEDIUM_BYTES, MEDIUM_SLOTS, SMALL_BYTES, SMALL_SLOTS, Slots, WINDOW};
+use crate::communicator::hub::{Geometry, MEDIUM_BYTES, SMALL_BYTES, Slots};
 use crate::device::Step;
 
 /// Calls behind one of which the root's line said that its memory is not mapped, in which others need not ask again.
@@ -43,10 +43,8 @@ impl Known {
 
 /// The slots for blocks of so many bytes, and how many calls a rank may be ahead of its peers when it writes to one.
 fn kind(bytes: usize) -> (Slots, u64) {
-    match bytes <= SMALL_BYTES {
-        true => (Slots::Small, SMALL_SLOTS - WINDOW),
-        false => (Slots::Medium, MEDIUM_SLOTS - WINDOW),
-    }
+    let kind = if bytes <= SMALL_BYTES { Slots::Small } else { Slots::Medium };
+    (kind, Geometry::ahead(kind, true))
 }
 
 /// How many calls a rank may be ahead of its peers when it puts its block of `call` into a slot.

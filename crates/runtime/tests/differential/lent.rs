@@ -151,8 +151,8 @@ fn crowd(test: impl Fn(Member<'_>) + Sync) {
 fn lent_memory_is_neither_written_nor_read_too_early() {
     crowd(|Member { rank, ranks, comm, stream, mut rng, mut own, seed }| {
         for round in 0..90 {
-            // Beyond what goes with the lines; an even number is memory of the library.
-            let count = [2100, 5000, 20_000][round % 3];
+            // Beyond what goes with the lines, or after a while; an even number is memory of the library.
+            let count = [2100, 600, 5000, 1000, 20_000][round % 5];
             let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
             let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(count * ranks, value(rank, b))).collect();
             let mut model: Vec<Vec<Vec<i32>>> =
@@ -190,6 +190,31 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
             }
         }
     });
+}
+
+/// The first ones go by slots, of which each rank makes all of its output; those behind them by mapped memory, into which peers
+/// write their parts.
+#[test]
+fn calls_that_change_their_way_write_an_output_in_their_order() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    for calls in 60..100 {
+        team(ranks, 1, |rank, comms| {
+            let stream = Stream::new().unwrap();
+            let inputs: Vec<Ints> = (0..4).map(|i| Ints::new(1000, (10 * rank + i) as i32)).collect();
+            let output = Ints::new(1000, -1);
+            for i in 0..calls {
+                let send = inputs[i % 4].ptr().cast_const();
+                let call = request(Collective::AllReduce, send, output.ptr(), 1000, &stream);
+                comms[0].submit(call).unwrap_or_else(|e| panic!("{e}"));
+                // The peers go on without it.
+                let late = if rank == calls % ranks && i % 10 == 5 { 20_000 } else { 0 };
+                (0..late).for_each(|_| std::hint::spin_loop());
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            let sum = (0..ranks).map(|r| (10 * r + (calls - 1) % 4) as i32).sum();
+            assert!(output.is_at(0..1000, sum), "rank {rank} after {calls} calls");
+        });
+    }
 }
 
 /// Messages between ranks of a ring, of which each call may send or overwrite what those in front of it receive or have still

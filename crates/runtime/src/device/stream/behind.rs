@@ -7,8 +7,8 @@ impl Running {
     /// Whether one more call may begin behind those under way, all of which [trail](Task::trails).
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let running = self.tasks.len();
-        running < WINDOW as usize || running < LENT_WINDOW as usize && self.tasks.unlike().all(|t| t.lends())
+        let running = self.tasks.len() as u64;
+        running < WINDOW || self.tasks.unlike().all(|t| running < t.window())
     }
 }
 
@@ -41,11 +41,10 @@ impl Inner {
 }
 
 impl IdleStream<'_> {
-    /// Whether a call whose payload lies in slots may begin behind the tasks that are left: of these only so many may be
-    /// under way.
+    /// Whether a call with that [window](Task::window) may begin behind the tasks that are left.
     #[inline]
-    pub(crate) fn has_slot(&self) -> bool {
-        self.running.tasks.len() < WINDOW as usize
+    pub(crate) fn has_room_for(&self, window: u64) -> bool {
+        (self.running.tasks.len() as u64) < window
     }
 
     /// How many tasks are left: none, unless it is from [`Stream::try_behind`].

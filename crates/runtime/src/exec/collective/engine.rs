@@ -15,6 +15,7 @@ use crate::exec::messages::MessageState;
 use crate::exec::piped::Ring;
 use crate::exec::plan::Plans;
 use crate::exec::slotted;
+use crate::exec::votes::Votes;
 use crate::exec::{again_v, ahead};
 use crate::pages::Pages;
 
@@ -59,6 +60,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) known_direct: Calls,
     pub(in crate::exec) known_v: again_v::Last,
     pub(in crate::exec) slotted: slotted::Known,
+    pub(in crate::exec) votes: Votes,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -95,6 +97,7 @@ impl Engine {
             known_direct: Calls::default(),
             known_v: again_v::Last::default(),
             slotted: slotted::Known::default(),
+            votes: Votes::default(),
         }
     }
 

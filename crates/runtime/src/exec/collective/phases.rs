@@ -17,7 +17,7 @@ impl CollectiveTask {
     #[inline(always)]
     pub(super) fn eager_wait(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
         let form = eager::Form::new(core, &self.call);
-        if !form.finish(core, &self.call, self.seq, &mut engine.seen, &mut engine.srcs)? {
+        if !form.finish_voting(core, engine, &self.call, self.seq)? {
             return Ok(false);
         }
         if !form.settled {
@@ -53,7 +53,7 @@ impl CollectiveTask {
             }
         }
         let met = lent::meet(core, engine, &self.call, self.plan.as_deref(), self.seq)?;
-        let blocked = met == Met::Not || !self.meet(core, engine)?;
+        let blocked = met == Met::Not || !self.meet(core, engine, met)?;
         Ok(blocked.then_some(Step::Blocked))
     }
 

@@ -92,8 +92,8 @@ impl Task for CollectiveTask {
         }
     }
 
-    fn lends(&self) -> bool {
-        self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. }))
+    fn window(&self) -> u64 {
+        self.window
     }
 
     fn lent(&self, bytes: &std::ops::Range<usize>) -> bool {
@@ -101,7 +101,9 @@ impl Task for CollectiveTask {
         let from = self.call.send.addr();
         let input = match &self.v {
             Some(v) if self.lends_v(core) => v.reads(from, self.call.dtype.size()),
-            None if self.lends() => from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize,
+            None if self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. })) => {
+                from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize
+            }
             _ => return false,
         };
         // Peers write parts of the output.
@@ -132,7 +134,9 @@ impl Task for CollectiveTask {
 
     fn bars(&self, next: &Call) -> bool {
         // Counts per peer: what is read and written is not looked up.
-        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, c.rank as u32, c.ranks);
+        let bars = |c: &Arc<Core>| {
+            self.v.is_some() || lent::bars(&self.call, self.plan.as_deref(), next, c.rank as u32, c.ranks)
+        };
         self.core.as_ref().is_none_or(bars)
     }
 
