@@ -20,15 +20,19 @@ use crate::communicator::hub::{LENT_WINDOW, SMALL_BYTES};
 const KEPT: usize = 2 * LENT_WINDOW as usize;
 
 /// Whether the way of `call` is found by votes. The same answer on every rank.
-#[inline]
+#[inline(always)]
 pub(super) fn decide(core: &Core, call: &Call) -> bool {
+    trail::goes_on(core) && is_of_class(core, call)
+}
+
+/// What goes into slots of medium size, of calls whose lines all ranks look at.
+fn is_of_class(core: &Core, call: &Call) -> bool {
     let c = call.collective;
     let all =
         matches!(c, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll);
-    if !all || !trail::goes_on(core) || call.scale.is_some() {
+    if !all || call.scale.is_some() {
         return false;
     }
-    // What goes into slots of medium size.
     let own = matches!(c, Collective::ReduceScatter | Collective::AllToAll);
     let blocks = c.input_blocks(core.ranks) as u64 - u64::from(own);
     call.block_bytes() * blocks > SMALL_BYTES as u64 && plan::is_eager(core, call)
