@@ -46,24 +46,35 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     if !core.whole || core.ranks == 1 || !shape.may_be_short() {
         return false;
     }
-    if core.crowded
-        && let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives))
-        && begin_again(core, shape, send, recv, free)
-    {
-        return true;
+    if core.crowded {
+        return again_crowded(core, shape, send, recv, stream);
     }
-    stream.try_idle().is_some_and(|idle| begin_again(core, shape, send, recv, idle))
+    stream.try_idle().is_some_and(|idle| begin_again::<false>(core, shape, send, recv, idle))
 }
 
-/// [`again`] behind the calls that `idle` holds, if any.
+/// [`again`] where ranks share cores.
+#[inline(never)]
+fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
+    let begin = |idle| begin_again::<true>(core, shape, send, recv, idle);
+    stream.try_behind(trail::id(core, Lane::Collectives)).is_some_and(begin) || stream.try_idle().is_some_and(begin)
+}
+
+/// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, is there ever one, and
+/// may votes decide: for the others there is code without it.
 #[inline]
-fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, idle: IdleStream<'_>) -> bool {
+fn begin_again<const CROWDED: bool>(
+    core: &Arc<Core>,
+    shape: &Shape,
+    send: *const u8,
+    recv: *mut u8,
+    idle: IdleStream<'_>,
+) -> bool {
     let Some(mut engine) = core.engine.try_lock() else { return false };
     let Some(made) = engine.known.take(shape, send, recv) else {
         return again_direct::run(core, idle, engine, shape, send, recv);
     };
     let seq = engine.next_number();
-    if made.form.votes && votes::go_direct(&mut engine, &made.call, seq) {
+    if CROWDED && made.form.votes && votes::go_direct(&mut engine, &made.call, seq) {
         engine.known.keep(made);
         return again_direct::run(core, idle, engine, shape, send, recv);
     }
@@ -73,7 +84,7 @@ fn begin_again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, 
         engine.known.keep(made);
         return false;
     };
-    carry_out(core, Free { idle, engine, turn }, made);
+    carry_out::<CROWDED>(core, Free { idle, engine, turn }, made);
     true
 }
 
@@ -120,16 +131,16 @@ fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some(call) };
     let made = engine.known.make(core, shape, call);
-    carry_out(core, Free { idle, engine, turn }, made);
+    carry_out::<true>(core, Free { idle, engine, turn }, made);
     None
 }
 
 #[inline]
-fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
+fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
     let Free { mut idle, mut engine, turn } = free;
     let mut seq = 0;
     let ends = idle.behind() == 0;
-    match caught(|| advance(core, &mut engine, &mut made, &mut seq, ends)).and_then(|reached| reached) {
+    match caught(|| advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends)).and_then(|reached| reached) {
         Ok(Reached::End) => {
             let settled = made.form.settled;
             engine.known.keep(made);
@@ -159,7 +170,13 @@ fn carry_out(core: &Arc<Core>, free: Free<'_>, mut made: Box<Made>) {
 
 /// `ends`: it may end now, since none is before it.
 #[inline]
-fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, ends: bool) -> Result<Reached> {
+fn advance<const CROWDED: bool>(
+    core: &Core,
+    engine: &mut Engine,
+    made: &mut Made,
+    seq: &mut u64,
+    ends: bool,
+) -> Result<Reached> {
     core.check()?;
     let Made { call, form, .. } = made;
     engine.seen.look(core.polls);
@@ -169,8 +186,17 @@ fn advance(core: &Core, engine: &mut Engine, made: &mut Made, seq: &mut u64, end
     if !engine.seen.may_publish(core, *seq, form.ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
-    form.start_voting(core, engine, call, signature, *seq);
-    if !ends || !form.finish_voting(core, engine, call, *seq)? {
+    let done = match CROWDED {
+        true => {
+            form.start_voting(core, engine, call, signature, *seq);
+            ends && form.finish_voting(core, engine, call, *seq)?
+        }
+        false => {
+            form.start(core, call, signature, *seq, &engine.seen);
+            ends && form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)?
+        }
+    };
+    if !done {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
     if !form.settled {

@@ -26,6 +26,7 @@ pub(super) fn decide(core: &Core, call: &Call) -> bool {
 }
 
 /// What goes into slots of medium size, of calls whose lines all ranks look at.
+#[inline(never)]
 fn is_of_class(core: &Core, call: &Call) -> bool {
     let c = call.collective;
     let all =
@@ -82,13 +83,13 @@ impl Votes {
 }
 
 /// Whether `call`, for which votes [decide] and which begins as `seq`, goes over mapped memory. The same answer on every rank.
-#[inline]
+#[inline(never)]
 pub(super) fn go_direct(engine: &mut Engine, call: &Call, seq: u64) -> bool {
     engine.votes.mapped(seq, call.collective)
 }
 
 /// Whether this rank's buffers of `call` are mapped: what its line says.
-#[inline]
+#[inline(never)]
 pub(super) fn own(core: &Core, engine: &mut Engine, call: &Call) -> bool {
     let (rank, ranks) = (core.rank as u32, core.ranks);
     engine.is_mapped(core, call.send, call.input_bytes(rank, ranks))
@@ -96,7 +97,7 @@ pub(super) fn own(core: &Core, engine: &mut Engine, call: &Call) -> bool {
 }
 
 /// Counts the vote of call `seq`, for which votes [decide] and of which all lines have come.
-#[inline]
+#[inline(never)]
 pub(super) fn count(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
     let mapped = |m: usize| {
         let words = direct::words(core, m, seq);
