@@ -126,7 +126,8 @@ impl Geometry {
             Slots::Usual => SLOTS,
             Slots::Small if crowded => CROWDED_SMALL_SLOTS - LONG_WINDOW,
             Slots::Small => SMALL_SLOTS - WINDOW,
-            Slots::Medium => MEDIUM_SLOTS - MEDIUM_WINDOW,
+            // The longer window: of an AlltoAllv, who has little to give itself may read such slots of others.
+            Slots::Medium => MEDIUM_SLOTS - LONG_WINDOW,
         }
     }
     fn rank_bytes(&self) -> usize {

@@ -230,7 +230,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
     let way = Way::of(core, &call, &v);
-    if !ends && (!idle.has_room_for(way.window()) || meets()) {
+    if !ends && (!idle.has_room_for(way.window(core)) || meets()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
@@ -284,7 +284,7 @@ pub(super) fn leave_v(
     drop(engine);
     let trails = published && trail::goes_on(core);
     let task = CollectiveTask::begun_v((call, v), turn, (seq, pause.into()), published).of(core);
-    idle.go_on(if trails { task.trailing(way.window()) } else { task }.boxed());
+    idle.go_on(if trails { task.trailing(way.window(core)) } else { task }.boxed());
 }
 
 /// The stream tells of an AlltoAllv that has failed.

@@ -114,9 +114,11 @@ impl Way {
         }
     }
 
-    /// How many calls may be under way of which it is one.
-    pub(super) fn window(self) -> u64 {
+    /// How many calls may be under way of which it is one. Peers choose their own ways: where these may put more into slots than
+    /// fits those of medium size there are no more than such slots allow, however little this rank gives.
+    pub(super) fn window(self, core: &Core) -> u64 {
         match self.0 {
+            _ if usual(core) > MEDIUM_BYTES => WINDOW,
             Some((IN_LINE | IN_SMALL_SLOT, _)) => LONG_WINDOW,
             Some((IN_MEDIUM_SLOT, _)) => MEDIUM_WINDOW,
             _ => WINDOW,

@@ -118,7 +118,8 @@ impl Task for CollectiveTask {
             return None;
         }
         let Call { collective, send, recv, dtype, count, root, .. } = self.call;
-        let kind = root as usize | (collective as usize) << 32 | (dtype as usize) << 40;
+        // How many may be under way differs where one of them is scaled, too.
+        let kind = root as usize | (collective as usize) << 32 | (dtype as usize) << 40 | (self.window as usize) << 48;
         let core = Arc::as_ptr(self.core.as_ref()?).addr();
         let plan = self.plan.as_ref().map_or(0, |plan| Arc::as_ptr(plan).addr());
         Some(Likeness([core, plan, send.addr(), recv.addr(), count as usize, kind]))
