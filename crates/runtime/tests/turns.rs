@@ -40,28 +40,38 @@ fn play(ranks: usize) {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = std::env::var("OXCCL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now | 1);
     // As the machine is; with the kernel's copies forbidden, so that all goes by slots, scratch and rings; and with short ones.
-    // Last with all but scratch forbidden, also where memory is mapped: pieces of one block or two, long or short, behind each other.
+    // With all but scratch forbidden, also where memory is mapped: pieces of one block or two, long or short, behind each other.
+    // Last with more by slots than usual.
     let no_mapped = "^one_shot,two_shot,shared_one_shot";
-    for (p2p, scratch, algorithms) in [
-        ("auto", "512K", ""),
-        ("shm", "512K", ""),
-        ("shm", "64K", ""),
-        ("auto", "64K", no_mapped),
-        ("shm", "512K", no_mapped),
+    for settings in [
+        ["auto", "512K", "", "8192"],
+        ["shm", "512K", "", "8192"],
+        ["shm", "64K", "", "8192"],
+        ["auto", "64K", no_mapped, "8192"],
+        ["shm", "512K", no_mapped, "8192"],
+        ["shm", "512K", "", "65536"],
     ] {
-        println!("OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch} OXCCL_ALGO={algorithms}");
-        run(ranks, seed, [p2p, scratch, algorithms]);
+        let [p2p, scratch, algorithms, eager] = settings;
+        println!(
+            "OXCCL_TEST_SEED={seed} OXCCL_P2P={p2p} OXCCL_SCRATCH={scratch} OXCCL_ALGO={algorithms} OXCCL_EAGER_LIMIT={eager}"
+        );
+        run(ranks, seed, settings);
     }
 }
 
-fn run(ranks: usize, seed: u64, [p2p, scratch, algorithms]: [&str; 3]) {
-    let what = format!("{ranks} ranks, seed {seed}, {p2p}, {scratch}, {algorithms}");
+fn run(ranks: usize, seed: u64, [p2p, scratch, algorithms, eager]: [&str; 4]) {
+    let what = format!("{ranks} ranks, seed {seed}, {p2p}, {scratch}, {algorithms}, {eager}");
     workers::run(ranks, LIMIT, &what, |command, rank, id| {
         command
             .env(VARIABLE, format!("{rank} {seed} {id} {ranks}"))
             .env("OXCCL_P2P", p2p)
             .env("OXCCL_SCRATCH", scratch)
+            .env_remove("OXCCL_EAGER_LIMIT")
             .env_remove("OXCCL_ALGO");
+        // Set, it would not be found by the cost model.
+        if eager != "8192" {
+            command.env("OXCCL_EAGER_LIMIT", eager);
+        }
         if !algorithms.is_empty() {
             command.env("OXCCL_ALGO", algorithms);
         }
@@ -211,8 +221,10 @@ impl Side {
         // Longer than what the allocator ever serves from memory that was in use before.
         const FRESH: usize = 9 << 20;
         let hasty = self.ranks - 1;
-        for (round, count) in [15_000, 2000, 40_000, 16_384].into_iter().cycle().take(16).enumerate() {
-            let sent = |from, to| if from == to { 0 } else { count / if from == hasty { 1 } else { 6 } };
+        // Of the others, some give so little that it needs no slot, or a smaller one, of which there are more.
+        let shapes = [(15_000, 6), (2000, 6), (40_000, 6), (16_384, 6), (3000, 1500), (1000, 500), (3000, 10)];
+        for (round, (count, less)) in shapes.into_iter().cycle().take(24).enumerate() {
+            let sent = |from, to| if from == to { 0 } else { count / if from == hasty { 1 } else { less } };
             let (mut fresh, mut used) = (vec![0_u32; FRESH], 0);
             let calls: Vec<Call> = (0..CALLS)
                 .map(|i| {
