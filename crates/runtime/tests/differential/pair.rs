@@ -17,7 +17,7 @@ const CALLS: usize = 40;
 const GAP: usize = 5;
 
 /// Elements that rank 0 and rank 1 keep, and send each other: `[[0 to 0, 0 to 1], [1 to 0, 1 to 1]]`.
-const COUNTS: [[[usize; 2]; 2]; 11] = [
+const COUNTS: [[[usize; 2]; 2]; 13] = [
     [[0, 0], [0, 0]],
     [[0, 1], [0, 0]],
     [[3, 0], [5, 2]],
@@ -27,8 +27,10 @@ const COUNTS: [[[usize; 2]; 2]; 11] = [
     [[40, 45], [300, 46]],
     [[7, 200], [150, 11]],
     [[0, 511], [512, 0]],
-    // What rank 1 sends lies elsewhere, and then what both send.
+    // What rank 1 sends lies elsewhere, now here and now there, and then what both send.
+    [[6, 30], [3000, 1]],
     [[6, 30], [9000, 1]],
+    [[0, 22], [50_000, 7]],
     [[2, 70_000], [50_000, 3]],
 ];
 
@@ -55,9 +57,17 @@ fn lists(counts: [[usize; 2]; 2], rank: usize, swapped: bool) -> VCounts {
     }
 }
 
-/// A buffer for two parts of the `counts` and what lies before, between and behind them.
-fn buffer(counts: &[usize]) -> Buffer {
-    Buffer::new((counts.iter().sum::<usize>() + 3 * GAP) * 4, 0, counts[0] % 2 == 0)
+/// A buffer for two parts of the `counts` and what lies before, between and behind them: in memory that peers can map, or not.
+fn buffer(counts: &[usize], mapped: bool) -> Buffer {
+    Buffer::new((counts.iter().sum::<usize>() + 3 * GAP) * 4, 0, mapped)
+}
+
+/// Both ranks go on at the same time, so that neither waits so long for the other that it leaves its call to the stream.
+fn meet(came: &AtomicUsize) {
+    let all = came.fetch_add(1, Ordering::AcqRel) / 2 * 2 + 2;
+    while came.load(Ordering::Acquire) < all {
+        std::thread::yield_now();
+    }
 }
 
 fn value(call: usize, from: usize, to: usize, i: usize) -> i32 {
@@ -71,8 +81,14 @@ fn call(v: &VCounts, dtype: DataType, buffers: (&Buffer, &Buffer), stream: &Stre
 }
 
 /// One call with new values, waited for and compared with them.
-fn round(comm: &Arc<Communicator>, rank: usize, v: &VCounts, n: usize, stream: &Stream) -> bool {
-    let (mut input, mut output) = (buffer(&v.send_counts), buffer(&v.recv_counts));
+fn round(
+    comm: &Arc<Communicator>,
+    rank: usize,
+    v: &VCounts,
+    (n, came): (usize, &AtomicUsize),
+    stream: &Stream,
+) -> bool {
+    let (mut input, mut output) = (buffer(&v.send_counts, n / 4 % 2 == 1), buffer(&v.recv_counts, n % 2 == 0));
     let bytes = |from: usize, to: usize, n_of: usize| -> Vec<u8> {
         (0..n_of).flat_map(|i| value(n, from, to, i).to_le_bytes()).collect()
     };
@@ -85,7 +101,9 @@ fn round(comm: &Arc<Communicator>, rank: usize, v: &VCounts, n: usize, stream: &
         let part = bytes(peer, rank, v.recv_counts[peer]);
         expected[v.recv_displs[peer] * 4..][..part.len()].copy_from_slice(&part);
     }
-    let again = submit(comm, call(v, DataType::Int32, (&input, &output), stream)).unwrap();
+    let request = call(v, DataType::Int32, (&input, &output), stream);
+    meet(came);
+    let again = submit(comm, request).unwrap();
     stream.synchronize().unwrap();
     output.check_guards(&|| format!("call {n} of rank {rank}: {v:?}"));
     let wrong = output.content().iter().zip(&expected).position(|(is, want)| is != want);
@@ -98,18 +116,19 @@ fn round(comm: &Arc<Communicator>, rank: usize, v: &VCounts, n: usize, stream: &
 fn lists_of_two_ranks_that_stay_and_that_alter() {
     for alters in [[false, false], [true, false], [false, true]] {
         let again = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let came = AtomicUsize::new(0);
         team(2, 1, |rank, comms| {
             let stream = Stream::new().unwrap();
             // Twice: what was made with other lists is not made again.
             for counts in COUNTS.iter().chain(&COUNTS) {
                 for n in 0..CALLS {
                     let v = lists(*counts, rank, alters[rank] && n % 2 == 1);
-                    let made = round(&comms[0], rank, &v, n, &stream);
+                    let made = round(&comms[0], rank, &v, (n, &came), &stream);
                     again[rank].fetch_add(made.into(), Ordering::Relaxed);
                     // The other way of the communicator, and of the areas that both write in turns.
                     if n % 16 == 15 {
                         let v = lists([[1, 3000], [4000, 2]], rank, false);
-                        round(&comms[0], rank, &v, n, &stream);
+                        round(&comms[0], rank, &v, (n, &came), &stream);
                     }
                 }
             }
@@ -126,17 +145,18 @@ fn lists_of_two_ranks_that_stay_and_that_alter() {
 #[test]
 fn a_part_of_another_length_among_calls_made_again() {
     for (count, other) in [(9, 10), (9, 8), (9, 0), (0, 9), (300, 301), (300, 9), (9, 300), (9, 20_000)] {
+        let came = AtomicUsize::new(0);
         team(2, 1, |rank, comms| {
             let (comm, stream) = (&comms[0], Stream::new().unwrap());
             let counts = [[3, count], [count, 4]];
             (0..CALLS).for_each(|n| {
-                round(comm, rank, &lists(counts, rank, false), n, &stream);
+                round(comm, rank, &lists(counts, rank, false), (n, &came), &stream);
             });
             let mut v = lists(counts, rank, false);
             if rank == 1 {
                 (v.send_counts[0], v.send_displs[1]) = (other, 2 * GAP + other);
             }
-            let (input, output) = (buffer(&v.send_counts), buffer(&v.recv_counts));
+            let (input, output) = (buffer(&v.send_counts, true), buffer(&v.recv_counts, true));
             let untouched = output.content().to_vec();
             let made = submit(comm, call(&v, DataType::Int32, (&input, &output), &stream));
             let ended = made.and_then(|_| stream.synchronize());
