@@ -15,6 +15,7 @@ mod lent;
 mod mixture;
 mod network;
 mod oracle;
+mod pair;
 mod scenarios;
 mod trails;
 mod uneven;
