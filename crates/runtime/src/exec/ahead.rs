@@ -28,7 +28,7 @@ pub(crate) const MOST: usize = 16;
 /// Bytes of a call's input and output up to which it begins early: longer ones are bound by their bytes.
 pub(super) const SHORT: u64 = 1 << 20;
 /// Bytes that calls under way write together at most, and so about what is on its way to a rank: as many as the nearer caches hold.
-/// What its kernel has no room for waits on this side.
+/// What its kernel has no room for waits on this side. Messages that are only sent write nothing: of these sixteen are under way.
 const UNDER_WAY: usize = 2 << 20;
 
 /// Whether more calls may begin behind these: several at a time, so that they go out together and come together.
