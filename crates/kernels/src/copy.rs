@@ -21,7 +21,9 @@ const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
-pub(crate) const ACROSS_STRINGS: usize = 1 << 10;
+const ACROSS_STRINGS: usize = 1 << 10;
+/// The same of pairs of lines. An odd line, or a part of one, costs as much more as the instruction saves so far down.
+const ACROSS_PAIRS: usize = 256;
 /// How far ahead.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const ACROSS_AHEAD: usize = 1024;
@@ -178,12 +180,19 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe { copy_near(dst, src, bytes) }
 }
 
+/// Whether [`copy_across`] copies `bytes` bytes by the instruction for whole strings.
+#[inline]
+pub(crate) fn across_by_strings(bytes: usize) -> bool {
+    let from = if bytes.is_multiple_of(2 * 64) { ACROSS_PAIRS } else { ACROSS_STRINGS };
+    bytes >= from && strings::favoured()
+}
+
 /// See [`crate::copy_across`].
 ///
 /// # Safety
 /// As [`crate::copy_across`].
 pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
-    if bytes >= ACROSS_STRINGS && strings::favoured() {
+    if across_by_strings(bytes) {
         // SAFETY: the caller's promise; that is more than a line.
         return unsafe { strings::copy(dst, src, bytes) };
     }

@@ -335,7 +335,7 @@ pub fn favours_strings() -> bool {
 /// Whether [`copy_across`] writes `bytes` bytes, to where a line begins, by that instruction, and nothing but whole lines.
 #[must_use]
 pub fn writes_lines(bytes: usize) -> bool {
-    bytes >= copy::ACROSS_STRINGS && bytes.is_multiple_of(64) && strings::favoured()
+    bytes.is_multiple_of(64) && copy::across_by_strings(bytes)
 }
 
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or
