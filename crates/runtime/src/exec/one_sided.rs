@@ -366,18 +366,6 @@ impl Blocked for Waiting<'_> {
     fn needs(&self, rank: usize) -> bool {
         self.moves.front().is_some_and(|m| m.peer == rank) || self.waits.iter().any(|w| w.peer == rank)
     }
-
-    fn call(&self) -> Option<(u64, [u64; 2])> {
-        None
-    }
-
-    fn earlier(&self, _: u64) -> Option<[u64; 2]> {
-        None
-    }
-
-    fn indirect(&self) -> bool {
-        false
-    }
 }
 
 impl Drop for OneSidedTask {

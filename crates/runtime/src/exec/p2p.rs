@@ -692,18 +692,6 @@ impl Blocked for Waiting<'_> {
     fn needs(&self, rank: usize) -> bool {
         self.0.awaits(rank)
     }
-
-    fn call(&self) -> Option<(u64, [u64; 2])> {
-        None
-    }
-
-    fn earlier(&self, _: u64) -> Option<[u64; 2]> {
-        None
-    }
-
-    fn indirect(&self) -> bool {
-        false
-    }
 }
 
 impl Drop for P2pTask {

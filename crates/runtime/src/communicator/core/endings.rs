@@ -57,13 +57,19 @@ pub(crate) trait Blocked {
     fn describe(&self) -> String;
     /// Whether it can only go on when `rank` does something.
     fn needs(&self, rank: usize) -> bool;
-    /// Number and signature of a collective that has started.
-    fn call(&self) -> Option<(u64, [u64; 2])>;
+    /// Number and signature of a collective that has started. Operations that only two ranks take part in have none.
+    fn call(&self) -> Option<(u64, [u64; 2])> {
+        None
+    }
     /// The signature of the collective `seq` of this rank, if it is remembered.
-    fn earlier(&self, seq: u64) -> Option<[u64; 2]>;
+    fn earlier(&self, _seq: u64) -> Option<[u64; 2]> {
+        None
+    }
     /// Whether ranks that it does not need may still be needed by those that it needs, so that a departure that
     /// stays unexplained for long ends it too.
-    fn indirect(&self) -> bool;
+    fn indirect(&self) -> bool {
+        false
+    }
 }
 
 impl Core {
