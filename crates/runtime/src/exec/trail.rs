@@ -144,10 +144,12 @@ fn lend<'a, S: 'a>(
 ) -> Result<bool> {
     let count = |kind| requests.clone().filter(|r| r.collective == kind).count();
     let (sends, recvs) = (count(Collective::Send), count(Collective::Recv));
+    // Who has to wait waits for room for many: a switch for each call would keep all ranks at one call per switch.
+    let mut room = 0;
     loop {
-        match stream.last_exchange(true).map(|last| last.has_room(sends, recvs)) {
+        match stream.last_exchange(true).map(|last| last.has_room(sends.max(room), recvs.max(room))) {
             Some(true) => break,
-            Some(false) => {}
+            Some(false) => room = BEHIND / 2,
             None if stream.behind() > 0 && !again => return begin(core, requests, stream),
             None => return Ok(false),
         }
