@@ -38,6 +38,8 @@ pub const SMALL_BYTES: usize = 2 << 10;
 const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
 const MEDIUM_SLOTS: u64 = 64;
+/// The same for rooted calls, by which who gives runs ahead of who takes: a switch of the core then serves as many.
+const GIVEN_SLOTS: u64 = 128;
 /// Bytes of one of them.
 pub const MEDIUM_BYTES: usize = 16 << 10;
 /// As for small ones.
@@ -103,6 +105,10 @@ impl Geometry {
     }
     /// Where the large slots lie among all slots.
     fn large_offset(&self) -> usize {
+        self.given_offset() + if self.crowded { page(MEDIUM_STRIDE * GIVEN_SLOTS as usize) } else { 0 }
+    }
+    /// Where those of rooted calls lie.
+    fn given_offset(&self) -> usize {
         self.medium_offset() + if self.crowded { page(MEDIUM_STRIDE * MEDIUM_SLOTS as usize) } else { 0 }
     }
     /// Where the slots for payloads of medium size lie among all slots.
@@ -128,6 +134,8 @@ impl Geometry {
             Slots::Small => SMALL_SLOTS - WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself may read such slots of others.
             Slots::Medium => MEDIUM_SLOTS - LONG_WINDOW,
+            // Of a Reduce with a factor the root, which takes, may begin calls behind it.
+            Slots::Given => GIVEN_SLOTS - LONG_WINDOW,
         }
     }
     fn rank_bytes(&self) -> usize {
@@ -149,6 +157,8 @@ pub enum Slots {
     Usual,
     Small,
     Medium,
+    /// As [`Medium`](Slots::Medium), of rooted calls.
+    Given,
 }
 
 /// A rank's state as its peers see it.
@@ -267,6 +277,7 @@ impl Hub {
             Slots::Usual => self.geometry.slots_bytes(),
             Slots::Small => SMALL_STRIDE * self.geometry.small_slots() as usize,
             Slots::Medium => MEDIUM_STRIDE * MEDIUM_SLOTS as usize,
+            Slots::Given => MEDIUM_STRIDE * GIVEN_SLOTS as usize,
         };
         oxccl_sys::populate(self.slot(member, kind, 0), bytes);
     }
@@ -278,6 +289,7 @@ impl Hub {
             Slots::Usual => self.payload(member, seq),
             Slots::Small => self.small_payload(member, seq),
             Slots::Medium => self.medium_payload(member, seq),
+            Slots::Given => self.given_payload(member, seq),
         }
     }
 
@@ -287,6 +299,13 @@ impl Hub {
         debug_assert!(self.geometry.crowded);
         let slots = self.rank_base(member) + self.lines_bytes + self.geometry.medium_offset();
         self.at(slots + (seq % MEDIUM_SLOTS) as usize * MEDIUM_STRIDE)
+    }
+
+    /// The same of a rooted call.
+    pub fn given_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        debug_assert!(self.geometry.crowded);
+        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.given_offset();
+        self.at(slots + (seq % GIVEN_SLOTS) as usize * MEDIUM_STRIDE)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -498,6 +517,9 @@ mod tests {
             }
             for seq in 0..MEDIUM_SLOTS {
                 areas.push((hub.medium_payload(m, seq) as usize, MEDIUM_BYTES));
+            }
+            for seq in 0..GIVEN_SLOTS {
+                areas.push((hub.given_payload(m, seq) as usize, MEDIUM_BYTES));
             }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {
