@@ -617,8 +617,9 @@ impl P2pTask {
     /// share cores.
     pub(super) fn trailing(mut self) -> P2pTask {
         let core = &self.course.core;
-        self.lends = core.crowded && self.exchange.is_lent(core);
-        self.trails = self.lends || core.crowded && self.exchange.is_sent();
+        let sent = core.crowded && self.exchange.is_sent();
+        self.lends = core.crowded && !sent && self.exchange.is_lent(core);
+        self.trails = self.lends || sent;
         self.let_follow();
         self
     }
@@ -770,7 +771,7 @@ impl Task for P2pTask {
 
     fn trails(&self) -> usize {
         // What was taken on may wait for room.
-        let trails = self.trails && (!self.lends || self.exchange.is_last_offered());
+        let trails = self.trails && self.exchange.is_last_offered();
         if trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
     }
 
@@ -812,14 +813,13 @@ impl Task for P2pTask {
 
     fn takes_more(&mut self, lent: bool) -> Option<&mut Exchange> {
         let core = &self.course.core;
-        if lent {
-            let takes = self.trails && self.lends && self.exchange.is_last_offered();
-            return takes.then_some(&mut *self.exchange);
-        }
-        // What is received behind one that lends might lie where peers have still to read, or what a connection has still to
-        // write where some are far.
-        let free = !self.lends && (core.whole || self.exchange.is_sent());
-        (self.trails && free && !self.exchange.is_remote(core)).then_some(&mut *self.exchange)
+        let takes = match lent {
+            true => core.crowded && core.whole && self.exchange.is_last_offered(),
+            // What is received behind messages that are lent might lie where peers have still to read them, those of tasks in
+            // front included, of which one that lends may be ahead; or what a connection has still to write where some are far.
+            false => !self.lends && self.exchange.is_sent() && !self.exchange.is_remote(core),
+        };
+        (self.trails && takes).then_some(&mut *self.exchange)
     }
 
     fn follows(&self) -> usize {

@@ -42,6 +42,8 @@ fn are_apart<'a, S: 'a>(requests: impl Iterator<Item = &'a Request<S>> + Clone) 
 impl Exchange {
     /// Takes the receives of a later call on, but for those from this rank itself.
     pub(super) fn receive_behind<'a, S: 'a>(&mut self, core: &Core, requests: impl Iterator<Item = &'a Request<S>>) {
+        // What comes next was not compared with this call.
+        self.last = Last::default();
         self.trim();
         let before = self.recvs.len();
         self.calls = self.calls.wrapping_add(1);

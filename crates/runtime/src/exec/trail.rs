@@ -55,19 +55,53 @@ pub(super) fn exchange<'a, S: 'a>(
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     mut stream: IdleStream<'_>,
 ) -> Result<bool> {
-    if stream.last_exchange(true).is_some_and(|last| last.is_again(requests.clone())) {
-        return lend(core, requests, stream, true);
+    match Kind::of(core, requests.clone(), &mut stream) {
+        None => Ok(false),
+        Some(Kind::Copied) => behind::<S, false>(core, requests, stream),
+        Some(Kind::Again) => lend(core, requests, stream, true),
+        Some(Kind::WithOwn) => behind::<S, true>(core, requests, stream),
+        Some(Kind::Lent) => lend(core, requests, stream, false),
+        Some(Kind::Other) => begin(core, requests, stream),
     }
-    // Given back at once: what makes way for these calls needs them, too.
-    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    let others = p2p_quick::serves(core, &mut links, requests.clone());
-    let served = others || p2p_quick::serves_own(core, &mut links, requests.clone());
-    drop(links);
-    match (served, others) {
-        (false, _) if may_lend(core, requests.clone()) => lend(core, requests, stream, false),
-        (false, _) => begin(core, requests, stream),
-        (true, true) => behind::<S, false>(core, requests, stream),
-        (true, false) => behind::<S, true>(core, requests, stream),
+}
+
+/// How the messages of a call go that begins behind others.
+enum Kind {
+    /// Copied as a whole.
+    Copied,
+    /// As those of the last call that was lent.
+    Again,
+    /// Copied, with some of this rank to itself.
+    WithOwn,
+    /// Read where they lie.
+    Lent,
+    Other,
+}
+
+impl Kind {
+    /// `None`: another thread has the connections.
+    #[inline]
+    fn of<'a, S: 'a>(
+        core: &Core,
+        requests: impl Iterator<Item = &'a Request<S>> + Clone,
+        stream: &mut IdleStream<'_>,
+    ) -> Option<Kind> {
+        if requests.clone().all(|r| p2p_quick::is_small(core, r)) {
+            return Some(Kind::Copied);
+        }
+        if stream.last_exchange(true).is_some_and(|last| last.is_again(requests.clone())) {
+            return Some(Kind::Again);
+        }
+        // Given back at once: what makes way for these calls needs them, too.
+        let mut links = core.try_lock_links()?;
+        if p2p_quick::serves(core, &mut links, requests.clone()) {
+            return Some(Kind::Copied);
+        }
+        Some(match p2p_quick::serves_own(core, &mut links, requests.clone()) {
+            true => Kind::WithOwn,
+            false if may_lend(core, requests) => Kind::Lent,
+            false => Kind::Other,
+        })
     }
 }
 
