@@ -278,6 +278,64 @@ fn messages_are_neither_written_over_nor_sent_too_early() {
     });
 }
 
+/// A call is the one before it made again only if nothing came between them that it must wait for: rank 0 sends to rank 1 what
+/// a short message from rank 2, which is late, has written to.
+#[test]
+fn what_is_sent_again_is_what_was_received_in_between() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    let (came, made) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait = |flag: &AtomicU64, round: u64| {
+        let since = Instant::now();
+        while flag.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+    };
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let (long, short) = (20_000, 100);
+        for round in 0..50 {
+            let value = (round * 10) as i32;
+            let all: [Ints; 2] = std::array::from_fn(|i| Ints::new(long, value + 2 * rank as i32 + i as i32));
+            let call = |kind, of: &Ints, count: usize, peer: usize| {
+                let call = request(kind, of.ptr().cast_const(), of.ptr(), count, &stream);
+                comms[0].submit(call.to(peer)).unwrap_or_else(|e| panic!("{e}"));
+            };
+            match rank {
+                0 => {
+                    call(Collective::Recv, &all[1], short, 2);
+                    call(Collective::Send, &all[0], long, 1);
+                    let since = Instant::now();
+                    while came.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_secs(10) {
+                        assert!(!stream.query().unwrap());
+                    }
+                    // It learns that what it lent was read.
+                    assert!(!stream.query().unwrap());
+                    call(Collective::Recv, &all[0], short, 2);
+                    call(Collective::Send, &all[0], long, 1);
+                    made.store(round + 1, Ordering::Release);
+                }
+                1 => {
+                    call(Collective::Recv, &all[0], long, 0);
+                    stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+                    came.store(round + 1, Ordering::Release);
+                    call(Collective::Recv, &all[1], long, 0);
+                }
+                2 => {
+                    wait(&made, round);
+                    call(Collective::Send, &all[0], short, 0);
+                    call(Collective::Send, &all[1], short, 0);
+                }
+                _ => {}
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            if rank == 1 {
+                assert!(all[0].is_at(0..long, value), "round {round}");
+                assert!(all[1].is_at(0..short, value + 5) && all[1].is_at(short..long, value), "round {round}");
+            }
+        }
+    });
+}
+
 /// What a rank copies to itself may lie where a peer has still to read, though not what the exchange in front of it sends.
 #[test]
 fn a_message_to_oneself_does_not_write_what_a_peer_has_still_to_read() {
