@@ -80,8 +80,8 @@ pub struct Geometry {
     pub lanes: usize,
     /// Bytes of one slot of a local connection.
     pub lane_slot: usize,
-    /// Bytes of one local connection.
-    pub lane_bytes: usize,
+    /// Bytes of one local connection, on the first lane and on any other.
+    pub lane_bytes: [usize; 2],
 }
 
 const fn page(n: usize) -> usize {
@@ -147,7 +147,19 @@ impl Geometry {
     }
     /// Bytes of the whole segment. Pages that nobody touches cost nothing.
     pub fn total(&self) -> usize {
-        HEADER + self.ranks * self.rank_bytes() + self.ranks * self.ranks * self.lanes * page(self.lane_bytes)
+        HEADER + self.ranks * self.rank_bytes() + self.ranks * self.ranks * self.pair_bytes()
+    }
+    /// Bytes of one local connection on `lane`.
+    pub fn lane_bytes(&self, lane: usize) -> usize {
+        self.lane_bytes[usize::from(lane > 0)]
+    }
+    /// Where that lies among those of a pair.
+    fn lane_offset(&self, lane: usize) -> usize {
+        if lane == 0 { 0 } else { page(self.lane_bytes[0]) + (lane - 1) * page(self.lane_bytes[1]) }
+    }
+    /// Bytes of the connections of an ordered pair.
+    fn pair_bytes(&self) -> usize {
+        self.lane_offset(self.lanes)
     }
 }
 
@@ -390,11 +402,11 @@ impl Hub {
         self.at(self.rank_base(member) + self.geometry.ring_offset())
     }
 
-    /// The area of the local connection `from` -> `to` on `lane`: `geometry.lane_bytes` bytes.
+    /// The area of the local connection `from` -> `to` on `lane`: `geometry.lane_bytes(lane)` bytes.
     pub fn lane(&self, from: usize, to: usize, lane: usize) -> *mut u8 {
         let g = &self.geometry;
         let lanes = HEADER + g.ranks * g.rank_bytes();
-        self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
+        self.at(lanes + (from * g.ranks + to) * g.pair_bytes() + g.lane_offset(lane))
     }
 
     /// Bytes of each member's part that hold nothing between operations: its payload slots, its scratch and its ring.
@@ -407,7 +419,7 @@ impl Hub {
     pub fn persistent(&self, member: usize) -> usize {
         let g = &self.geometry;
         let header = if member == 0 { HEADER } else { 0 };
-        header + g.lines_bytes() + g.ranks * g.lanes * page(g.lane_bytes)
+        header + g.lines_bytes() + g.ranks * g.pair_bytes()
     }
 
     /// Gives the memory of `member`'s releasable bytes back to the system; they read as zero and the addresses stay.
@@ -495,7 +507,7 @@ mod tests {
             ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,
-            lane_bytes: 10_000,
+            lane_bytes: [20_000, 10_000],
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
@@ -533,7 +545,7 @@ mod tests {
             areas.push((hub.ring_memory(m) as usize, g.ring_bytes));
             for to in 0..3 {
                 for lane in 0..g.lanes {
-                    areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes));
+                    areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes(lane)));
                 }
             }
         }
