@@ -38,6 +38,8 @@ pub const SMALL_BYTES: usize = 2 << 10;
 const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
 const MEDIUM_SLOTS: u64 = 64;
+/// The same for rooted calls, by which who gives runs ahead of who takes: a switch of the core then serves as many.
+const GIVEN_SLOTS: u64 = 128;
 /// Bytes of one of them.
 pub const MEDIUM_BYTES: usize = 16 << 10;
 /// As for small ones.
@@ -78,8 +80,8 @@ pub struct Geometry {
     pub lanes: usize,
     /// Bytes of one slot of a local connection.
     pub lane_slot: usize,
-    /// Bytes of one local connection.
-    pub lane_bytes: usize,
+    /// Bytes of one local connection, on the first lane and on any other.
+    pub lane_bytes: [usize; 2],
 }
 
 const fn page(n: usize) -> usize {
@@ -103,6 +105,10 @@ impl Geometry {
     }
     /// Where the large slots lie among all slots.
     fn large_offset(&self) -> usize {
+        self.given_offset() + if self.crowded { page(MEDIUM_STRIDE * GIVEN_SLOTS as usize) } else { 0 }
+    }
+    /// Where those of rooted calls lie.
+    fn given_offset(&self) -> usize {
         self.medium_offset() + if self.crowded { page(MEDIUM_STRIDE * MEDIUM_SLOTS as usize) } else { 0 }
     }
     /// Where the slots for payloads of medium size lie among all slots.
@@ -128,6 +134,8 @@ impl Geometry {
             Slots::Small => SMALL_SLOTS - WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself may read such slots of others.
             Slots::Medium => MEDIUM_SLOTS - LONG_WINDOW,
+            // Of a Reduce with a factor the root, which takes, may begin calls behind it.
+            Slots::Given => GIVEN_SLOTS - LONG_WINDOW,
         }
     }
     fn rank_bytes(&self) -> usize {
@@ -139,7 +147,19 @@ impl Geometry {
     }
     /// Bytes of the whole segment. Pages that nobody touches cost nothing.
     pub fn total(&self) -> usize {
-        HEADER + self.ranks * self.rank_bytes() + self.ranks * self.ranks * self.lanes * page(self.lane_bytes)
+        HEADER + self.ranks * self.rank_bytes() + self.ranks * self.ranks * self.pair_bytes()
+    }
+    /// Bytes of one local connection on `lane`.
+    pub fn lane_bytes(&self, lane: usize) -> usize {
+        self.lane_bytes[usize::from(lane > 0)]
+    }
+    /// Where that lies among those of a pair.
+    fn lane_offset(&self, lane: usize) -> usize {
+        if lane == 0 { 0 } else { page(self.lane_bytes[0]) + (lane - 1) * page(self.lane_bytes[1]) }
+    }
+    /// Bytes of the connections of an ordered pair.
+    fn pair_bytes(&self) -> usize {
+        self.lane_offset(self.lanes)
     }
 }
 
@@ -149,6 +169,8 @@ pub enum Slots {
     Usual,
     Small,
     Medium,
+    /// As [`Medium`](Slots::Medium), of rooted calls.
+    Given,
 }
 
 /// A rank's state as its peers see it.
@@ -267,6 +289,7 @@ impl Hub {
             Slots::Usual => self.geometry.slots_bytes(),
             Slots::Small => SMALL_STRIDE * self.geometry.small_slots() as usize,
             Slots::Medium => MEDIUM_STRIDE * MEDIUM_SLOTS as usize,
+            Slots::Given => MEDIUM_STRIDE * GIVEN_SLOTS as usize,
         };
         oxccl_sys::populate(self.slot(member, kind, 0), bytes);
     }
@@ -278,6 +301,7 @@ impl Hub {
             Slots::Usual => self.payload(member, seq),
             Slots::Small => self.small_payload(member, seq),
             Slots::Medium => self.medium_payload(member, seq),
+            Slots::Given => self.given_payload(member, seq),
         }
     }
 
@@ -287,6 +311,13 @@ impl Hub {
         debug_assert!(self.geometry.crowded);
         let slots = self.rank_base(member) + self.lines_bytes + self.geometry.medium_offset();
         self.at(slots + (seq % MEDIUM_SLOTS) as usize * MEDIUM_STRIDE)
+    }
+
+    /// The same of a rooted call.
+    pub fn given_payload(&self, member: usize, seq: u64) -> *mut u8 {
+        debug_assert!(self.geometry.crowded);
+        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.given_offset();
+        self.at(slots + (seq % GIVEN_SLOTS) as usize * MEDIUM_STRIDE)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -371,11 +402,11 @@ impl Hub {
         self.at(self.rank_base(member) + self.geometry.ring_offset())
     }
 
-    /// The area of the local connection `from` -> `to` on `lane`: `geometry.lane_bytes` bytes.
+    /// The area of the local connection `from` -> `to` on `lane`: `geometry.lane_bytes(lane)` bytes.
     pub fn lane(&self, from: usize, to: usize, lane: usize) -> *mut u8 {
         let g = &self.geometry;
         let lanes = HEADER + g.ranks * g.rank_bytes();
-        self.at(lanes + ((from * g.ranks + to) * g.lanes + lane) * page(g.lane_bytes))
+        self.at(lanes + (from * g.ranks + to) * g.pair_bytes() + g.lane_offset(lane))
     }
 
     /// Bytes of each member's part that hold nothing between operations: its payload slots, its scratch and its ring.
@@ -388,7 +419,7 @@ impl Hub {
     pub fn persistent(&self, member: usize) -> usize {
         let g = &self.geometry;
         let header = if member == 0 { HEADER } else { 0 };
-        header + g.lines_bytes() + g.ranks * g.lanes * page(g.lane_bytes)
+        header + g.lines_bytes() + g.ranks * g.pair_bytes()
     }
 
     /// Gives the memory of `member`'s releasable bytes back to the system; they read as zero and the addresses stay.
@@ -476,7 +507,7 @@ mod tests {
             ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,
-            lane_bytes: 10_000,
+            lane_bytes: [20_000, 10_000],
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
@@ -499,6 +530,9 @@ mod tests {
             for seq in 0..MEDIUM_SLOTS {
                 areas.push((hub.medium_payload(m, seq) as usize, MEDIUM_BYTES));
             }
+            for seq in 0..GIVEN_SLOTS {
+                areas.push((hub.given_payload(m, seq) as usize, MEDIUM_BYTES));
+            }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {
                     areas.push((hub.signal(m, from, word).as_ptr() as usize, 8));
@@ -511,7 +545,7 @@ mod tests {
             areas.push((hub.ring_memory(m) as usize, g.ring_bytes));
             for to in 0..3 {
                 for lane in 0..g.lanes {
-                    areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes));
+                    areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes(lane)));
                 }
             }
         }

@@ -259,7 +259,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
-        lane_bytes: lane_bytes(lane_slot, crowded),
+        lane_bytes: lane_bytes(lane_slot, crowded, ranks),
     }
 }
 

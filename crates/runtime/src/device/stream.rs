@@ -106,8 +106,9 @@ pub(crate) trait Task: Send {
     fn bars(&self, _next: &Call) -> bool {
         true
     }
-    /// The exchange to which receives of later calls may be left, where there is one: they end with the task.
-    fn takes_more(&mut self) -> Option<&mut Exchange> {
+    /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls whose
+    /// messages are read where they lie: they end with the task.
+    fn takes_more(&mut self, _lent: bool) -> Option<&mut Exchange> {
         None
     }
     /// Does, behind `others`, all of the same stream and the last of them one that [trails](Task::trails), what can be done

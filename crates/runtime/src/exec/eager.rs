@@ -64,16 +64,19 @@ enum Place {
     Line,
     SmallSlot,
     MediumSlot,
+    /// Of a rooted call.
+    GivenSlot,
     Slot,
 }
 
 impl Place {
-    /// `ahead`: ranks run ahead of each other, `far`: as far as they can, which those that share cores do. Where all wait for
-    /// all, more slots are only more cache.
-    fn of(published: u64, ahead: bool, far: bool) -> Place {
+    /// `ahead`: ranks run ahead of each other, `far`: as far as they can, which those that share cores do, of a call that is
+    /// `rooted` still farther. Where all wait for all, more slots are only more cache.
+    fn of(published: u64, ahead: bool, far: bool, rooted: bool) -> Place {
         match published {
             n if n <= INLINE_BYTES as u64 => Place::Line,
             n if n <= SMALL_BYTES as u64 && ahead => Place::SmallSlot,
+            n if n <= MEDIUM_BYTES as u64 && far && rooted => Place::GivenSlot,
             n if n <= MEDIUM_BYTES as u64 && far => Place::MediumSlot,
             _ => Place::Slot,
         }
@@ -85,6 +88,7 @@ impl Place {
             Place::Line => LINES_AHEAD,
             Place::SmallSlot => Geometry::ahead(Slots::Small, crowded),
             Place::MediumSlot => Geometry::ahead(Slots::Medium, crowded),
+            Place::GivenSlot => Geometry::ahead(Slots::Given, crowded),
             Place::Slot => Geometry::ahead(Slots::Usual, crowded),
         }
     }
@@ -93,7 +97,7 @@ impl Place {
     const fn window(self) -> u64 {
         match self {
             Place::Line | Place::SmallSlot => LONG_WINDOW,
-            Place::MediumSlot => MEDIUM_WINDOW,
+            Place::MediumSlot | Place::GivenSlot => MEDIUM_WINDOW,
             Place::Slot => WINDOW,
         }
     }
@@ -135,7 +139,7 @@ impl Form {
         let leaves_own = by_rank && call.scale.is_none();
         let left_out = if leaves_own { block } else { 0 };
         let most = published(call, core.ranks) - left_out as u64;
-        let place = Place::of(most, may_trail || rooted, crowded && (rooted || may_trail));
+        let place = Place::of(most, may_trail || rooted, crowded && (rooted || may_trail), rooted);
         Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,
@@ -168,6 +172,7 @@ impl Form {
             Place::Line => None,
             Place::SmallSlot => Some(Slots::Small),
             Place::MediumSlot => Some(Slots::Medium),
+            Place::GivenSlot => Some(Slots::Given),
             Place::Slot => Some(Slots::Usual),
         }
     }
@@ -179,6 +184,7 @@ impl Form {
             Place::Line => core.hub.entry(member, seq).body,
             Place::SmallSlot => core.hub.small_payload(member, seq),
             Place::MediumSlot => core.hub.medium_payload(member, seq),
+            Place::GivenSlot => core.hub.given_payload(member, seq),
             Place::Slot => core.hub.payload(member, seq),
         }
     }

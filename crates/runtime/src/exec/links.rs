@@ -21,6 +21,10 @@ use crate::transport::{Peer, RecvEnd, SendEnd};
 
 /// Slots of a connection.
 const SLOTS: usize = 8;
+/// The same for sends and receives where ranks share cores: as many messages as are received together.
+const CROWDED_SLOTS: usize = BEHIND;
+/// Of more ranks the connections would take too much memory by that.
+const CROWDED_SLOTS_RANKS: usize = 16;
 /// Messages that may be under way on a connection where ranks share cores, if they are small: twice as many as are received
 /// together, since who runs takes what was sent to it and sends as much ahead.
 const RECORDS: usize = 2 * BEHIND;
@@ -45,14 +49,22 @@ pub(crate) fn local_slot_bytes(config: &Config, ranks: usize, short: bool) -> us
 /// Slots are made longer up to this, of two ranks up to twice this.
 const LONGEST_SLOT: usize = 128 << 10;
 
-/// The sizes of a local connection; `crowded` as in the geometry of the hub.
-const fn sizes(slot_bytes: usize, crowded: bool) -> Sizes {
-    Sizes { slots: SLOTS, slot_bytes, records: if crowded { RECORDS } else { RECORDS_APART } }
+/// The sizes of a local connection on `lane` among so many ranks; `crowded` as in the geometry of the hub.
+const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
+    let many = crowded && lane == P2P_LANE && ranks <= CROWDED_SLOTS_RANKS;
+    let slots = if many { CROWDED_SLOTS } else { SLOTS };
+    Sizes { slots, slot_bytes, records: if crowded { RECORDS } else { RECORDS_APART } }
 }
 
-/// Bytes of one local connection.
-pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool) -> usize {
-    LocalArea::bytes(sizes(slot_bytes, crowded))
+/// The geometry of the hub knows one lane of its own size, the first.
+const _: () = assert!(P2P_LANE == 0);
+
+/// Bytes of one local connection, of sends and receives and of any other lane.
+pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
+    [
+        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, P2P_LANE)),
+        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, EXCHANGE_LANE)),
+    ]
 }
 
 /// Ends of one kind: by lane, then by peer. A lane has a place per rank from its first use on.
@@ -277,11 +289,11 @@ impl Mapper for DeviceMapper {
 }
 
 fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
-    let bytes = core.hub.geometry().lane_bytes;
+    let g = core.hub.geometry();
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
-    unsafe { LocalArea::new(base, bytes, sizes(core.hub.geometry().lane_slot, core.hub.geometry().crowded)) }
+    unsafe { LocalArea::new(base, g.lane_bytes(lane), sizes(g.lane_slot, g.crowded, g.ranks, lane)) }
 }
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {

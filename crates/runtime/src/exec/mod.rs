@@ -36,6 +36,7 @@ mod messages;
 pub(crate) mod one_sided;
 mod operation;
 pub(crate) mod p2p;
+pub(crate) mod p2p_behind;
 pub(crate) mod p2p_quick;
 mod p2p_short;
 mod pair_v;

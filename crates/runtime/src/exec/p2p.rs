@@ -12,8 +12,9 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, direct_from, is_local};
+use super::links::{EXCHANGE_LANE, Links, P2P_LANE, Sender, direct_from, is_local};
 use super::operation::{Course, Operation};
+use super::p2p_behind::Last;
 use super::p2p_quick::{Over, Quick};
 use super::p2p_short::Begun;
 use super::plan::{MessagePlan, alignment};
@@ -25,8 +26,8 @@ use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
 #[derive(Debug)]
-struct Transfer {
-    peer: u32,
+pub(super) struct Transfer {
+    pub(super) peer: u32,
     at: *mut u8,
     bytes: u64,
     done: u64,
@@ -35,19 +36,22 @@ struct Transfer {
     ticket: Ticket,
     signature: [u64; 2],
     /// Which call it is of, of those that were put together.
-    call: u32,
+    pub(super) call: u32,
 }
 
 /// A set of transfers of one rank.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    sends: Vec<Transfer>,
+    pub(super) sends: Vec<Transfer>,
+    /// How many of them, the first ones, are known to be complete.
+    pub(super) sent: usize,
     /// By call: those of a call begin when the ones before it are complete, since they may write the same memory.
-    recvs: Vec<Transfer>,
+    pub(super) recvs: Vec<Transfer>,
     /// How many of the receives, the first ones, are known to be complete.
-    over: usize,
+    pub(super) over: usize,
     /// The last call that was put to it.
-    calls: u32,
+    pub(super) calls: u32,
+    pub(super) last: Last,
     /// From, to, bytes that are left, and of all.
     copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
@@ -62,7 +66,7 @@ unsafe impl Send for Exchange {}
 /// Exchanges of at most this many bytes are tried at once when they are enqueued.
 const QUICK: u64 = 256 << 10;
 /// The same where all ranks share memory: those of twice 512 KiB still gain by it.
-const QUICK_LOCAL: u64 = 1 << 20;
+pub(super) const QUICK_LOCAL: u64 = 1 << 20;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
 /// Where bytes come over streams: they are still in the caches.
@@ -75,7 +79,18 @@ pub(super) const POLLS_PER_STEP: u32 = 4;
 impl Exchange {
     /// An exchange of nothing.
     pub(super) fn empty(lane: usize, sequence: u64) -> Exchange {
-        Exchange { sends: vec![], recvs: vec![], over: 0, calls: 0, copies: vec![], lane, sequence, number: u64::MAX }
+        Exchange {
+            sends: vec![],
+            sent: 0,
+            recvs: vec![],
+            over: 0,
+            calls: 0,
+            last: Last::default(),
+            copies: vec![],
+            lane,
+            sequence,
+            number: u64::MAX,
+        }
     }
 
     /// The sends and receives of a group, in lists that are there from an earlier one where possible. Self transfers are
@@ -151,7 +166,7 @@ impl Exchange {
     }
 
     /// Adds a send or receive with another rank.
-    fn add<S>(&mut self, core: &Core, r: &Request<S>) {
+    pub(super) fn add<S>(&mut self, core: &Core, r: &Request<S>) {
         let sends = r.collective == Collective::Send;
         let transfer = Transfer::new(
             r.root as u32,
@@ -197,26 +212,9 @@ impl Exchange {
         self.recvs.clear();
         self.copies.clear();
         // Of no operation until the next one says so.
-        (self.over, self.calls, self.number) = (0, 0, u64::MAX);
+        (self.sent, self.over, self.calls, self.number) = (0, 0, 0, u64::MAX);
+        self.last = Last::default();
         links.keep(self);
-    }
-
-    /// Takes the receives of a later call on, but for those from this rank itself.
-    pub(super) fn receive_behind<'a, S: 'a>(&mut self, core: &Core, requests: impl Iterator<Item = &'a Request<S>>) {
-        if self.over == self.recvs.len() || self.over >= BEHIND {
-            self.recvs.drain(..self.over);
-            self.over = 0;
-        }
-        let before = self.recvs.len();
-        self.calls = self.calls.wrapping_add(1);
-        let receives = |r: &&Request<S>| r.collective == Collective::Recv && r.root != core.rank;
-        requests.filter(receives).for_each(|r| self.add(core, r));
-        self.recvs[before..].iter_mut().for_each(|t| t.call = self.calls);
-    }
-
-    /// How many receives are not known to be complete.
-    pub(super) fn receives(&self) -> usize {
-        self.recvs.len() - self.over
     }
 
     /// The transfers of a message program that only exchanges user memory.
@@ -310,7 +308,7 @@ impl Exchange {
 
     /// Whether all that it sends was accepted, so that what is sent next comes behind it.
     pub(super) fn is_offered(&self) -> bool {
-        self.sends.iter().all(|t| t.offered && t.done == t.bytes)
+        self.sends[self.sent..].iter().all(Transfer::is_offered)
     }
 
     /// Whether all of it is with ranks that share memory with this one, in messages so long that they are read where they lie,
@@ -322,7 +320,7 @@ impl Exchange {
 
     /// Whether it will write bytes of which `is` holds.
     pub(super) fn writes(&self, is: impl Fn(&Range<usize>) -> bool) -> bool {
-        self.recvs[self.over..].iter().any(|t| is(&(t.at.addr()..t.at.addr() + t.bytes as usize)))
+        self.recvs[self.over..].iter().any(|t| is(&t.range()))
     }
 
     /// As [`step`](Self::step) of one that [lends](Self::is_lent) and whose turn it is not. Whether anything moved.
@@ -333,12 +331,12 @@ impl Exchange {
 
     /// Whether only receives are left.
     fn is_sent(&self) -> bool {
-        self.copies.is_empty() && self.sends.iter().all(|t| t.complete)
+        self.copies.is_empty() && self.sends[self.sent..].iter().all(|t| t.complete)
     }
 
     /// Whether it reads bytes of which `is` holds, or copies anything.
     pub(super) fn reads(&self, is: impl Fn(Range<usize>) -> bool) -> bool {
-        !self.copies.is_empty() || self.sends.iter().any(|t| is(t.at.addr()..t.at.addr() + t.bytes as usize))
+        !self.copies.is_empty() || self.sends[self.sent..].iter().any(|t| is(t.range()))
     }
 
     /// Whether it is short enough to be tried when it is enqueued.
@@ -353,7 +351,8 @@ impl Exchange {
         let mut budget = if core.scattered { STREAM_STEP } else { STEP };
         progress |= self.step_recvs(core, links, &mut budget)?;
         progress |= self.step_copies();
-        let done = self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| t.complete);
+        let mut left = self.sends[self.sent..].iter().chain(&self.recvs[self.over..]);
+        let done = self.copies.is_empty() && left.all(|t| t.complete);
         // What those behind it have sent is theirs to drive: peers may read it only when this one is over.
         if done && (links.flush()? || links.is_followed(self.number)) {
             return Ok(Step::Done);
@@ -380,38 +379,43 @@ impl Exchange {
         let mut progress = false;
         // What waits to go out together with more is not done.
         let gathers = links.gathers();
-        for i in 0..self.sends.len() {
+        // Who has not taken a message has not taken the next one.
+        let mut waits = None;
+        for i in self.sent..self.sends.len() {
             // In order per peer: an earlier message that is not wholly accepted goes first.
             let (before, rest) = self.sends.split_at_mut(i);
-            let t = &mut rest[0];
-            if t.complete {
+            let (before, t) = (&before[self.sent..], &mut rest[0]);
+            let accepted = t.is_offered();
+            if t.complete || accepted && waits == Some(t.peer) {
                 continue;
             }
-            let accepted = t.offered && t.done == t.bytes;
-            if !accepted && before.iter().any(|b| b.peer == t.peer && !(b.offered && b.done == b.bytes)) {
+            if !accepted && before.iter().any(|b| b.peer == t.peer && !b.is_offered()) {
                 continue;
             }
             let Some(end) = links.sender(core, t.peer, self.lane)? else { continue };
-            while !t.offered || t.done < t.bytes {
-                let header =
-                    Header { signature: t.signature, sequence: self.sequence, total: t.bytes, offset: t.done, len: 0 };
-                // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the
-                // operation is done only after `poll_done`.
-                let accepted =
-                    unsafe { end.poll_send(&header, t.at.wrapping_add(t.done as usize), (t.bytes - t.done) as usize)? };
-                let Some((n, ticket)) = accepted else { break };
-                t.offered = true;
-                t.done += n as u64;
-                t.ticket = ticket;
-                progress = true;
-                core.ring(t.peer as usize);
-            }
-            if t.offered && t.done == t.bytes && !gathers && end.poll_done(t.ticket)? {
-                t.complete = true;
-                progress = true;
+            progress |= t.offer(core, end, self.sequence)?;
+            if t.is_offered() && !gathers && waits != Some(t.peer) {
+                t.complete = end.poll_done(t.ticket)?;
+                progress |= t.complete;
+                waits = if t.complete { waits } else { Some(t.peer) };
             }
         }
+        self.sent += self.sends[self.sent..].iter().take_while(|t| t.complete).count();
         Ok(progress)
+    }
+
+    /// Sends what can be sent of the sends from that one on; all before them were accepted.
+    pub(super) fn offer_from(&mut self, first: usize, core: &Core, links: &mut Links) -> Result<()> {
+        for i in first..self.sends.len() {
+            let (before, rest) = self.sends.split_at_mut(i);
+            let t = &mut rest[0];
+            if !before[first..].iter().any(|b| b.peer == t.peer && !b.is_offered())
+                && let Some(end) = links.sender(core, t.peer, self.lane)?
+            {
+                t.offer(core, end, self.sequence)?;
+            }
+        }
+        Ok(())
     }
 
     fn step_recvs(&mut self, core: &Core, links: &mut Links, budget: &mut u64) -> Result<bool> {
@@ -475,7 +479,7 @@ impl Exchange {
 
     /// Whether a receiver may know the address of memory that is sent.
     pub(super) fn lends(&self) -> bool {
-        self.sends.iter().any(|t| t.offered && !t.complete)
+        self.sends[self.sent..].iter().any(|t| t.offered && !t.complete)
     }
 
     /// Whether a transfer with `rank` is not complete.
@@ -510,6 +514,35 @@ impl Transfer {
             signature,
             call: 0,
         }
+    }
+
+    /// Whether all of it was accepted, so that what is sent next comes behind it.
+    pub(super) fn is_offered(&self) -> bool {
+        self.offered && self.done == self.bytes
+    }
+
+    /// Its memory.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at.addr()..self.at.addr() + self.bytes as usize
+    }
+
+    /// Hands over what there is room for. Whether anything was.
+    fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64) -> Result<bool> {
+        let mut progress = false;
+        while !self.is_offered() {
+            let header = Header { signature: self.signature, sequence, total: self.bytes, offset: self.done, len: 0 };
+            let at = self.at.wrapping_add(self.done as usize);
+            // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the operation is done
+            // only after `poll_done`.
+            let accepted = unsafe { end.poll_send(&header, at, (self.bytes - self.done) as usize)? };
+            let Some((n, ticket)) = accepted else { break };
+            self.offered = true;
+            self.done += n as u64;
+            self.ticket = ticket;
+            progress = true;
+            core.ring(self.peer as usize);
+        }
+        Ok(progress)
     }
 }
 
@@ -584,8 +617,9 @@ impl P2pTask {
     /// share cores.
     pub(super) fn trailing(mut self) -> P2pTask {
         let core = &self.course.core;
-        self.lends = core.crowded && self.exchange.is_lent(core);
-        self.trails = self.lends || core.crowded && self.exchange.is_sent();
+        let sent = core.crowded && self.exchange.is_sent();
+        self.lends = core.crowded && !sent && self.exchange.is_lent(core);
+        self.trails = self.lends || sent;
         self.let_follow();
         self
     }
@@ -724,7 +758,9 @@ impl Task for P2pTask {
     }
 
     fn trails(&self) -> usize {
-        if self.trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
+        // What was taken on may wait for room.
+        let trails = self.trails && self.exchange.is_last_offered();
+        if trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
     }
 
     fn writes(&self, bytes: &Range<usize>) -> bool {
@@ -736,8 +772,8 @@ impl Task for P2pTask {
     }
 
     fn lent(&self, bytes: &Range<usize>) -> bool {
-        let meets = |t: &Transfer| call::meet(&(t.at.addr()..t.at.addr() + t.bytes as usize), bytes);
-        self.exchange.sends.iter().any(|t| !t.complete && meets(t))
+        let meets = |t: &Transfer| call::meet(&t.range(), bytes);
+        self.exchange.sends[self.exchange.sent..].iter().any(|t| !t.complete && meets(t))
     }
 
     fn has_given(&self) -> bool {
@@ -763,12 +799,15 @@ impl Task for P2pTask {
         }
     }
 
-    fn takes_more(&mut self) -> Option<&mut Exchange> {
+    fn takes_more(&mut self, lent: bool) -> Option<&mut Exchange> {
         let core = &self.course.core;
-        // What is received behind one that lends might lie where peers have still to read, or what a connection has still to
-        // write where some are far.
-        let free = !self.lends && (core.whole || self.exchange.is_sent());
-        (self.trails && free && !self.exchange.is_remote(core)).then_some(&mut *self.exchange)
+        let takes = match lent {
+            true => core.crowded && core.whole && self.exchange.is_last_offered(),
+            // What is received behind messages that are lent might lie where peers have still to read them, those of tasks in
+            // front included, of which one that lends may be ahead; or what a connection has still to write where some are far.
+            false => !self.lends && self.exchange.is_sent() && !self.exchange.is_remote(core),
+        };
+        (self.trails && takes).then_some(&mut *self.exchange)
     }
 
     fn follows(&self) -> usize {

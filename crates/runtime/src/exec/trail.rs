@@ -12,9 +12,10 @@ use std::sync::Arc;
 use oxccl_types::{Collective, Result};
 
 use super::call::{Call, Factor};
-use super::links::BEHIND;
+use super::links::{BEHIND, direct_from, is_local};
 use super::operation::Operation;
-use super::p2p::{Exchange, P2pTask};
+use super::p2p::{Exchange, P2pTask, QUICK_LOCAL};
+use super::p2p_behind::range;
 use super::p2p_quick::{self, Over};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
@@ -52,17 +53,55 @@ pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, call: &Call) -> b
 pub(super) fn exchange<'a, S: 'a>(
     core: &Arc<Core>,
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
-    stream: IdleStream<'_>,
+    mut stream: IdleStream<'_>,
 ) -> Result<bool> {
-    // Given back at once: what makes way for these calls needs them, too.
-    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    let others = p2p_quick::serves(core, &mut links, requests.clone());
-    let served = others || p2p_quick::serves_own(core, &mut links, requests.clone());
-    drop(links);
-    match (served, others) {
-        (false, _) => begin(core, requests, stream),
-        (true, true) => behind::<S, false>(core, requests, stream),
-        (true, false) => behind::<S, true>(core, requests, stream),
+    match Kind::of(core, requests.clone(), &mut stream) {
+        None => Ok(false),
+        Some(Kind::Copied) => behind::<S, false>(core, requests, stream),
+        Some(Kind::Again) => lend(core, requests, stream, true),
+        Some(Kind::WithOwn) => behind::<S, true>(core, requests, stream),
+        Some(Kind::Lent) => lend(core, requests, stream, false),
+        Some(Kind::Other) => begin(core, requests, stream),
+    }
+}
+
+/// How the messages of a call go that begins behind others.
+enum Kind {
+    /// Copied as a whole.
+    Copied,
+    /// As those of the last call that was lent.
+    Again,
+    /// Copied, with some of this rank to itself.
+    WithOwn,
+    /// Read where they lie.
+    Lent,
+    Other,
+}
+
+impl Kind {
+    /// `None`: another thread has the connections.
+    #[inline]
+    fn of<'a, S: 'a>(
+        core: &Core,
+        requests: impl Iterator<Item = &'a Request<S>> + Clone,
+        stream: &mut IdleStream<'_>,
+    ) -> Option<Kind> {
+        if requests.clone().all(|r| p2p_quick::is_small(core, r)) {
+            return Some(Kind::Copied);
+        }
+        if stream.last_exchange(true).is_some_and(|last| last.is_again(requests.clone())) {
+            return Some(Kind::Again);
+        }
+        // Given back at once: what makes way for these calls needs them, too.
+        let mut links = core.try_lock_links()?;
+        if p2p_quick::serves(core, &mut links, requests.clone()) {
+            return Some(Kind::Copied);
+        }
+        Some(match p2p_quick::serves_own(core, &mut links, requests.clone()) {
+            true => Kind::WithOwn,
+            false if may_lend(core, requests) => Kind::Lent,
+            false => Kind::Other,
+        })
     }
 }
 
@@ -76,17 +115,12 @@ fn behind<'a, S: 'a, const OWN: bool>(
     let receives = requests.clone().filter(|r| r.collective == Collective::Recv && !is_own(r)).count();
     let mut over = Over::default();
     loop {
-        let Some(last) = stream.last_exchange() else { return Ok(false) };
+        let Some(last) = stream.last_exchange(false) else { return Ok(false) };
         if last.receives() + receives <= BEHIND {
             // What is sent to oneself is also written now.
-            let touches = |r: &Request<S>| {
-                let at = if r.collective == Collective::Send { r.send.addr() } else { r.recv.addr() };
-                at..at + r.count * r.dtype.size()
-            };
             let mut now = requests.clone().filter(|r| r.collective == Collective::Send || is_own(r));
             let writes = |r: &Request<S>| r.collective == Collective::Recv;
-            let meets =
-                |r: &Request<S>| stream.will_write(touches(r)) || OWN && writes(r) && stream.has_lent(&touches(r));
+            let meets = |r: &Request<S>| stream.will_write(range(r)) || OWN && writes(r) && stream.has_lent(&range(r));
             if !core.are_all(Lane::P2p, stream.behind() as u64) || now.any(meets) {
                 return Ok(false);
             }
@@ -100,7 +134,7 @@ fn behind<'a, S: 'a, const OWN: bool>(
             match sent {
                 Ok(true) => {
                     // It is there still: the stream is held.
-                    if let Some(last) = stream.last_exchange() {
+                    if let Some(last) = stream.last_exchange(false) {
                         last.receive_behind(core, requests);
                     }
                     return Ok(true);
@@ -120,6 +154,56 @@ fn behind<'a, S: 'a, const OWN: bool>(
             return Ok(false);
         }
     }
+}
+
+/// Whether `requests` are messages with other ranks that share memory, so long that they are read where they lie, but not so
+/// long that they are left to who waits for the stream.
+fn may_lend<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>>) -> bool {
+    let mut all = 0_u64;
+    let long = |r: &Request<S>| {
+        let bytes = p2p_quick::bytes(r);
+        all = all.saturating_add(bytes as u64);
+        bytes >= direct_from(core) && is_local(core, r.root as u32) && r.root != core.rank
+    };
+    core.whole && requests.all(long) && all <= QUICK_LOCAL
+}
+
+/// [`exchange`] of messages that [may be lent](may_lend), or of the last call of the exchange in front made `again`: left to
+/// that exchange, if there is one that lends.
+fn lend<'a, S: 'a>(
+    core: &Arc<Core>,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    mut stream: IdleStream<'_>,
+    again: bool,
+) -> Result<bool> {
+    let count = |kind| requests.clone().filter(|r| r.collective == kind).count();
+    let (sends, recvs) = (count(Collective::Send), count(Collective::Recv));
+    // Who has to wait waits for room for many: a switch for each call would keep all ranks at one call per switch.
+    let mut room = 0;
+    loop {
+        match stream.last_exchange(true).map(|last| last.has_room(sends.max(room), recvs.max(room))) {
+            Some(true) => break,
+            Some(false) => room = BEHIND / 2,
+            None if stream.behind() > 0 && !again => return begin(core, requests, stream),
+            None => return Ok(false),
+        }
+        if !stream.make_way() {
+            return Ok(false);
+        }
+    }
+    // What was found of the call made before holds of this one.
+    let meets = |r: &Request<S>| match r.collective {
+        Collective::Send => stream.will_write(range(r)),
+        _ => stream.has_lent(&range(r)),
+    };
+    if !core.are_all(Lane::P2p, stream.behind() as u64) || !again && requests.clone().any(meets) {
+        return Ok(false);
+    }
+    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    let Some(last) = stream.last_exchange(true).filter(|_| core.check().is_ok()) else { return Ok(false) };
+    // An error is met again by who steps the exchange.
+    let _ = caught(|| last.take_on(core, &mut links, requests, again));
+    Ok(true)
 }
 
 /// As [`exchange`] for any messages: a task of its own.

@@ -81,7 +81,11 @@ impl Waiter {
 }
 
 /// How long a call gives its core to others before it leaves what it waits for to its stream.
-const GIVE_WAY_NS: u64 = 100_000;
+const GIVE_WAY_NS: u64 = 300_000;
+/// What one turn of the others counts at most, ns: in a longer one they work, and what is left to the stream goes one by one.
+const TURN_NS: u64 = 8000;
+/// The longest that it may be so.
+const LONGEST_NS: u64 = 2_000_000;
 /// Calls that do not give way after one that did in vain: at most two to the power of this.
 const LONGEST_SKIP: u32 = 10;
 
@@ -104,13 +108,17 @@ impl Courtesy {
             return false;
         }
         let started = oxccl_sys::clock::now_ns();
+        let (mut before, mut idle) = (started, 0);
         loop {
             oxccl_sys::sync::yield_now();
             if moved() {
                 self.failures = 0;
                 return true;
             }
-            if oxccl_sys::clock::now_ns() - started > GIVE_WAY_NS {
+            let now = oxccl_sys::clock::now_ns();
+            idle += (now - before).min(TURN_NS);
+            before = now;
+            if idle > GIVE_WAY_NS || now - started > LONGEST_NS {
                 self.failures = (self.failures + 1).min(LONGEST_SKIP);
                 self.skip = 1 << self.failures;
                 return false;

@@ -218,37 +218,52 @@ fn calls_that_change_their_way_write_an_output_in_their_order() {
 }
 
 /// Messages between ranks of a ring, of which each call may send or overwrite what those in front of it receive or have still
-/// to send, against a model of the buffers.
+/// to send, against a model of the buffers: back and forth in some calls, from every other rank only in others.
 #[test]
 fn messages_are_neither_written_over_nor_sent_too_early() {
     crowd(|Member { rank, ranks, comm, stream, mut rng, mut own, seed }| {
-        for round in 0..60 {
-            let count = [300, 5000, 20_000][round % 3];
+        for round in 0..120 {
+            let count = [300, 1500, 5000, 20_000][round % 4];
             let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
             let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(count, value(rank, b))).collect();
             let mut model: Vec<Vec<i32>> = (0..ranks).map(|r| (0..BUFFERS).map(|b| value(r, b)).collect()).collect();
             let mut made = Vec::new();
             // Few buffers that change seldom: the same calls again and again run ahead furthest.
-            let (mut from, mut to) = (0, 1);
-            for _ in 0..rng.usize(8..60) {
-                if rng.u8(..3) == 0 {
+            let (mut from, mut to, mut both, mut half) = (0, 1, false, false);
+            let seldom = [3, 12][rng.usize(..2)];
+            for _ in 0..rng.usize(8..100) {
+                if rng.u8(..seldom) == 0 {
                     from = rng.usize(..BUFFERS);
                     to = (from + rng.usize(1..BUFFERS)) % BUFFERS;
+                    (both, half) = (rng.u8(..3) == 0, rng.u8(..4) == 0);
                 }
-                let distance = if rng.u8(..3) == 0 { rng.usize(1..ranks) } else { 1 };
+                let distance = if rng.u8(..seldom) == 0 { rng.usize(1..ranks) } else { 1 };
                 // Some are short, and go another way.
                 let count = if rng.u8(..8) == 0 { 200 } else { count };
-                let (next, before) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
-                let null = std::ptr::null_mut();
-                group::start();
-                let send = request(Collective::Send, buffers[from].ptr().cast_const(), null, count, &stream);
-                comm.submit(send.to(next)).unwrap_or_else(|e| panic!("{e}"));
-                let receive = request(Collective::Recv, null.cast_const(), buffers[to].ptr(), count, &stream);
-                comm.submit(receive.to(before)).unwrap_or_else(|e| panic!("{e}"));
-                group::end().unwrap_or_else(|e| panic!("{e}"));
+                let back = (0..BUFFERS).find(|b| *b != from && *b != to).filter(|_| both);
+                let gives = |r: usize| !half || r.is_multiple_of(2);
+                let peer = |r: usize, distance: usize| (r + distance) % ranks;
+                let submit = |kind, buffer: usize, peer| {
+                    let at = buffers[buffer].ptr();
+                    let call = request(kind, at.cast_const(), at, count, &stream).to(peer);
+                    comm.submit(call).unwrap_or_else(|e| panic!("{e}"));
+                };
                 let sent: Vec<i32> = model.iter().map(|m| m[from]).collect();
-                (0..ranks).for_each(|r| model[r][to] = sent[(r + ranks - distance) % ranks]);
-                made.push((from, to, distance, count));
+                group::start();
+                for (distance, to) in
+                    [Some((distance, to)), back.map(|back| (ranks - distance, back))].into_iter().flatten()
+                {
+                    if gives(rank) {
+                        submit(Collective::Send, from, peer(rank, distance));
+                    }
+                    if gives(peer(rank, ranks - distance)) {
+                        submit(Collective::Recv, to, peer(rank, ranks - distance));
+                    }
+                    let gets = (0..ranks).filter(|r| gives(peer(*r, ranks - distance)));
+                    gets.for_each(|r| model[r][to] = sent[peer(r, ranks - distance)]);
+                }
+                group::end().unwrap_or_else(|e| panic!("{e}"));
+                made.push((from, to, distance, count, back, half));
                 let late = if own.u8(..16) == 0 { own.u32(..20_000) } else { 0 };
                 (0..late).for_each(|_| std::hint::spin_loop());
             }
@@ -258,6 +273,64 @@ fn messages_are_neither_written_over_nor_sent_too_early() {
                     buffer.is_at(0..200, model[rank][b]),
                     "buffer {b} on rank {rank} of {ranks} in round {round} (seed {seed}): {made:?}"
                 );
+            }
+        }
+    });
+}
+
+/// A call is the one before it made again only if nothing came between them that it must wait for: rank 0 sends to rank 1 what
+/// a short message from rank 2, which is late, has written to.
+#[test]
+fn what_is_sent_again_is_what_was_received_in_between() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    let (came, made) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait = |flag: &AtomicU64, round: u64| {
+        let since = Instant::now();
+        while flag.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+    };
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let (long, short) = (20_000, 100);
+        for round in 0..50 {
+            let value = (round * 10) as i32;
+            let all: [Ints; 2] = std::array::from_fn(|i| Ints::new(long, value + 2 * rank as i32 + i as i32));
+            let call = |kind, of: &Ints, count: usize, peer: usize| {
+                let call = request(kind, of.ptr().cast_const(), of.ptr(), count, &stream);
+                comms[0].submit(call.to(peer)).unwrap_or_else(|e| panic!("{e}"));
+            };
+            match rank {
+                0 => {
+                    call(Collective::Recv, &all[1], short, 2);
+                    call(Collective::Send, &all[0], long, 1);
+                    let since = Instant::now();
+                    while came.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_secs(10) {
+                        assert!(!stream.query().unwrap());
+                    }
+                    // It learns that what it lent was read.
+                    assert!(!stream.query().unwrap());
+                    call(Collective::Recv, &all[0], short, 2);
+                    call(Collective::Send, &all[0], long, 1);
+                    made.store(round + 1, Ordering::Release);
+                }
+                1 => {
+                    call(Collective::Recv, &all[0], long, 0);
+                    stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+                    came.store(round + 1, Ordering::Release);
+                    call(Collective::Recv, &all[1], long, 0);
+                }
+                2 => {
+                    wait(&made, round);
+                    call(Collective::Send, &all[0], short, 0);
+                    call(Collective::Send, &all[1], short, 0);
+                }
+                _ => {}
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            if rank == 1 {
+                assert!(all[0].is_at(0..long, value), "round {round}");
+                assert!(all[1].is_at(0..short, value + 5) && all[1].is_at(short..long, value), "round {round}");
             }
         }
     });

@@ -68,9 +68,9 @@ impl IdleStream<'_> {
         self.running.tasks.unlike().any(|t| t.bars(next))
     }
 
-    /// The exchange that the last of them is, if it [takes more](Task::takes_more).
-    pub(crate) fn last_exchange(&mut self) -> Option<&mut Exchange> {
-        self.running.tasks.back_mut()?.takes_more()
+    /// The exchange that the last of them is, if it [takes more](Task::takes_more), of calls that are `lent` or not.
+    pub(crate) fn last_exchange(&mut self, lent: bool) -> Option<&mut Exchange> {
+        self.running.tasks.back_mut()?.takes_more(lent)
     }
 
     /// Steps them, and gives the core to the peers that share it, for a short time. Whether anything moved.

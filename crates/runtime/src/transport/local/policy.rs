@@ -64,7 +64,7 @@ impl Policy {
     /// Messages from here on go `Direct` by default, in bytes.
     pub const DIRECT_FROM: usize = 4 << 10;
     /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver.
-    pub const DIRECT_FROM_CROWDED: usize = 16 << 10;
+    pub const DIRECT_FROM_CROWDED: usize = 4 << 10;
     /// Messages from here on go `Cma` by default, in bytes.
     pub const CMA_FROM: usize = 8 << 10;
     /// The same where ranks share cores, see [`Policy::DIRECT_FROM_CROWDED`].
