@@ -304,8 +304,9 @@ fn what_is_sent_again_is_what_was_received_in_between() {
                 0 => {
                     call(Collective::Recv, &all[1], short, 2);
                     call(Collective::Send, &all[0], long, 1);
+                    // Not for long: it may have had to go to the queue, and then goes out behind what rank 2 sends.
                     let since = Instant::now();
-                    while came.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_secs(10) {
+                    while came.load(Ordering::Acquire) <= round && since.elapsed() < Duration::from_millis(100) {
                         assert!(!stream.query().unwrap());
                     }
                     // It learns that what it lent was read.

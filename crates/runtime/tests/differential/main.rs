@@ -7,6 +7,7 @@ mod bursts;
 mod case;
 #[path = "../common/mod.rs"]
 mod common;
+mod crowds;
 mod exchanges;
 mod fused;
 mod given;
