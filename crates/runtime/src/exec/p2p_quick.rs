@@ -20,7 +20,7 @@ pub(super) struct Over {
     pub(super) recvs: usize,
 }
 
-/// Messages that are received before more are sent: half of what a connection holds.
+/// Messages that are received before more are sent: half of what a connection holds at least.
 const TURN: usize = 4;
 
 /// A send or receive, and the header that its message has.
