@@ -203,6 +203,7 @@ fn lend<'a, S: 'a>(
     let Some(last) = stream.last_exchange(true).filter(|_| core.check().is_ok()) else { return Ok(false) };
     // An error is met again by who steps the exchange.
     let _ = caught(|| last.take_on(core, &mut links, requests, again));
+    stream.took_on();
     Ok(true)
 }
 

@@ -70,9 +70,12 @@ impl IdleStream<'_> {
 
     /// The exchange that the last of them is, if it [takes more](Task::takes_more), of calls that are `lent` or not.
     pub(crate) fn last_exchange(&mut self, lent: bool) -> Option<&mut Exchange> {
-        // What it takes on it has still to give.
-        self.running.given = self.running.given.min(self.running.tasks.len().saturating_sub(1));
         self.running.tasks.back_mut()?.takes_more(lent)
+    }
+
+    /// The last of them took more on, which it has still to give.
+    pub(crate) fn took_on(&mut self) {
+        self.running.given = self.running.given.min(self.running.tasks.len().saturating_sub(1));
     }
 
     /// Steps them, and gives the core to the peers that share it, for a short time. Whether anything moved.
