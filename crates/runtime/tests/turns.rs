@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oxccl_runtime::device::{self, Stream};
-use oxccl_runtime::{CommConfig, Communicator, Operator, Request, VCounts, group};
+use oxccl_runtime::{CommConfig, Communicator, OpScalar, Operator, Request, VCounts, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
 /// How a process is told what to do: rank, seed, id, ranks.
@@ -95,8 +95,11 @@ fn worker() {
     let mut side = Side { comm, stream: Stream::new().unwrap(), rank, ranks, arena, used: 0, own, mapped: false };
     side.plays(Random(seed | 1));
     side.hurries();
+    side.takes_turns(Random(seed.rotate_left(29) | 1));
     if ranks > 2 {
         side.votes(Random(seed | 1));
+    } else {
+        side.repeats();
     }
     side.comm.destroy().unwrap();
     // SAFETY: nobody uses it any more.
@@ -134,6 +137,20 @@ enum Kind {
     Parts,
 }
 
+/// What the sum of a call multiplies each rank's elements with before.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Scale {
+    No,
+    /// By what was read when the operator was made, or when the call starts.
+    Host,
+    Memory,
+}
+
+/// The factor of rank `of` in call `number`, where there is one.
+fn factor(number: u64, of: usize) -> u32 {
+    given(number, of, 1 << 24) | 1
+}
+
 /// Elements of the part of rank `from` for rank `to` in call `number` of `count`: none, some or all of a block.
 fn part(number: u64, count: usize, from: usize, to: usize) -> usize {
     count * ((number as usize + from + 2 * to) % 4) / 3 % (count + 1)
@@ -154,6 +171,8 @@ struct Call {
     number: u64,
     count: usize,
     root: usize,
+    scale: Scale,
+    factor: Box<u32>,
     input: *mut u32,
     output: *mut u32,
     /// Elements of the output that may be looked at.
@@ -239,7 +258,9 @@ impl Side {
                     let output = fresh[used..used + elements].as_mut_ptr();
                     used += elements;
                     let _memory = [input, Vec::new()];
-                    Call { kind, number, count, root: hasty, input: input_at, output, looked_at: elements, _memory }
+                    let (scale, factor) = (Scale::No, Box::new(1));
+                    let (root, looked_at) = (hasty, elements);
+                    Call { kind, number, count, root, scale, factor, input: input_at, output, looked_at, _memory }
                 })
                 .collect();
             let lists = |me: usize| VCounts {
@@ -312,6 +333,119 @@ impl Side {
         self.mapped = false;
     }
 
+    /// Many small calls before anybody waits: those by which all reduce, plain and scaled, by turns with such that have a root, which
+    /// is another rank each time or stays. Who gives is ahead of those who take, who give in the next call.
+    fn takes_turns(&mut self, mut both: Random) {
+        const ROOTED: [Collective; 4] =
+            [Collective::Broadcast, Collective::Reduce, Collective::Gather, Collective::Scatter];
+        const SCALES: [Scale; 4] = [Scale::No, Scale::Host, Scale::No, Scale::Memory];
+        const COUNTS: [usize; 8] = [1, 3, 16, 100, 500, 513, 1000, 1024];
+        let mut number = 3 << 20;
+        for round in 0..80 {
+            self.used = 0;
+            self.mapped = both.below(2) == 0;
+            let (every, first, moves) = (1 + both.below(4), both.below(self.ranks), both.below(3));
+            let (count, same) = (COUNTS[both.below(COUNTS.len())], both.below(2) == 0);
+            let calls: Vec<Call> = (0..1 + both.below(80))
+                .map(|i| {
+                    number += 1;
+                    let count = if same { count } else { COUNTS[both.below(COUNTS.len())] };
+                    let rooted = i % (every + 1) == 0;
+                    let reduces = if both.below(6) == 0 { Collective::AllReduce } else { Collective::ReduceScatter };
+                    let collective = if rooted { ROOTED[both.below(ROOTED.len())] } else { reduces };
+                    let root = if rooted { (first + i * moves) % self.ranks } else { 0 };
+                    let mut call = self.call(Kind::Collective(collective), number, count, root);
+                    let scales = !rooted || collective == Collective::Reduce;
+                    call.scale = if scales { SCALES[both.below(SCALES.len())] } else { Scale::No };
+                    call
+                })
+                .collect();
+            for call in &calls {
+                let late = if self.own.below(40) == 0 { 100 } else { 0 };
+                (0..late).for_each(|_| std::thread::yield_now());
+                self.submit(call);
+            }
+            self.stream.synchronize().unwrap_or_else(|e| panic!("turns, round {round}: {e}"));
+            calls.iter().for_each(|call| self.check(call, round));
+        }
+        self.mapped = false;
+    }
+
+    /// AlltoAllv of two ranks with the same lists again and again, as the C interface makes it. Rank 0 gives little and goes the short
+    /// way, while what it is given lies where that does not look: in an area that both write in turns, since its memory is none
+    /// that others can map; and now and then in a line, a slot or mapped memory instead.
+    fn repeats(&mut self) {
+        const CALLS: usize = 60;
+        // Elements that each gives the other, and itself.
+        const SHAPES: [[usize; 2]; 6] = [[7, 3000], [300, 3000], [30, 5000], [7, 30], [300, 500], [0, 9000]];
+        const OWN: usize = 3;
+        let (me, peer) = (self.rank, 1 - self.rank);
+        let mut again = 0;
+        for (round, gives) in SHAPES.iter().cycle().take(4 * SHAPES.len()).enumerate() {
+            // The part of or for rank 1 comes behind the other.
+            let places = |other: usize| vec![1, if me == 0 { OWN } else { other } + 2];
+            let counts = |other: usize| if me == 0 { vec![OWN, other] } else { vec![other, OWN] };
+            let v = VCounts {
+                send_counts: counts(gives[me]),
+                send_displs: places(gives[me]),
+                recv_counts: counts(gives[peer]),
+                recv_displs: places(gives[peer]),
+            };
+            for i in 0..CALLS {
+                let number = (4 << 20) + (round * CALLS + i) as u64;
+                self.used = 0;
+                self.mapped = self.own.below(8) == 0;
+                let (elements, room) = (OWN + gives[me] + 3, OWN + gives[peer] + 3);
+                let mut own = vec![0_u32; elements];
+                let input = if self.mapped { self.memory(elements).0 } else { own.as_mut_ptr() };
+                // SAFETY: inside of the input, which nobody else uses now.
+                (0..elements).for_each(|i| unsafe { input.add(i).write(given(number, me, i)) });
+                let mut output = vec![UNTOUCHED; room];
+                again += usize::from(self.repeat(&v, input, output.as_mut_ptr()));
+                self.stream.synchronize().unwrap_or_else(|e| panic!("repeats, round {round}: {e}"));
+                let mut expected = vec![UNTOUCHED; room];
+                for from in 0..2 {
+                    let count = if from == me { OWN } else { gives[from] };
+                    let at = v.recv_displs[from];
+                    let first = if from == 0 { OWN } else { gives[1] };
+                    let there = [1, first + 2][me];
+                    (0..count).for_each(|i| expected[at + i] = given(number, from, there + i));
+                }
+                let wrong = output.iter().zip(&expected).position(|(got, want)| got != want);
+                assert_eq!(
+                    wrong, None,
+                    "rank {me}, repeats, round {round}, call {i}: {gives:?}, mapped {}",
+                    self.mapped
+                );
+            }
+        }
+        self.mapped = false;
+        println!("rank {me} made {again} calls again");
+    }
+
+    /// Whether the call was made as the last one was.
+    fn repeat(&self, v: &VCounts, input: *const u32, output: *mut u32) -> bool {
+        let lists = [&v.send_counts[..], &v.send_displs, &v.recv_counts, &v.recv_displs];
+        let (dtype, send, recv) = (DataType::Uint32, input.cast::<u8>(), output.cast::<u8>());
+        if self.comm.may_repeat(dtype, &lists) && self.comm.again_v(dtype, &lists, send, recv, &self.stream) {
+            return true;
+        }
+        let request = Request {
+            collective: Collective::AllToAllV,
+            send,
+            recv,
+            count: 0,
+            dtype,
+            op: Operator::Builtin(ReduceOp::Sum),
+            root: 0,
+            bias: std::ptr::null(),
+            v: Some(Box::new(v.clone())),
+            stream: self.stream.clone(),
+        };
+        self.comm.submit(request).unwrap();
+        false
+    }
+
     fn kind(&self, random: &mut Random) -> Kind {
         const COLLECTIVES: [Collective; 8] = [
             Collective::AllReduce,
@@ -382,7 +516,8 @@ impl Side {
             // SAFETY: as above, or inside of the input.
             unsafe { input.add(i).write(given(number, self.rank, i)) };
         }
-        Call { kind, number, count, root, input, output, looked_at, _memory: [a, b] }
+        let (scale, factor) = (Scale::No, Box::new(factor(number, self.rank)));
+        Call { kind, number, count, root, scale, factor, input, output, looked_at, _memory: [a, b] }
     }
 
     fn submit_with(&self, call: &Call, collective: Collective, root: usize, v: Option<Box<VCounts>>) {
@@ -392,13 +527,27 @@ impl Side {
             recv: call.output.cast(),
             count: call.count,
             dtype: DataType::Uint32,
-            op: Operator::Builtin(ReduceOp::Sum),
+            op: self.operator(call),
             root,
             bias: std::ptr::null(),
             v,
             stream: self.stream.clone(),
         };
         self.comm.submit(request).unwrap();
+    }
+
+    fn operator(&self, call: &Call) -> Operator {
+        let mut host = [0; 8];
+        host[..4].copy_from_slice(&call.factor.to_le_bytes());
+        let scalar = match call.scale {
+            Scale::No => return Operator::Builtin(ReduceOp::Sum),
+            Scale::Host => OpScalar::Host(host),
+            Scale::Memory => OpScalar::Device((&raw const *call.factor).cast()),
+        };
+        let op = self.comm.create_op(scalar, DataType::Uint32);
+        let found = self.comm.find_op(op, DataType::Uint32).unwrap();
+        self.comm.destroy_op(op).unwrap();
+        found
     }
 
     fn submit(&self, call: &Call) {
@@ -437,7 +586,11 @@ impl Side {
     fn expected(&self, call: &Call, i: usize) -> Option<u32> {
         let (me, count) = (self.rank, call.count);
         let of = |rank: usize, i: usize| given(call.number, rank, i);
-        let sum = |i: usize| (0..self.ranks).map(|rank| of(rank, i)).fold(0, u32::wrapping_add);
+        let scaled = |rank, i| match call.scale {
+            Scale::No => of(rank, i),
+            _ => of(rank, i).wrapping_mul(factor(call.number, rank)),
+        };
+        let sum = |i: usize| (0..self.ranks).map(|rank| scaled(rank, i)).fold(0, u32::wrapping_add);
         let last = (me + self.ranks - 1) % self.ranks;
         let first = i < count;
         if call.kind == Kind::Parts {
@@ -464,7 +617,8 @@ impl Side {
         let got = |i: usize| unsafe { call.output.add(i).read() };
         let want = |i: usize| self.expected(call, i).unwrap_or(UNTOUCHED);
         let wrong = (0..call.looked_at).find(|i| got(*i) != want(*i)).map(|i| (i, got(i), want(i)));
-        let Call { kind, number, count, root, .. } = call;
-        assert_eq!(wrong, None, "rank {}, round {round}, call {number}: {kind:?} of {count}, root {root}", self.rank);
+        let Call { kind, number, count, root, scale, .. } = call;
+        let what = format!("{kind:?} of {count}, root {root}, scale {scale:?}");
+        assert_eq!(wrong, None, "rank {}, round {round}, call {number}: {what}", self.rank);
     }
 }

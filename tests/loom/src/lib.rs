@@ -18,3 +18,10 @@ mod transport {
         mod trade_loom;
     }
 }
+
+#[path = "../../../crates/runtime/src/exec"]
+mod exec {
+    #[allow(dead_code)]
+    mod pieces;
+    mod pieces_loom;
+}

@@ -21,7 +21,8 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
     // All connections are there: a cut does not concern those that are made after it, over which calls go on.
-    burst(order, &comm, 0, None).expect("a good burst");
+    // Another rank may be over with it, and be cut off or make the other call, before this one is.
+    let first = burst(order, &comm, 0, None);
     order.report("up", "");
     let (what, odd, at) = (order.words[2].as_str(), order.number(3) as usize == order.rank, order.number(4));
     let error = std::thread::scope(|scope| {
@@ -38,7 +39,7 @@ pub fn rank(order: &Order) {
         }
         let ends = ["kill", "cut", "stop"].contains(&what);
         let other = |n: u64| (odd && n == 1 && !ends).then_some((at as usize, what));
-        (0..).find_map(|n| burst(order, &comm, n, other(n)).err()).expect("it ends")
+        first.err().or_else(|| (0..).find_map(|n| burst(order, &comm, n, other(n)).err())).expect("it ends")
     });
     order.report("error", &format!("{:?} {}", error.code, error.text));
     let begin = now_ns();

@@ -18,7 +18,7 @@ use super::collective::Engine;
 use super::direct::{self, Words};
 use super::eager::Form;
 use super::lent;
-use super::piped::Pipe;
+use super::pieces::Pipe;
 use super::plan::Plan;
 use super::scratch::{Scratch, area, takes_turns};
 use super::trail;

@@ -18,15 +18,14 @@ use super::call::Call;
 use super::collective::Engine;
 use super::entry::publish;
 use super::far::{self, Combination, Desk, Owner, Spot};
-use super::piped::{self, Pipe};
+use super::pieces::{self, Pipe, flag_of};
+use super::piped;
 use super::plan::{Aside, DirectPlan, Plan, alignment, longest_part};
 use super::scratch::{self, Slots};
 use super::slotted;
 use crate::communicator::core::Core;
 use crate::device::{Step, withdrawn};
 
-/// Bits of a flag that count epochs within a call.
-const EPOCH_BITS: u32 = 28;
 /// Bytes that one step moves at most.
 const STEP: u64 = 1 << 20;
 
@@ -119,7 +118,7 @@ pub(super) fn in_slot(words: &Words) -> bool {
 /// How the call goes on whose line says `words`, if it is piped; `gives`: the line is that of this rank.
 #[inline]
 pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
-    (words[0] & PIPED != 0).then(|| piped::begin(gives, words[1], words[0] & PIECE != 0))
+    (words[0] & PIPED != 0).then(|| Pipe::new(gives, words[1], words[0] & PIECE != 0))
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
@@ -443,23 +442,10 @@ impl Bound<'_> {
     }
 }
 
-/// The flag that says `epoch` of call `seq`.
-#[inline]
-pub(super) fn flag_of(seq: u64, epoch: u64) -> u64 {
-    seq << EPOCH_BITS | epoch
-}
-
-/// The epoch of call `seq` that a flag says; the last one if it is that of a later call.
-#[inline]
-pub(super) fn epoch_of(flag: u64, seq: u64) -> u64 {
-    if flag >> EPOCH_BITS == seq { flag & ((1 << EPOCH_BITS) - 1) } else { u64::MAX }
-}
-
 /// Raises my flag of `channel` to `epoch` of call `seq`.
 #[inline]
 pub(super) fn raise(core: &Core, channel: usize, seq: u64, epoch: u64) {
-    // SYNC: epoch-flag
-    core.hub.flag(core.me, channel).store(flag_of(seq, epoch), Ordering::Release);
+    pieces::raise(&core.hub.flag(core.me, channel), seq, epoch);
     core.hub.ring_all(core.me);
 }
 

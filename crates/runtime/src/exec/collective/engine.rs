@@ -12,7 +12,7 @@ use crate::exec::imports::Imports;
 use crate::exec::known::Known;
 use crate::exec::links::Links;
 use crate::exec::messages::MessageState;
-use crate::exec::piped::Ring;
+use crate::exec::pieces::Ring;
 use crate::exec::plan::Plans;
 use crate::exec::slotted;
 use crate::exec::votes::Votes;
