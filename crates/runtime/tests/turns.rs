@@ -341,7 +341,7 @@ impl Side {
         const SCALES: [Scale; 4] = [Scale::No, Scale::Host, Scale::No, Scale::Memory];
         const COUNTS: [usize; 8] = [1, 3, 16, 100, 500, 513, 1000, 1024];
         let mut number = 3 << 20;
-        for round in 0..80 {
+        for round in 0..50 {
             self.used = 0;
             self.mapped = both.below(2) == 0;
             let (every, first, moves) = (1 + both.below(4), both.below(self.ranks), both.below(3));
