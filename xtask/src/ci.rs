@@ -125,6 +125,8 @@ fn loom(results: &mut Vec<String>) -> Result<()> {
     let program =
         Program::new("cargo test --release --locked -p oxccl-loom -p oxccl-sys loom_", Duration::from_secs(900))
             .env("RUSTFLAGS", "--cfg loom")
+            // Models, not what is shipped.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_TARGET_DIR", root().join("target/loom"));
     keep_results(program, results)
 }
