@@ -108,7 +108,9 @@ pub trait Belfry {
     fn ring(&self, member: usize) {
         // SYNC: doorbell. The waiter's heavy barrier, or fence, lies between its bit and its look.
         self.fence();
-        if self.bell(member).is_awaited() {
+        // Looked at first, so that the bell is gone where it branches: behind a branch its end would be a call.
+        let awaited = self.bell(member).is_awaited();
+        if awaited {
             self.wake(member);
         }
     }
