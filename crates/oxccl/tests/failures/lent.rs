@@ -1,9 +1,11 @@
 //! Bursts of calls that lend memory, by ranks that share cores, in processes of their own: what they give, and what becomes of
 //! them when a rank is killed or goes in the middle of one.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oxccl::{Communicator, Lent, ReduceOp, Result, ResultCode, Stream};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::calls::{Buffer, Memory};
 use crate::harness::{Order, Pool, Random, Worker, alone, now_ns, pause};
@@ -566,7 +568,46 @@ fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
 #[test]
 fn who_goes_does_not_make_a_late_one_an_error() {
     let _alone = alone();
-    for kind in &KINDS[..3] {
+    goes_and_comes_late(&KINDS[..3]);
+}
+
+/// The same where the late one, as soon as it has come, loses its core to those that it wakes and to others: its part of the call is
+/// seen later than its call.
+#[test]
+fn who_goes_does_not_make_an_error_of_a_late_one_that_loses_its_core() {
+    let _alone = alone();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let ranks = s.spawn(|| {
+            let _over = Over(&over);
+            on_one_core();
+            // Here, so that they have that core, too.
+            (0..2).for_each(|_| drop(s.spawn(|| while !over.load(Ordering::Relaxed) {})));
+            goes_and_comes_late(&["broadcast"]);
+        });
+        ranks.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// Tells others that it is over, also in a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// This thread, and what it starts from now on, has the first of its cores only.
+fn on_one_core() {
+    let all = sched_getaffinity(None).expect("an affinity");
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).expect("a core"));
+    sched_setaffinity(None, &one).expect("a core of its own");
+}
+
+fn goes_and_comes_late(kinds: &[&str]) {
+    for kind in kinds {
         for how in ["destroy", "exit"] {
             let mut pool = Pool::new(4, 1, &[]);
             pool.start(&format!("lent depart {kind} 2 {how} 2500"));

@@ -1,6 +1,7 @@
 //! The task of one collective call of one rank.
 
 use std::collections::VecDeque;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -661,7 +662,13 @@ impl CollectiveTask {
         let mut engine = core.lock_engine();
         engine.seen.look(if self.batch == 0 { core.polls } else { 1 });
         engine.links.hold(self.may_wait());
-        match self.advance(core, &mut engine)? {
+        let before = discriminant(&self.phase);
+        let step = self.advance(core, &mut engine)?;
+        if discriminant(&self.phase) != before {
+            // What it waits for now it has not waited for yet: the peers that came last have just come.
+            self.started_ns = 0;
+        }
+        match step {
             Step::Done if engine.links.holds() => Ok(Step::DoneHeld),
             step => engine.links.let_go().map(|()| step),
         }
@@ -680,7 +687,10 @@ impl CollectiveTask {
         let news = core.check().is_ok();
         // What ended the communicator may have come after what this call was waiting for: a last look.
         if self.doubt.is_none() && self.seq > 0 && !core.is_aborted() {
+            let before = discriminant(&self.phase);
             match self.look(core) {
+                // It waits for something else now, for which it may give up another time.
+                Ok(Step::Blocked) if discriminant(&self.phase) != before => return Ok(Step::Blocked),
                 Ok(Step::Blocked) | Err(_) => {}
                 moved => return moved,
             }
