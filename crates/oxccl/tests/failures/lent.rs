@@ -582,7 +582,7 @@ fn who_goes_does_not_make_an_error_of_a_late_one_that_loses_its_core() {
             let _over = Over(&over);
             on_one_core();
             // Here, so that they have that core, too.
-            (0..2).for_each(|_| drop(s.spawn(|| while !over.load(Ordering::Relaxed) {})));
+            (0..2).for_each(|_| drop(s.spawn(|| spins_until(&over))));
             goes_and_comes_late(&["broadcast"]);
         });
         ranks.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -595,6 +595,12 @@ struct Over<'a>(&'a AtomicBool);
 impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn spins_until(over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
     }
 }
 
