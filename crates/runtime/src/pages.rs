@@ -3,6 +3,8 @@
 //!
 //! It remembers buffers by where they lie. What is beneath them is the kernel's: this asks, and is content with a refusal.
 
+use std::ops::Range;
+
 use oxccl_sys::pages;
 
 /// Buffers that are remembered.
@@ -24,8 +26,33 @@ struct Place {
     uses: u32,
     /// Up to where its pages were made large, or refused; 0 before the first.
     done: usize,
-    /// Large pages that were made, or were there.
-    made: usize,
+    /// The longest row of large pages that were made, or were there, and the row that `done` ends, if it does.
+    longest: Row,
+    row: Row,
+}
+
+/// Large pages one behind the other: first address, and the one behind the last.
+type Row = (usize, usize);
+
+impl Place {
+    fn new(at: usize, len: usize) -> Place {
+        Place { at, len, uses: 0, done: 0, longest: (0, 0), row: (0, 0) }
+    }
+
+    /// The page at `at` of `large` bytes, behind all others, is a large one.
+    fn add(&mut self, at: usize, large: usize) {
+        let from = if self.row.1 == at { self.row.0 } else { at };
+        self.row = (from, at + large);
+        if self.row.1 - self.row.0 > self.longest.1 - self.longest.0 {
+            self.longest = self.row;
+        }
+    }
+
+    /// The bytes of it, counted from its first, that lie in the longest row.
+    fn large_part(&self) -> Range<usize> {
+        let (from, to) = (self.longest.0.max(self.at), self.longest.1.min(self.at + self.len));
+        if from < to { from - self.at..to - self.at } else { 0..0 }
+    }
 }
 
 /// The buffers that are used where this is.
@@ -44,11 +71,11 @@ impl Pages {
         Pages { large: if wanted { pages::large() } else { 0 }, ..Pages::default() }
     }
 
-    /// The kernel is about to copy the `len` bytes at `at`, and does not yet. Whether half of them or more are known to lie on
-    /// large pages: all but the ends, unless some were refused.
+    /// The kernel is about to copy the `len` bytes at `at`, and does not yet. Which of them are known to lie on large pages
+    /// without a gap, if that is half of them or more; as a rule all but the ends, and none in the first uses.
     #[inline]
-    pub(crate) fn used(&mut self, at: *const u8, len: usize) -> bool {
-        self.minds(len) && self.is_large(at.addr(), len)
+    pub(crate) fn used(&mut self, at: *const u8, len: usize) -> Option<Range<usize>> {
+        if self.minds(len) { self.large_part(at.addr(), len) } else { None }
     }
 
     /// Whether a buffer of `len` bytes may lie on large pages.
@@ -58,15 +85,15 @@ impl Pages {
     }
 
     #[cold]
-    fn is_large(&mut self, at: usize, len: usize) -> bool {
+    fn large_part(&mut self, at: usize, len: usize) -> Option<Range<usize>> {
         let large = self.large;
         let place = self.place(at, len);
         place.uses = place.uses.saturating_add(1);
         if place.uses <= USES {
-            return false;
+            return None;
         }
         if place.uses >= ANEW && place.uses.is_power_of_two() {
-            (place.done, place.made) = (0, 0);
+            *place = Place { uses: place.uses, ..Place::new(at, len) };
         }
         let end = at + len;
         let stop = place.done.max(at).saturating_add((len / 2).clamp(PART, MOST));
@@ -74,18 +101,19 @@ impl Pages {
         while page < end && page < stop {
             // The program does not grow by this, whether the page lies inside or has other memory of it beside the buffer.
             if pages::is_own(page) && pages::enlarge(page) {
-                place.made += 1;
+                place.add(page, large);
             }
             page += large;
         }
         place.done = page;
-        page >= end && 2 * place.made * large >= len
+        let part = place.large_part();
+        (page >= end && 2 * part.len() >= len).then_some(part)
     }
 
     /// Where the buffer is remembered.
     fn place(&mut self, at: usize, len: usize) -> &mut Place {
         let found = self.places.iter().position(|p| (p.at, p.len) == (at, len));
-        let new = Place { at, len, uses: 0, done: 0, made: 0 };
+        let new = Place::new(at, len);
         let index = match found {
             Some(index) => index,
             None if self.places.len() < PLACES => {
@@ -135,15 +163,19 @@ mod tests {
         let data: Vec<u64> = (0..(PART + 3 * large) as u64 / 8).collect();
         let len = 8 * data.len();
         let at = data.as_ptr().cast();
-        assert!((0..USES).all(|_| !pages.used(at, len)));
+        assert!((0..USES).all(|_| pages.used(at, len).is_none()));
         // Where the system makes all pages large there is nothing to see.
         if large_bytes_at(at.addr() + len / 2) > 0 {
             return;
         }
-        assert!(!pages.used(at, len), "all of it in one use");
+        assert!(pages.used(at, len).is_none(), "all of it in one use");
         // Not certain where memory is short.
-        if pages.used(at, len) {
+        if let Some(part) = pages.used(at, len) {
             assert!(large_bytes_at(at.addr() + len / 2) >= PART);
+            assert!(2 * part.len() >= len && part.end <= len, "{part:?} of {len}");
+            let ends = [part.start, part.end].map(|edge| at.addr() + edge);
+            assert!(part.start == 0 || ends[0].is_multiple_of(large), "{part:?}");
+            assert!(part.end == len || ends[1].is_multiple_of(large), "{part:?}");
         }
         assert!(data.iter().enumerate().all(|(i, value)| *value == i as u64));
     }
@@ -154,10 +186,25 @@ mod tests {
         let large = pages.large.max(2 << 20);
         let data = vec![1_u8; 8 * large];
         for _ in 0..2 * USES {
-            assert!(!unwanted.used(data.as_ptr(), data.len()));
-            assert!(!pages.used(data.as_ptr(), large - 1));
+            assert!(unwanted.used(data.as_ptr(), data.len()).is_none());
+            assert!(pages.used(data.as_ptr(), large - 1).is_none());
         }
         assert!(unwanted.places.is_empty() && pages.places.is_empty());
+    }
+
+    #[test]
+    fn of_a_buffer_with_gaps_the_longest_row_counts() {
+        let (at, large) = (5_000, 1_000);
+        let part = |pages: &[usize], len: usize| {
+            let mut place = Place::new(at, len);
+            pages.iter().for_each(|page| place.add(*page, large));
+            place.large_part()
+        };
+        assert_eq!(part(&[], 10_000), 0..0);
+        assert_eq!(part(&[5_000, 6_000, 8_000], 10_000), 0..2_000);
+        assert_eq!(part(&[5_000, 7_000, 8_000, 9_000, 12_000], 10_000), 2_000..5_000);
+        // With bytes beside the buffer at both ends.
+        assert_eq!(part(&[4_000, 5_000, 6_000], 1_500), 0..1_500);
     }
 
     #[test]
@@ -170,7 +217,7 @@ mod tests {
         }
         // The first pages are never mapped.
         let nowhere = std::ptr::without_provenance(8);
-        assert!((0..20).all(|_| !pages.used(nowhere, large + large / 2)));
+        assert!((0..20).all(|_| pages.used(nowhere, large + large / 2).is_none()));
         (1..3 * PLACES).for_each(|i| {
             pages.used(std::ptr::without_provenance(8 * i), large);
         });

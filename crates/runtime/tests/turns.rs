@@ -101,6 +101,10 @@ fn worker() {
         side.votes(Random(seed | 1));
     } else {
         side.repeats();
+        // As the machine is: elsewhere the kernel copies nothing.
+        if std::env::var("OXCCL_P2P").as_deref() == Ok("auto") && std::env::var("OXCCL_ALGO").is_err() {
+            side.sends_long();
+        }
     }
     side.comm.destroy().unwrap();
     // SAFETY: nobody uses it any more.
@@ -292,6 +296,39 @@ impl Side {
                     **got != want
                 });
                 assert_eq!(wrong, None, "rank {}, round {round} of {count}, call {i}, parts: {parts}", self.rank);
+            }
+        }
+    }
+
+    /// Long blocks of private memory, over and over from and to the same, so that the kernel puts most of it on large pages and copies
+    /// that, while the ends go by slots.
+    fn sends_long(&mut self) {
+        const COUNT: usize = (5 << 20) / 4 + 77;
+        let (mut input, mut output) = (vec![0_u32; 2 * COUNT], vec![0_u32; 2 * COUNT]);
+        let [broadcast, scatter] = [Collective::Broadcast, Collective::Scatter].map(Kind::Collective);
+        let shapes = [
+            (broadcast, 0, false),
+            (broadcast, 1, true),
+            (scatter, 1, false),
+            (scatter, 0, true),
+            (Kind::Swap, 0, false),
+        ];
+        for (n, (kind, root, in_place)) in shapes.into_iter().enumerate() {
+            for round in 0..6 {
+                let number = (1 << 22) + 6 * n as u64 + round as u64;
+                output.fill(UNTOUCHED);
+                input.iter_mut().enumerate().for_each(|(i, value)| *value = given(number, self.rank, i));
+                let (input, all) = (input.as_mut_ptr(), output.as_mut_ptr());
+                let (output, looked_at) = match kind {
+                    _ if !in_place || self.rank != root => (all, 2 * COUNT),
+                    Kind::Collective(Collective::Scatter) => (input.wrapping_add(root * COUNT), COUNT),
+                    _ => (input, COUNT),
+                };
+                let (scale, factor, _memory) = (Scale::No, Box::new(1), [Vec::new(), Vec::new()]);
+                let call = Call { kind, number, count: COUNT, root, scale, factor, input, output, looked_at, _memory };
+                self.submit(&call);
+                self.stream.synchronize().unwrap_or_else(|e| panic!("round {round}: {e}"));
+                self.check(&call, round);
             }
         }
     }

@@ -282,6 +282,14 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
 /// KiB of a block from which on most of it lies on large pages.
 const LARGE_KIB: f64 = 4096.0;
 
+/// KiB at the two ends of a buffer, in the mean, that lie on small pages though the rest lies on large ones.
+const ENDS_KIB: f64 = 2048.0;
+
+/// The same for each block of a buffer that the ranks of `collective` read from or write to two of.
+fn ends_kib(collective: Collective) -> f64 {
+    if collective == Collective::Broadcast { ENDS_KIB } else { ENDS_KIB / 2.0 }
+}
+
 /// As [`predict`] for an algorithm over user memory, where no rank has mapped that of another: the kernel copies what is
 /// read from peers or written to them.
 pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f64 {
@@ -310,6 +318,9 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let kernel = contention
         * (calls * m.kernel_op_us * rates.op / m.direct.op_us
             + far * kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+    // Its share of what lies on small pages nevertheless.
+    let ends = far * kib / rates.block_kib.max(1.0) * ends_kib(shape.collective);
+    let ends = ends * (m.kernel_us_per_kib - kernel_us_per_kib).max(0.0);
     // What is near is copied and combined as what lies in scratch is.
     rates.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
     if rates.beyond_caches {
@@ -321,7 +332,23 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         // What is near one move is a call for each peer here.
         first.ops = f64::from(shape.ranks);
     }
-    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy
+    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy + ends
+}
+
+/// Predicted time in us of an operation of `bytes` between two ranks by messages of user memory that no peer has mapped, most of
+/// which lies on large pages: the kernel reads that, and slots carry the ends, where it takes several times as long. `None`: no
+/// such message is made, or one rank has more to do than to receive while the other copies for itself.
+pub fn predict_sent(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> Option<f64> {
+    let served = matches!(shape.collective, Collective::Broadcast | Collective::Scatter) && shape.ranks == 2;
+    let rates = Rates::new(m, a, shape, bytes, Link::Shm, u64::MAX);
+    let alone = f64::from(shape.ranks) <= m.cores;
+    if !served || !alone || a.name != "flat" || rates.block_kib < LARGE_KIB || m.kernel_from().is_some() {
+        return None;
+    }
+    let ends = ends_kib(shape.collective);
+    let memory = if rates.beyond_caches { m.dram_factor } else { 1.0 };
+    let kernel = m.kernel_op_us + (rates.block_kib - ends) * m.kernel_large_us_per_kib * memory;
+    Some(rates.start + rates.latency + ends * m.shm.copy_us_per_kib + kernel)
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line

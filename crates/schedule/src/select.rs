@@ -5,7 +5,7 @@
 //! of an override.
 
 use crate::algorithms::{ALGORITHMS, Algorithm, find};
-use crate::cost::{CostModel, Link, block_bytes, predict, predict_far, predict_mapped};
+use crate::cost::{CostModel, Link, block_bytes, predict, predict_far, predict_mapped, predict_sent};
 use crate::ir::{Needs, Rank, Shape};
 use oxccl_types::Collective;
 use std::fmt;
@@ -162,6 +162,10 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
         for channels in (0..).map(|b| 1 << b).take_while(|&c: &u32| c <= most) {
             let shape = q.shape(channels);
             if a.supports(&shape) && q.model.slots >= a.min_slots {
+                if let Some(candidate) = sent(q, a, &shape) {
+                    found.push((1, candidate));
+                    continue;
+                }
                 let predicted_us = match (q.reach, a.needs) {
                     (Reach::ReadableUser, Needs::MappedUser) => predict_far(&q.model, a, &shape, q.bytes),
                     (Reach::MappedUser, Needs::MappedUser) => predict_mapped(&q.model, a, &shape, q.bytes),
@@ -176,6 +180,14 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
     // The sort is stable: equal times keep the order above.
     found.sort_by(|(p, a), (q, b)| p.cmp(q).then(a.predicted_us.total_cmp(&b.predicted_us)));
     found.into_iter().map(|(_, candidate)| candidate).collect()
+}
+
+/// Messages that compete with what the kernel copies: of one channel, since each is one message.
+fn sent(q: &Query, a: &Algorithm, shape: &Shape) -> Option<Candidate> {
+    let readable = q.reach == Reach::ReadableUser && shape.channels == 1;
+    let predicted_us = readable.then(|| predict_sent(&q.model, a, shape, q.bytes))??;
+    let reason = "messages: the kernel copies what lies on large pages, slots carry the ends".to_owned();
+    Some(Candidate { algorithm: a.name, channels: 1, protocol: Protocol::Simple, predicted_us, reason })
 }
 
 /// What comes first whatever the times, behind the flag lines: user memory that is mapped, before scratch, before messages

@@ -103,7 +103,7 @@ fn private_by(model: CostModel, collective: Collective, ranks: u32, bytes: u64, 
         eager_limit: 0,
         ..Query::new(collective, bytes, ranks, Reach::ReadableUser)
     };
-    // As the runtime does: messages only where memory cannot be shared.
+    // Of those that are no messages.
     let direct = |c: &Candidate| find(c.algorithm).is_some_and(|a| a.needs != Needs::Messages);
     candidates(&query).into_iter().find(direct).expect("something serves it").algorithm
 }
@@ -144,6 +144,33 @@ fn scratch_is_faster_where_strings_are_copied_whole_until_pages_are_large() {
         assert!(!served(c, 32 << 20, false).starts_with("staged"), "{c}");
     }
     assert_eq!(served(Collective::Broadcast, 8 << 20, true), "two_shot");
+}
+
+/// What was measured with two ranks: long blocks of a root's private memory by messages, which leave the ends of buffers to slots,
+/// until it is worth more that both cores copy.
+#[test]
+fn a_root_sends_what_lies_on_large_pages() {
+    let served = |model, collective, ranks, bytes, in_place| {
+        let query = Query {
+            model,
+            in_place,
+            max_channels: 1,
+            eager_limit: 0,
+            ..Query::new(collective, bytes, ranks, Reach::ReadableUser)
+        };
+        candidates(&query)[0].algorithm
+    };
+    let strings = CostModel::of_strings();
+    for (collective, blocks) in [(Collective::Broadcast, 1), (Collective::Scatter, 2)] {
+        let of = |model, ranks, mib: u64, in_place| served(model, collective, ranks, (blocks * mib) << 20, in_place);
+        assert_eq!([4, 8].map(|mib| of(strings, 2, mib, false)), ["flat"; 2], "{collective}");
+        for (model, ranks, mib) in [(strings, 2, 2), (strings, 2, 32), (strings, 3, 8), (CostModel::default(), 2, 8)] {
+            assert_ne!(of(model, ranks, mib, false), "flat", "{collective}, {ranks} ranks, {mib} MiB");
+        }
+    }
+    assert_eq!(served(strings, Collective::Broadcast, 2, 4 << 20, true), "flat");
+    assert_eq!(served(strings, Collective::Broadcast, 2, 8 << 20, true), "two_shot");
+    assert_ne!(served(strings, Collective::Gather, 2, 16 << 20, false), "flat");
 }
 
 /// Blocks are given where writing to a peer's memory costs no more than reading it, but by ranks that share cores only beyond

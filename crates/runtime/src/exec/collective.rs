@@ -538,6 +538,13 @@ impl CollectiveTask {
             self.phase = Phase::Slots(0);
             return Ok(true);
         }
+        if let Road::Sent | Road::SentInPlace = road {
+            let sent = plan.sent(road == Road::SentInPlace).ok_or_else(|| Error::internal("a plan lacks messages"))?;
+            let (links, send) = (&mut engine.links, self.send);
+            self.phase =
+                Phase::Exchange(p2p::Exchange::from_program(core, links, &self.call, sent, send, None, self.seq)?);
+            return Ok(true);
+        }
         if road == Road::Staged && !direct::all_are_at(core, self.seq) {
             return Ok(false);
         }

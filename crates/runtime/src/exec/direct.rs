@@ -53,6 +53,10 @@ pub(super) enum Road {
     Beside,
     /// Blocks of a gather in payload slots, see `slotted`.
     Slots,
+    /// By messages, see [`Plan::sent`].
+    Sent,
+    /// The same where the root works in place.
+    SentInPlace,
     /// Through scratch.
     Staged,
 }
@@ -60,7 +64,7 @@ pub(super) enum Road {
 impl Road {
     /// Whether user memory of peers is touched.
     pub(super) fn borrows(self) -> bool {
-        !matches!(self, Road::Staged | Road::Beside | Road::Slots)
+        matches!(self, Road::Mapped | Road::Far | Road::FarInPlace)
     }
 }
 
@@ -266,13 +270,12 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
     }
     Some(match all_reach {
         _ if all_beside => Road::Beside,
-        true if root_in_place(core, call, seq, send) => {
-            if plan.staged_in_place() {
-                Road::Staged
-            } else {
-                Road::FarInPlace
-            }
-        }
+        true if root_in_place(core, call, seq, send) => match plan.staged_in_place() {
+            _ if plan.sent(true).is_some() => Road::SentInPlace,
+            true => Road::Staged,
+            false => Road::FarInPlace,
+        },
+        true if plan.sent(false).is_some() => Road::Sent,
         true => Road::Far,
         false => Road::Staged,
     })

@@ -3,7 +3,7 @@
 //! It looks and changes nothing: no sequence number, no turn, no cached plan. What peers would say when they meet is
 //! not known before: their buffers are taken to lie in the kind of memory that this rank's lie in.
 
-use oxccl_schedule::cost::{CostModel, Link, predict, predict_far};
+use oxccl_schedule::cost::{CostModel, Link, predict, predict_far, predict_sent};
 use oxccl_schedule::exchange::{Traffic, predict_exchange};
 use oxccl_schedule::ir::{Needs, Shape};
 use oxccl_schedule::select::{Protocol, Query, Reach, candidates};
@@ -64,6 +64,12 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     let shape = shape(choice.channels);
     if !algorithm.supports(&shape) {
         return Err(Error::internal(format!("{} was chosen for {} and cannot do it", algorithm.name, call.collective)));
+    }
+    let sent = choice.sent.filter(|(_, usual, in_place)| if shape.in_place { *in_place } else { *usual });
+    if let (Some(_), Some((flat, ..))) = (far, sent)
+        && let Some(us) = predict_sent(&model, flat, &shape, bytes)
+    {
+        return Ok(us);
     }
     Ok(match far {
         Some(far) => predict_far(&model, far, &shape, bytes),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxccl_schedule::algorithms::{Algorithm, find};
-use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside};
+use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
 use oxccl_sys::sync::Ordering;
@@ -48,6 +48,16 @@ pub(crate) struct FarPlans {
     in_place: Option<DirectPlan>,
     /// The scratch is faster where the root works in place.
     staged_in_place: bool,
+    /// Messages, where these are faster.
+    sent: Option<Sent>,
+}
+
+/// A message program for memory most of which lies on large pages.
+#[derive(Debug)]
+struct Sent {
+    plan: MessagePlan,
+    usual: bool,
+    in_place: bool,
 }
 
 impl DirectPlan {
@@ -102,6 +112,12 @@ impl Plan {
     /// Whether what would go by [`Road::FarInPlace`] goes through the scratch.
     pub(super) fn staged_in_place(&self) -> bool {
         matches!(self, Plan::Direct { far: Some(far), .. } if far.staged_in_place)
+    }
+
+    /// The message program for memory that the kernel could copy, if that is faster; `in_place`: the root works in place.
+    pub(super) fn sent(&self, in_place: bool) -> Option<&MessagePlan> {
+        let Plan::Direct { far: Some(far), .. } = self else { return None };
+        far.sent.as_ref().filter(|sent| if in_place { sent.in_place } else { sent.usual }).map(|sent| &sent.plan)
     }
 
     /// Where private inputs go before all have come.
@@ -227,6 +243,9 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
     match choice.algorithm.needs {
         Needs::Messages => message_plan(core, choice.algorithm, &shape).map(Plan::Messages),
         _ => {
+            let sent = choice.sent.map(|sent| {
+                message_plan(core, sent.0, &shape).map(|plan| Sent { plan, usual: sent.1, in_place: sent.2 })
+            });
             let staged = choice
                 .staged
                 .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
@@ -238,6 +257,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                         usual: program(far)?,
                         in_place: other.map(program).transpose()?,
                         staged_in_place: choice.staged_in_place,
+                        sent: sent.transpose()?,
                     }))
                 }
                 None => None,
@@ -262,6 +282,8 @@ pub(super) struct Choice {
     pub(super) far_in_place: Option<&'static Algorithm>,
     /// The scratch is faster where the root of a gather or scatter works in place.
     pub(super) staged_in_place: bool,
+    /// Messages that are faster than `far`, or than what serves calls whose root works in place.
+    pub(super) sent: Option<(&'static Algorithm, bool, bool)>,
     pub(super) staged: Option<&'static Algorithm>,
     /// Private inputs are best put beside the line.
     pub(super) beside: bool,
@@ -301,16 +323,19 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             let far = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
             let in_place = call.collective == Collective::Broadcast;
             let far_in_place = Query { in_place, ..query(&core.allowed, Reach::ReadableUser) };
+            let far_in_place = fastest(far_in_place, Needs::MappedUser);
+            let sent = far.zip(far_in_place).and_then(|(far, other)| sent(core, call, bytes, [far.1, other.1]));
             return Ok(Choice {
                 algorithm,
                 far: far.map(|f| f.0),
-                far_in_place: fastest(far_in_place, Needs::MappedUser).map(|f| f.0),
+                far_in_place: far_in_place.map(|f| f.0),
                 staged_in_place: pipes_in_place(
                     &core.config.constants.model,
                     call.collective,
                     bytes,
                     core.ranks as u32,
                 ),
+                sent,
                 staged: staged.map(|s| s.0),
                 beside: beside && core.eager,
                 channels: 1,
@@ -338,10 +363,31 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         far: None,
         far_in_place: None,
         staged_in_place: false,
+        sent: None,
         beside: false,
         staged: None,
         channels: channels.min(MAX_CHANNELS as u32),
     })
+}
+
+/// Bytes of all buffers together up to which messages are faster than scratch where the root of a scatter works in place:
+/// measured where the last cache has 32 MiB (docs/performance.md).
+const SENT_IN_PLACE: u64 = 64_000_000;
+
+/// The message algorithm for a call of `bytes` over memory that the kernel could copy in as many us as `far` says, the second
+/// time where the root works in place; and in which of the two cases it is faster.
+fn sent(core: &Core, call: &Call, bytes: u64, far: [f64; 2]) -> Option<(&'static Algorithm, bool, bool)> {
+    let flat = find("flat").filter(|flat| core.allowed.allows(flat.name))?;
+    let (collective, ranks, root) = (call.collective, core.ranks as u32, call.root);
+    let shape = Shape { collective, ranks, root, channels: 1, in_place: false };
+    let us = predict_sent(&core.config.constants.model, flat, &shape, bytes)?;
+    let [usual, in_place] = far.map(|far| us < far);
+    // The scratch that else serves those is not in the model as what it is.
+    let in_place = match collective {
+        Collective::Scatter => usual && 2 * ranks as u64 * bytes < SENT_IN_PLACE,
+        _ => in_place,
+    };
+    (usual || in_place).then_some((flat, usual, in_place))
 }
 
 fn least_parts(program: &Program) -> u32 {

@@ -21,6 +21,8 @@ use super::tcp::{TcpEnd, TcpOptions};
 use super::{Peer, RecvEnd, SendEnd, Ticket};
 use crate::conformance;
 
+mod ends;
+
 fn peer(rank: u32) -> Peer {
     Peer { rank, place: "this test".into() }
 }

@@ -61,6 +61,8 @@ struct Current {
     /// Where the rest lies: here, or for a cma record in the sender.
     data: *const u8,
     cma: bool,
+    /// Nothing of it was taken yet.
+    fresh: bool,
     /// The number of its slot, if that changes hands.
     slot: Option<u64>,
 }
@@ -158,7 +160,7 @@ impl LocalReceiver {
         let slot = if kind == Some(Kind::Slot) { self.traded(len as usize).map(|_| read(6)) } else { None };
         let copied = self.copied(index, kind, len, slot);
         if let (Some(Kind::Inline), Some(data)) = (kind, copied) {
-            return Ok(Current { header, data, cma: false, slot });
+            return Ok(Current { header, data, cma: false, fresh: true, slot });
         }
         header.total = read(4);
         header.offset = read(5);
@@ -175,7 +177,7 @@ impl LocalReceiver {
             },
             _ => return Err(self.corrupt(meta)),
         };
-        Ok(Current { header, data, cma: kind == Some(Kind::Cma), slot })
+        Ok(Current { header, data, cma: kind == Some(Kind::Cma), fresh: true, slot })
     }
 
     #[cold]
@@ -240,6 +242,7 @@ impl RecvEnd for LocalReceiver {
         let bytes = bytes.min(current.header.len);
         current.header.offset += bytes;
         current.header.len -= bytes;
+        current.fresh = false;
         current.data = current.data.wrapping_add(bytes as usize);
         self.bounced = match self.bounced {
             Some((at, len)) if (bytes as usize) < len => Some((at + bytes as usize, len - bytes as usize)),
@@ -264,15 +267,16 @@ impl RecvEnd for LocalReceiver {
     }
 
     unsafe fn poll_recv_into(&mut self, dst: *mut u8, capacity: usize) -> Result<Option<Header>> {
-        let Some(Current { mut header, data, cma, .. }) = self.current()? else { return Ok(None) };
+        let Some(Current { mut header, data, cma, fresh, .. }) = self.current()? else { return Ok(None) };
         if header.len > 0 && capacity == 0 {
             return Err(no_room(&header));
         }
         header.len = header.len.min(capacity as u64);
         let len = header.len as usize;
         if cma {
-            if header.offset == 0 && self.pages.minds(header.total as usize) {
-                self.prepare(dst, header.total as usize);
+            if fresh && self.pages.minds(header.total as usize) {
+                // What came before it lies before it, as a rule; where it does not nothing is lost.
+                self.prepare(dst.wrapping_sub(header.offset as usize), header.total as usize);
             }
             // SAFETY: `dst` has `capacity >= len` bytes by contract.
             unsafe { self.read_sender(data, dst, len)? };

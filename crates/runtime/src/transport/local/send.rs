@@ -1,5 +1,6 @@
 //! The sending end of a local connection.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use oxccl_kernels as kernels;
@@ -14,6 +15,9 @@ use crate::pages::Pages;
 use crate::transport::ring::Producer;
 use crate::transport::{Header, Peer, SendEnd, Ticket};
 
+/// The kind of a record, and the two words that say where its bytes are.
+type Place = (Kind, u64, u64);
+
 /// The sending end over a [`LocalArea`].
 pub struct LocalSender {
     ring: Producer<LocalArea>,
@@ -27,8 +31,8 @@ pub struct LocalSender {
     pages: Pages,
     /// It is known of the message whose first bytes are not accepted yet.
     judged: bool,
-    /// The message that is being sent lies on large pages.
-    on_large_pages: bool,
+    /// The bytes of the message that is being sent that are read by the kernel from large pages.
+    large: Range<u64>,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
 }
@@ -52,7 +56,7 @@ impl LocalSender {
             last_borrowed: 0,
             pages,
             judged: false,
-            on_large_pages: false,
+            large: 0..0,
             small: 0,
         }
     }
@@ -69,22 +73,25 @@ impl LocalSender {
         self.ring.cells()
     }
 
-    /// The kind of record and its two words for `len > 0` bytes at `data` of the message of `header`.
-    fn place(&mut self, header: &Header, data: *const u8, len: usize) -> Result<(Kind, u64, u64)> {
+    /// The kind of record and its two words for the first bytes of `len > 0` at `data` of the message of `header`, and how
+    /// many they are at most.
+    fn place(&mut self, header: &Header, data: *const u8, len: usize) -> Result<(Place, usize)> {
         let whole = header.total;
         if self.policy.allows(Route::Direct, len, whole) {
             if self.policy.same_process {
-                return Ok((Kind::Address, data as u64, 0));
+                return Ok(((Kind::Address, data as u64, 0), len));
             }
             if let Some(at) = self.mapper.as_ref().and_then(|m| m.export(data, len)) {
-                return Ok((Kind::Exported, at.segment, at.offset));
+                return Ok(((Kind::Exported, at.segment, at.offset), len));
             }
         }
-        if self.lies_on_large_pages(header, data, len) || self.policy.allows(Route::Cma, len, whole) {
-            return Ok((Kind::Cma, data as u64, 0));
+        let kernel = self.policy.allows(Route::Cma, len, whole);
+        let (large, most) = self.large_part(header, data, len);
+        if kernel || large {
+            return Ok(((Kind::Cma, data as u64, 0), if kernel { len } else { most }));
         }
         if self.policy.allows(Route::Slots, len, whole) {
-            return Ok((Kind::Slot, 0, 0));
+            return Ok(((Kind::Slot, 0, 0), most));
         }
         Err(Error::usage(format!(
             "{len} bytes at {data:p} for {} cannot go by the forced route {:?}: the memory was not allocated by this \
@@ -93,16 +100,28 @@ impl LocalSender {
         )))
     }
 
-    /// Whether the message of `header`, of which `len` bytes at `data` are left, is read by the kernel from large pages. It is
-    /// found out once: while there is no room for its first bytes they are offered again.
-    fn lies_on_large_pages(&mut self, header: &Header, data: *const u8, len: usize) -> bool {
-        let Some(from) = self.policy.cma_large_from else { return false };
+    /// Whether the next bytes of the message of `header`, of which `len` at `data` are left, are read by the kernel from large
+    /// pages, and up to how many that holds of. The ends of a buffer lie on small ones as a rule, where the kernel takes
+    /// several times as long.
+    fn large_part(&mut self, header: &Header, data: *const u8, len: usize) -> (bool, usize) {
+        self.judge(header, data, len);
+        let next = match header.offset {
+            at if at < self.large.start => self.large.start - at,
+            at if at < self.large.end => return (true, len.min((self.large.end - at) as usize)),
+            _ => return (false, len),
+        };
+        (false, len.min(next as usize))
+    }
+
+    /// Finds out which bytes of the message of `header` lie on large pages, once: while there is no room for its first bytes
+    /// they are offered again.
+    fn judge(&mut self, header: &Header, data: *const u8, len: usize) {
         if header.offset == 0 && !self.judged {
             self.judged = true;
-            self.on_large_pages = len >= from && self.pages.used(data, len);
+            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from);
+            let large = if wanted { self.pages.used(data, len) } else { None };
+            self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
         }
-        // What is left of a message of which slots took a part is too short for a system call of its own.
-        self.on_large_pages && len >= self.policy.cma_from.unwrap_or(Policy::CMA_FROM)
     }
 
     /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.
@@ -123,8 +142,8 @@ impl LocalSender {
             unsafe { self.put_inline(index, header, data, len) };
             return Ok(Some(len));
         }
-        let place = self.place(header, data, len)?;
-        // SAFETY: by contract.
+        let (place, len) = self.place(header, data, len)?;
+        // SAFETY: by contract; no more than there is.
         unsafe { self.put_at(index, header, data, len, place) }
     }
 
@@ -139,7 +158,7 @@ impl LocalSender {
         header: &Header,
         data: *const u8,
         len: usize,
-        (kind, mut a, b): (Kind, u64, u64),
+        (kind, mut a, b): Place,
     ) -> Result<Option<usize>> {
         let record = self.area().record(index);
         let write = |word: usize, value: u64| {
@@ -281,7 +300,7 @@ impl SendEnd for LocalSender {
         }
         let copied = match self.policy.forced {
             Some(route) => route == Route::Slots,
-            None => !self.policy.allows(Route::Cma, len, header.total) && !self.lies_on_large_pages(header, data, len),
+            None => !self.policy.allows(Route::Cma, len, header.total) && !self.pages.minds(len),
         };
         if !copied || len > self.area().slot_bytes() {
             return Ok(false);
