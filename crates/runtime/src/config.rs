@@ -74,7 +74,7 @@ variables! {
     NUM_RMA_CTX: "NCCL_NUM_RMA_CTX", "integer", "", "1..=8",
         "Contexts of one-sided calls; overrides the program's numRmaCtx.";
     SPIN_US: "OXCCL_SPIN_US", "microseconds", "1500", "0..=1000000",
-        "How long a waiting rank keeps its core before it parks. Ranks that outnumber the cores yield at once.";
+        "How long a waiting rank polls before it parks; 0: it never yields its core, but parks. Ranks that outnumber the cores yield at once, and park instead while others work on them.";
     TUNE_FILE: "OXCCL_TUNE_FILE", "text", "~/.config/oxccl/tune.txt", "a path, off",
         "File with the constants of the cost model, as `oxccl tune` writes it; off: none. XDG_CONFIG_HOME moves the default.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",

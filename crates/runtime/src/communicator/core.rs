@@ -237,6 +237,7 @@ impl Core {
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
+        crate::exec::taken::ranks_here(super::init::on_this_machine(&parts.peers, parts.rank));
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],

@@ -152,6 +152,11 @@ pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> boo
     [on_host, on_machine].into_iter().flatten().any(|sets| affinity::outnumber(&sets))
 }
 
+/// How many ranks share the machine of `rank`, as far as it is known.
+pub(super) fn on_this_machine(peers: &[PeerInfo], rank: usize) -> usize {
+    peers.iter().filter(|p| p.host == peers[rank].host || on_one_machine(&peers[rank], p)).count()
+}
+
 /// The number of the boot of a rank's kernel, if it has told.
 fn boot(of: &PeerInfo) -> Option<&[u8]> {
     of.payload.get(BOOT..SETTINGS).filter(|boot| boot.iter().any(|byte| *byte != 0))

@@ -85,7 +85,7 @@ fn run() {
         let now = enqueued(&every());
         idle = if now == last { idle + 1 } else { 0 };
         last = now;
-        rest(idle, period, last);
+        rest(idle, period * crate::exec::taken::slowness(), last);
         let pending = snapshot();
         let orphan = |s: &Arc<Inner>| seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
         if pending.iter().any(orphan) {

@@ -401,7 +401,10 @@ impl Inner {
             return false;
         }
         let mut courtesy = std::mem::take(&mut running.courtesy);
-        let moved = courtesy.give_way(|| self.advance_locked(running) == Waited::Progress);
+        let moved = courtesy.give_way(|park| match park {
+            Some(timeout) => self.park_locked(running, timeout),
+            None => self.advance_locked(running) == Waited::Progress,
+        });
         running.courtesy = courtesy;
         moved
     }
@@ -443,16 +446,25 @@ impl Inner {
     /// Blocks for at most `timeout` until the tasks at the head may be able to go on.
     pub(super) fn park(&self, timeout: Duration) {
         let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
+        self.park_locked(&mut running, timeout);
+    }
+
+    /// The same for who runs the stream. Whether something moved.
+    fn park_locked(&self, running: &mut Running, timeout: Duration) -> bool {
         // The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
         let timeout = if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout };
-        let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
-            match running.tasks.front() {
-                Some(task) => task.park(timeout),
-                None => oxccl_sys::sync::yield_now(),
+        let mut waited = Waited::Blocked;
+        match running.tasks.front().map(|t| t.bell().ok_or(t)) {
+            Some(Ok(bell)) => {
+                bell.park_unless(timeout, || {
+                    waited = self.advance_locked(running);
+                    waited != Waited::Blocked
+                });
             }
-            return;
-        };
-        bell.park_unless(timeout, || self.advance_locked(&mut running) != Waited::Blocked);
+            Some(Err(task)) => task.park(timeout),
+            None => oxccl_sys::sync::yield_now(),
+        }
+        waited == Waited::Progress
     }
 
     /// Another thread runs the stream: waits until it has finished something.
@@ -661,7 +673,9 @@ impl Stream {
                     if w.turns() >= assist_after && helper::assist(inner) {
                         continue;
                     }
-                    if let Turn::Park(timeout) = w.turn() {
+                    if let Turn::Park(timeout) = w.turn()
+                        && !helper::assist(inner)
+                    {
                         inner.park(timeout);
                     }
                 }

@@ -46,6 +46,7 @@ pub(crate) mod plan;
 mod scratch;
 mod slotted;
 pub(crate) mod streak;
+pub(crate) mod taken;
 mod trail;
 mod votes;
 pub(crate) mod wait;

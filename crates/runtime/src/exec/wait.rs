@@ -1,10 +1,13 @@
 //! How a thread waits: it spins, then yields, then parks; and how a call that must not wait gives way.
 //!
 //! A cache line from another core takes a tenth of a microsecond, a yield about one, a wake-up about ten. Ranks that
-//! outnumber the cores yield from the start, since spinning would only keep the awaited rank from its core.
+//! outnumber the cores yield from the start, since spinning would only keep the awaited rank from its core. Where others want
+//! the cores, see [`taken`](crate::exec::taken), nobody yields.
 
 use std::sync::OnceLock;
 use std::time::Duration;
+
+use crate::exec::taken::TAKEN;
 
 /// What the caller has to do before it polls again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,11 @@ const LONGEST_PARK: Duration = Duration::from_millis(10);
 fn patience_ns() -> u64 {
     static PATIENCE: OnceLock<u64> = OnceLock::new();
     *PATIENCE.get_or_init(|| crate::config::spin().as_nanos() as u64)
+}
+
+/// Whether nobody yields: the environment says so, or others want the cores.
+fn parks_at_once() -> bool {
+    patience_ns() == 0 || TAKEN.is()
 }
 
 /// The state of one wait.
@@ -67,8 +75,11 @@ impl Waiter {
         }
         if !self.crowded && self.turns < SPINS {
             oxccl_sys::sync::spin_loop();
+        } else if parks_at_once() {
+            self.parking = true;
+            return self.next_park();
         } else {
-            oxccl_sys::sync::yield_now();
+            TAKEN.yield_now();
         }
         Turn::Again
     }
@@ -84,8 +95,10 @@ impl Waiter {
 const GIVE_WAY_NS: u64 = 300_000;
 /// What one turn of the others counts at most, ns: in a longer one they work, and what is left to the stream goes one by one.
 const TURN_NS: u64 = 8000;
-/// The longest that it may be so.
-const LONGEST_NS: u64 = 2_000_000;
+/// The longest that it may be so: two slices of what else runs on the core.
+const LONGEST_NS: u64 = 8_000_000;
+/// How long such a call parks at once where it does not yield.
+const SHORT_PARK: Duration = Duration::from_millis(1);
 /// Calls that do not give way after one that did in vain: at most two to the power of this.
 const LONGEST_SKIP: u32 = 10;
 
@@ -101,8 +114,9 @@ pub(crate) struct Courtesy {
 }
 
 impl Courtesy {
-    /// Yields until `moved` says that something moved, for a short time. Whether it did.
-    pub(crate) fn give_way(&mut self, mut moved: impl FnMut() -> bool) -> bool {
+    /// Yields, or lets `moved` park for as long as it is told, until it says that something moved, for a short time. Whether
+    /// it did.
+    pub(crate) fn give_way(&mut self, mut moved: impl FnMut(Option<Duration>) -> bool) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -110,15 +124,19 @@ impl Courtesy {
         let started = oxccl_sys::clock::now_ns();
         let (mut before, mut idle) = (started, 0);
         loop {
-            oxccl_sys::sync::yield_now();
-            if moved() {
+            let park = (idle > GIVE_WAY_NS || parks_at_once()).then_some(SHORT_PARK);
+            if park.is_none() {
+                TAKEN.yield_now();
+            }
+            if moved(park) {
                 self.failures = 0;
                 return true;
             }
             let now = oxccl_sys::clock::now_ns();
-            idle += (now - before).min(TURN_NS);
+            // Who parks takes nothing from the others, and is woken by each of them.
+            idle += if park.is_some() { 0 } else { (now - before).min(TURN_NS) };
             before = now;
-            if idle > GIVE_WAY_NS || now - started > LONGEST_NS {
+            if now - started > LONGEST_NS || idle > GIVE_WAY_NS && !TAKEN.was(now) {
                 self.failures = (self.failures + 1).min(LONGEST_SKIP);
                 self.skip = 1 << self.failures;
                 return false;

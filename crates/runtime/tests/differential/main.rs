@@ -36,6 +36,9 @@ const SHARED: &[Road] = &[
     road("staged", &[("OXCCL_ALGO", "^one_shot,two_shot,shared_one_shot"), ("OXCCL_SCRATCH", "65536")], Rounding::Once),
 ];
 
+/// Ranks that never yield their cores, as where others work on them.
+const PARKED: Road = road("parked", &[("OXCCL_SPIN_US", "0")], Rounding::Once);
+
 /// One algorithm at a time; what it does not serve takes some other road.
 const ALGORITHMS: &[Road] = &[
     road("one_shot", &[("OXCCL_ALGO", "one_shot"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::PerStep),
@@ -101,6 +104,7 @@ fn processes_that_share_memory() {
         run(r, &Job::processes(&[1, 1], Memory::Malloc, 2), seed);
         run(r, &Job::processes(&[2, 1], Memory::Mixed, 2), seed);
     }
+    run(&PARKED, &Job::processes(&[1, 1, 1], Memory::Mixed, 4), seed);
     for r in &ALGORITHMS[..6] {
         run(r, &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
     }
@@ -126,6 +130,9 @@ fn calls_back_to_back() {
     let seed = seed();
     for processes in [&[1, 1][..], &[1, 1, 1], &[2, 1]] {
         run(&SHARED[0], &Job::bursts(processes, 60), seed);
+    }
+    for processes in [&[1, 1][..], &[1, 1, 1, 1], &[2, 3]] {
+        run(&PARKED, &Job::bursts(processes, 40), seed);
     }
     run(&SHARED[3], &Job::bursts(&[1, 1], 40), seed);
     for processes in [&[2, 1][..], &[1, 1, 1, 1]] {

@@ -115,6 +115,8 @@ fn mixtures_of_small_calls_read_and_write_in_their_order() {
     for ranks in ["2", "3", "4"] {
         alone("mixture::makes_mixtures", &[("MIXTURES", ranks), ("OXCCL_TEST_SEED", &seed)]);
     }
+    let parked = [("MIXTURES", "4"), ("MIXTURES_ROUNDS", "4"), ("OXCCL_TEST_SEED", &seed), ("OXCCL_SPIN_US", "0")];
+    alone("mixture::makes_mixtures", &parked);
 }
 
 #[test]
