@@ -55,6 +55,10 @@ pub struct CostModel {
     pub cores: f64,
     /// Bytes of all ranks together that stay in the caches.
     pub cache_bytes: f64,
+    /// Bytes of a last cache of the machine, and how many there are.
+    pub last_cache_bytes: f64,
+    /// See above.
+    pub last_caches: f64,
     /// How many times slower copying is beyond the caches.
     pub dram_factor: f64,
     /// What a copy to a peer's memory costs of one from it. Only algorithms that serve the others with what they have, where
@@ -86,6 +90,8 @@ impl Default for CostModel {
             switch_us: 0.8,
             cores: 2.0,
             cache_bytes: 8e6,
+            last_cache_bytes: f64::from(32 << 20),
+            last_caches: 1.0,
             dram_factor: 2.2,
             push_factor: 3.0,
             slots: 8,
@@ -112,6 +118,12 @@ impl CostModel {
     pub fn kernel_from(&self) -> Option<u64> {
         let gain_per_kib = 2.0 * self.shm.copy_us_per_kib - self.kernel_us_per_kib;
         (gain_per_kib > 0.0).then(|| (self.kernel_op_us / gain_per_kib * 1024.0) as u64)
+    }
+
+    /// Bytes that `ranks` of a machine work on from which on little of it is in their last caches when it is looked at again:
+    /// twice what fits (measured with one of 32 MiB, docs/performance.md).
+    pub fn past_caches(&self, ranks: usize) -> u64 {
+        (2.0 * self.last_cache_bytes * self.last_caches.min(ranks as f64)) as u64
     }
 
     /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it

@@ -67,12 +67,28 @@ pub fn machine() -> &'static str {
 /// Processors of the machine that are online, whatever this process may use.
 pub fn processors() -> usize {
     let ranges = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    listed(&ranges).unwrap_or_else(oxccl_sys::affinity::available_cores)
+}
+
+/// How many processors a list such as `0-3,8` has; `None` for none.
+fn listed(ranges: &str) -> Option<usize> {
     let count = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         (last.parse::<usize>().ok()? + 1).checked_sub(first.parse().ok()?)
     };
-    let sum = ranges.trim().split(',').map(count).sum::<Option<usize>>();
-    sum.filter(|n| *n > 0).unwrap_or_else(oxccl_sys::affinity::available_cores)
+    ranges.trim().split(',').map(count).sum::<Option<usize>>().filter(|n| *n > 0)
+}
+
+/// Bytes of the last cache of the first processor, and by how many it is shared; `None` where the system does not tell. Virtual
+/// machines may have none beyond the second, but the processor below has.
+fn last_cache() -> Option<(f64, usize)> {
+    let read = |index: u32, name: &str| {
+        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}")).ok()
+    };
+    let level = |index: &u32| read(*index, "level").and_then(|level| level.trim().parse::<u32>().ok());
+    let last = (0..8).filter(|index| level(index) >= Some(3)).max_by_key(level)?;
+    let kib: f64 = read(last, "size")?.trim().strip_suffix('K')?.parse().ok()?;
+    Some((kib * 1024.0, listed(&read(last, "shared_cpu_list")?)?))
 }
 
 /// The beginning of a file, which on large machines would take long to be made whole.
@@ -95,6 +111,10 @@ pub fn default_model() -> CostModel {
 pub fn load() -> Constants {
     let mut constants = Constants { model: default_model(), ..Constants::default() };
     constants.model.cores = processors() as f64;
+    if let Some((bytes, sharing)) = last_cache() {
+        constants.model.last_cache_bytes = bytes;
+        constants.model.last_caches = processors().div_ceil(sharing) as f64;
+    }
     let Some((path, named)) = path() else { return constants };
     let read = match std::fs::metadata(&path) {
         Err(e) if !named && e.kind() == std::io::ErrorKind::NotFound => return constants,
@@ -201,6 +221,16 @@ mod tests {
 
     fn constant(name: &str) -> &'static Constant {
         find(name).expect("a name of the table")
+    }
+
+    #[test]
+    fn processors_are_counted() {
+        assert_eq!(listed("0-3,8\n"), Some(5));
+        assert_eq!(listed("7"), Some(1));
+        for none in ["", "\n", "3-1", "a", "1-"] {
+            assert_eq!(listed(none), None, "{none:?}");
+        }
+        assert!(last_cache().is_none_or(|(bytes, sharing)| bytes >= 65536.0 && sharing > 0));
     }
 
     #[test]

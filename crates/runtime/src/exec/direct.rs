@@ -318,6 +318,11 @@ fn touched_bytes(core: &Core, call: &Call) -> u64 {
     core.members.iter().map(|rank| of(*rank)).fold(0, u64::saturating_add)
 }
 
+/// Bytes of all buffers together from which on results go past the caches, on processors that gain by it.
+fn past_caches(core: &Core) -> u64 {
+    core.config.constants.model.past_caches(core.members.len())
+}
+
 /// Finds where the members' buffers lie, as far as the program touches them. `plan`: that of a road which touches user
 /// memory of peers.
 pub(super) fn locate(
@@ -676,10 +681,6 @@ pub(super) fn awaited(plan: &DirectPlan, cursor: &Cursor) -> Option<usize> {
     }
 }
 
-/// Bytes of all buffers together from which on results go past the caches, on processors that gain by it: measured where the
-/// last cache has 32 MiB (docs/performance.md). At twice that there is little left in it that would be read again.
-const PAST_CACHES: f64 = 64e6;
-
 /// Moves at most about `budget` bytes of the current piece; `cursor.done` is 0 again when the piece is complete.
 fn run_move(
     core: &Core,
@@ -731,7 +732,7 @@ fn run_move(
                 ([src], [dst]) if first.chunk.buffer == Buffer::Scratch => {
                     kernels::copy_across(*dst, *src, (n * element) as usize, whole);
                 }
-                ([src], [_, _, ..]) if touched_bytes(core, call) > PAST_CACHES as u64 => {
+                ([src], [_, _, ..]) if touched_bytes(core, call) >= past_caches(core) => {
                     kernels::copy_past_caches(&engine.dsts, *src, (n * element) as usize, whole);
                 }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
@@ -739,7 +740,10 @@ fn run_move(
                     kernels::reduce(call.dtype, call.op, &[*own], srcs, n as usize, post);
                     kernels::copy_across(*across, own.cast_const(), (n * element) as usize, whole);
                 }
-                (srcs, dsts) if first.chunk.buffer != Buffer::Scratch && buffers_bytes(core, call) > PAST_CACHES => {
+                (srcs, dsts)
+                    if first.chunk.buffer != Buffer::Scratch
+                        && buffers_bytes(core, call) >= past_caches(core) as f64 =>
+                {
                     kernels::reduce_past_caches(call.dtype, call.op, dsts, srcs, n as usize, post);
                 }
                 (srcs, dsts) => kernels::reduce(call.dtype, call.op, dsts, srcs, n as usize, post),

@@ -370,10 +370,6 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     })
 }
 
-/// Bytes of all buffers together up to which messages are faster than scratch where the root of a scatter works in place:
-/// measured where the last cache has 32 MiB (docs/performance.md).
-const SENT_IN_PLACE: u64 = 64_000_000;
-
 /// The message algorithm for a call of `bytes` over memory that the kernel could copy in as many us as `far` says, the second
 /// time where the root works in place; and in which of the two cases it is faster.
 fn sent(core: &Core, call: &Call, bytes: u64, far: [f64; 2]) -> Option<(&'static Algorithm, bool, bool)> {
@@ -382,9 +378,10 @@ fn sent(core: &Core, call: &Call, bytes: u64, far: [f64; 2]) -> Option<(&'static
     let shape = Shape { collective, ranks, root, channels: 1, in_place: false };
     let us = predict_sent(&core.config.constants.model, flat, &shape, bytes)?;
     let [usual, in_place] = far.map(|far| us < far);
-    // The scratch that else serves those is not in the model as what it is.
+    // The scratch that else serves those is not in the model as what it is; past the caches it is faster than messages.
+    let past = core.config.constants.model.past_caches(core.ranks);
     let in_place = match collective {
-        Collective::Scatter => usual && 2 * ranks as u64 * bytes < SENT_IN_PLACE,
+        Collective::Scatter => usual && 2 * ranks as u64 * bytes < past,
         _ => in_place,
     };
     (usual || in_place).then_some((flat, usual, in_place))
