@@ -87,7 +87,7 @@ fn run() {
         last = now;
         rest(idle, period * crate::exec::taken::slowness(), last);
         let pending = snapshot();
-        let orphan = |s: &Arc<Inner>| seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
+        let orphan = |s: &Arc<Inner>| !s.is_waited_for() && seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
         if pending.iter().any(orphan) {
             take_over();
             idle = 0;
@@ -132,11 +132,11 @@ fn settle_all() -> bool {
     !doubtful.is_empty()
 }
 
-/// Works on all streams that nobody runs until none has work, or others took them.
+/// Works on all streams that nobody runs or waits for until none has work, or others took them.
 fn take_over() {
     let mut waiter = Waiter::new(true);
     loop {
-        let pending = snapshot();
+        let pending = streams(|s| s.pending() && !s.is_waited_for());
         let mut progress = false;
         let mut mine = None;
         for s in &pending {

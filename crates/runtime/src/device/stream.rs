@@ -200,6 +200,8 @@ struct Running {
     stalled: bool,
     /// How many of the tasks, the first ones, [have given](Task::has_given) what they have, as far as is known.
     given: usize,
+    /// Who runs the stream is one of its sleepers, who looks once more.
+    sleeper: bool,
 }
 
 pub(super) struct Inner {
@@ -410,15 +412,23 @@ impl Inner {
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
+        let others_sleep = |running: &Running| self.sleeping.load(Ordering::Relaxed) > u64::from(running.sleeper);
+        let mut bell = None;
         if let Some(task) = running.tasks.remove(i) {
+            if others_sleep(running) {
+                bell = task.bell();
+            }
             task.recycle();
         }
         running.given = running.given.saturating_sub(1);
         // SYNC: stream-finished
         self.finished.fetch_add(1, Ordering::Release);
         // A notification is a system call; a sleeper that is missed wakes by its timeout.
-        if self.sleeping.load(Ordering::Relaxed) > 0 {
+        if others_sleep(running) {
             self.runner_done.notify_all();
+        }
+        if let Some(bell) = bell {
+            bell.ring();
         }
     }
 
@@ -443,16 +453,36 @@ impl Inner {
         }
     }
 
-    /// Blocks for at most `timeout` until the tasks at the head may be able to go on.
+    /// Blocks for at most `timeout` until the tasks at the head may be able to go on. Others may run the stream meanwhile: a
+    /// thread that waits for its core again must not keep them from it.
     pub(super) fn park(&self, timeout: Duration) {
         let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
-        self.park_locked(&mut running, timeout);
+        let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
+            self.park_locked(&mut running, timeout);
+            return;
+        };
+        let timeout = limit_of(&running, timeout);
+        drop(running);
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        // Who runs the stream after this look sees the count, and rings when it has finished something.
+        bell.park_unless(timeout, || {
+            let Some(mut running) = self.running.try_lock() else { return true };
+            running.sleeper = true;
+            let waited = self.advance_locked(&mut running);
+            running.sleeper = false;
+            waited != Waited::Blocked
+        });
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The same for who runs the stream. Whether something moved.
+    /// Whether a thread waits for what this stream does, asleep: it needs no other one then.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed) > 0
+    }
+
+    /// The same, but nobody else runs the stream. Whether something moved.
     fn park_locked(&self, running: &mut Running, timeout: Duration) -> bool {
-        // The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
-        let timeout = if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout };
+        let timeout = limit_of(running, timeout);
         let mut waited = Waited::Blocked;
         match running.tasks.front().map(|t| t.bell().ok_or(t)) {
             Some(Ok(bell)) => {
@@ -754,6 +784,11 @@ impl Stream {
 pub(crate) struct IdleStream<'a> {
     inner: &'a Inner,
     running: LatchGuard<'a, Running>,
+}
+
+/// The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
+fn limit_of(running: &Running, timeout: Duration) -> Duration {
+    if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout }
 }
 
 impl IdleStream<'_> {

@@ -79,6 +79,8 @@ fn threads_that_share_memory() {
         run(r, &Job::threads(3, 1), seed);
         run(r, &Job::threads(5, 8), seed);
     }
+    run(&PARKED, &Job::threads(3, 2), seed);
+    run(&PARKED, &Job::threads(5, 8), seed);
     run(&SHARED[0], &Job::threads(8, 4), seed);
     run(&SHARED[3], &Job::threads(8, 8), seed);
 }
