@@ -28,6 +28,18 @@ pub fn runnable_threads() -> Option<usize> {
     threads.split('/').next()?.parse().ok()
 }
 
+/// Processor time, ns, that all threads of process `pid` have used so far; `None` where there is no such process. What a thread that
+/// runs has used since the last tick of its processor may be missing.
+pub fn processor_time_ns(pid: u32) -> Option<u64> {
+    /// The clock of a whole process, in the lower bits of the number of a clock; its complement is in the others.
+    const OF_PROCESS: libc::clockid_t = 2;
+    let id = libc::pid_t::try_from(pid).ok().filter(|id| *id > 0)?;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable; a number that names no clock gets an error.
+    let error = unsafe { libc::clock_gettime((!id << 3) | OF_PROCESS, &mut time) };
+    (error == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// The identity of a namespace of this process (`net`, `pid`, `ipc` ...): its inode, 0 where /proc hides it.
 pub fn namespace_id(kind: &str) -> u64 {
     std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |m| m.ino())
@@ -56,5 +68,23 @@ mod tests {
         assert_eq!(namespace_id("no such kind"), 0);
         assert!(page_size().is_power_of_two());
         assert_ne!(runnable_threads(), Some(0), "this one runs");
+    }
+
+    #[test]
+    fn what_a_process_has_worked() {
+        let before = processor_time_ns(std::process::id()).unwrap();
+        let own = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let start = own();
+        while (own() - start).tv_nsec < 5_000_000 {}
+        let worked = processor_time_ns(std::process::id()).unwrap() - before;
+        assert!(worked >= 5_000_000, "{worked}");
+        let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let slept = processor_time_ns(sleeper.id()).unwrap();
+        assert!(slept < 1_000_000_000, "{slept}");
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(processor_time_ns(sleeper.id()), None, "it has ended");
+        assert_eq!(processor_time_ns(0), None);
+        assert_eq!(processor_time_ns(u32::MAX), None);
     }
 }

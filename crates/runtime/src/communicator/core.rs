@@ -2,6 +2,7 @@
 
 mod endings;
 
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,6 +25,7 @@ use crate::device::{Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::fused::Fused;
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
+use crate::exec::taken::Ranks;
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
@@ -224,6 +226,20 @@ fn allow_list(text: &str) -> AllowList {
     })
 }
 
+/// The ranks of this machine. Those of other containers are not known.
+fn ranks_here(parts: &Parts) -> Ranks {
+    let count = super::init::on_this_machine(&parts.peers, parts.rank);
+    let mine = &parts.peers[parts.rank].process;
+    let pid = |rank: &usize| match (parts.peers[*rank].process == *mine, &parts.handles[*rank]) {
+        (true, _) => Some(std::process::id()),
+        (false, handle) => handle.as_ref().map(|(pid, _)| *pid).filter(|pid| *pid > 0),
+    };
+    let all: Option<BTreeSet<u32>> =
+        if count == parts.members.len() { parts.members.iter().map(pid).collect() } else { None };
+    let cores = parts.config.constants.model.cores.min(count as f64);
+    Ranks { count, cores, pids: all.into_iter().flatten().collect() }
+}
+
 impl Core {
     pub(super) fn new(parts: Parts) -> Arc<Core> {
         let mut member_of = vec![usize::MAX; parts.ranks];
@@ -237,7 +253,7 @@ impl Core {
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
-        crate::exec::taken::ranks_here(super::init::on_this_machine(&parts.peers, parts.rank));
+        crate::exec::taken::ranks_here(ranks_here(&parts));
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],

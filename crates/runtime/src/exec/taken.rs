@@ -2,36 +2,68 @@
 //!
 //! Then a yield is a bad way to wait: it gives the core away for a slice of milliseconds, and newer schedulers take from who
 //! yields the right to come back before it is over. Who parks keeps that right, and has the core again soon after it is woken.
-//! Found out by how long yields take; a hint that costs time where it is wrong, never more.
+//!
+//! Found out by how long yields take, and what the ranks of the machine have worked meanwhile: they may be many, and keep each
+//! other waiting as long. A hint that costs time where it is wrong, never more.
 
-use oxccl_sys::clock;
-use oxccl_sys::sync::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::{clock, host};
 
 /// A yield that takes longer has given the core to who works, ns. (What ranks do for one another takes less, mostly.)
 const LONG_YIELD_NS: u64 = 1_000_000;
 /// Yields that long are one episode if no more than this is between them, ns.
 const EPISODE_NS: u64 = 20_000_000;
-/// How much longer than a long yield threads park instead, before one of them tries again: what bounds the time lost by that.
-const TRY_AGAIN: u64 = 25;
+/// How long an episode is looked at before it counts, ns: the kernel counts what threads work by ticks of up to 4 ms.
+const LOOK_NS: u64 = 12_000_000;
+/// The part of their cores that ranks have who wait by yielding, or work, beside no others: nearly all of it; less than this
+/// means others.
+const WORK: f64 = 0.75;
+/// How much longer than that threads park instead, before one of them tries again: what bounds the time lost by that.
+const TRY_AGAIN: u64 = 40;
+/// The longest that they do, ns.
+const LONGEST_NS: u64 = 1_000_000_000;
 /// How long an episode is remembered, ns.
 const LATELY_NS: u64 = 1_000_000_000;
 
 /// What is known of it.
 pub(super) struct Taken {
-    /// End of the last long yield, ns.
-    last: AtomicU64,
     /// Until when it is taken for granted, ns; zero before it was ever seen.
     until: AtomicU64,
-    /// The most ranks that a communicator of this process has on this machine.
-    ranks: AtomicUsize,
+    /// Asked for at a long yield only.
+    episode: Mutex<Episode>,
+}
+
+/// Long yields without a long time in between.
+struct Episode {
+    /// End of the last one, ns; zero before the first.
+    last: u64,
+    /// When it began to be looked at, ns, and what the ranks had worked by then.
+    since: u64,
+    worked: u64,
+    /// The ranks of this machine: those of the communicator that has most of them.
+    ranks: Ranks,
+}
+
+/// Ranks of one machine.
+pub(crate) struct Ranks {
+    /// How many, and cores that they share.
+    pub(crate) count: usize,
+    pub(crate) cores: f64,
+    /// The processes that they are; none if some are not known here.
+    pub(crate) pids: Vec<u32>,
 }
 
 /// Of this process.
 pub(super) static TAKEN: Taken = Taken::new();
 
-/// A communicator has so many ranks on this machine.
-pub(crate) fn ranks_here(ranks: usize) {
-    TAKEN.ranks.fetch_max(ranks, Ordering::Relaxed);
+/// A communicator has these ranks on this machine.
+pub(crate) fn ranks_here(ranks: Ranks) {
+    let mut episode = TAKEN.episode.lock().unwrap_or_else(PoisonError::into_inner);
+    if ranks.count >= episode.ranks.count {
+        episode.ranks = ranks;
+    }
 }
 
 /// How many times as long as else one should wait before one takes a thread that does not move for one that will not: where
@@ -42,7 +74,8 @@ pub(crate) fn slowness() -> u32 {
 
 impl Taken {
     const fn new() -> Taken {
-        Taken { last: AtomicU64::new(0), until: AtomicU64::new(0), ranks: AtomicUsize::new(1) }
+        let ranks = Ranks { count: 0, cores: 1.0, pids: Vec::new() };
+        Taken { until: AtomicU64::new(0), episode: Mutex::new(Episode { last: 0, since: 0, worked: 0, ranks }) }
     }
 
     /// Whether a thread should rather park than yield.
@@ -63,53 +96,121 @@ impl Taken {
         oxccl_sys::sync::yield_now();
         let now = clock::now_ns();
         if now - before > LONG_YIELD_NS {
-            let ranks = self.ranks.load(Ordering::Relaxed);
-            self.note(before, now, || oxccl_sys::host::runnable_threads().is_some_and(|running| running > ranks));
+            self.note(before, now, Ranks::worked, |ranks| {
+                host::runnable_threads().is_some_and(|n| n as f64 > ranks.cores)
+            });
         }
     }
 
-    /// A yield took from `before` until `now`. Once does not count: the machine may have stood still. Nor does it where no
-    /// more than the ranks want to run, who say whether there are `others`: ranks with long buffers work that long, too.
+    /// A yield took from `before` until `now`. It counts when the last one is not long ago, when the ranks have `worked` on less
+    /// than their part of their cores since these began (they keep each other waiting that long if they work), and when `others`
+    /// take the cores now: the machine may have stood still.
     #[cold]
-    fn note(&self, before: u64, now: u64, others: impl FnOnce() -> bool) {
-        let until = self.until.load(Ordering::Relaxed);
-        let last = self.last.swap(now, Ordering::Relaxed);
-        // While it lasts most ranks are parked, and do not count.
-        let goes_on = until != 0 && before < until + EPISODE_NS;
-        if goes_on || before < last + EPISODE_NS && last != 0 && others() {
-            self.until.store(now + TRY_AGAIN * (now - before), Ordering::Relaxed);
+    fn note(&self, before: u64, now: u64, worked: impl Fn(&Ranks) -> Option<u64>, others: impl FnOnce(&Ranks) -> bool) {
+        let mut episode = match self.episode.try_lock() {
+            Ok(episode) => episode,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread of the process sees to it.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let goes_on = episode.last != 0 && before < episode.last + EPISODE_NS;
+        episode.last = now;
+        let looked = now.saturating_sub(episode.since);
+        if goes_on && looked < LOOK_NS {
+            return;
         }
+        let Some(sum) = worked(&episode.ranks) else { return };
+        let most = looked as f64 * episode.ranks.cores * WORK;
+        // The sum is less than before when one of them has ended.
+        let little = sum.checked_sub(episode.worked).is_some_and(|ns| (ns as f64) < most);
+        if goes_on && little && others(&episode.ranks) {
+            self.until.store(now + (TRY_AGAIN * looked).min(LONGEST_NS), Ordering::Relaxed);
+            // Who tries again looks anew.
+            episode.last = 0;
+        }
+        (episode.since, episode.worked) = (now, sum);
+    }
+}
+
+impl Ranks {
+    /// Processor time that those of them which have not ended have used so far, ns; `None` if some are not known.
+    fn worked(&self) -> Option<u64> {
+        let times = self.pids.iter().filter_map(|pid| host::processor_time_ns(*pid));
+        (!self.pids.is_empty()).then(|| times.sum())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     const MS: u64 = 1_000_000;
 
+    /// Times since the start, ms; two cores.
+    struct Bench {
+        taken: Taken,
+        base: u64,
+        worked: Cell<u64>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let taken = Taken::new();
+            taken.episode.lock().unwrap().ranks = Ranks { count: 4, cores: 2.0, pids: vec![] };
+            Bench { taken, base: clock::now_ns(), worked: Cell::new(7 * MS) }
+        }
+
+        /// A yield of 4 ms that ends at `at`, until when the ranks have worked `ms` more.
+        fn long(&self, at: u64, ms: u64, others: bool) {
+            self.worked.set(self.worked.get() + ms * MS);
+            let now = self.base + at * MS;
+            self.taken.note(now - 4 * MS, now, |_| Some(self.worked.get()), |_| others);
+        }
+
+        /// Until when it is taken for granted.
+        fn until(&self) -> Option<u64> {
+            self.taken.until.load(Ordering::Relaxed).checked_sub(self.base).map(|ns| ns / MS)
+        }
+    }
+
     #[test]
-    fn two_long_yields_begin_an_episode_and_others_keep_it_up() {
-        let taken = Taken::new();
-        let until = || taken.until.load(Ordering::Relaxed);
-        let base = clock::now_ns();
-        taken.note(base, base + 4 * MS, || true);
-        assert_eq!(until(), 0, "one may be chance");
-        taken.note(base + 40 * MS, base + 44 * MS, || true);
-        assert_eq!(until(), 0, "so may two that lie far apart");
-        taken.note(base + 50 * MS, base + 53 * MS, || false);
-        assert_eq!(until(), 0, "the ranks themselves may work that long");
-        taken.note(base + 60 * MS, base + 63 * MS, || true);
-        assert_eq!(until(), base + 63 * MS + 25 * 3 * MS);
-        assert!(taken.was(until() + 900 * MS) && !taken.was(until() + 1100 * MS));
-        // The next try finds the core taken still, whoever waits for it.
-        let again = until() + 10 * MS;
-        taken.note(again, again + 4 * MS, || false);
-        assert_eq!(until(), again + 104 * MS);
-        // Later a single one counts as little as the first.
-        let late = until() + 200 * MS;
-        taken.note(late, late + 4 * MS, || true);
-        assert_eq!(until(), again + 104 * MS);
-        assert!(!Taken::new().was(base), "never seen");
+    fn long_yields_while_the_ranks_do_little_are_others() {
+        let bench = Bench::new();
+        bench.long(10, 0, true);
+        bench.long(16, 1, true);
+        assert_eq!(bench.until(), None, "some may be chance");
+        bench.long(23, 2, true);
+        assert_eq!(bench.until(), Some(23 + 40 * 13));
+        assert!(bench.taken.was(bench.base + 1500 * MS) && !bench.taken.was(bench.base + 1600 * MS));
+        // Who tries again looks as long.
+        bench.long(560, 300, true);
+        bench.long(570, 1, true);
+        assert_eq!(bench.until(), Some(23 + 40 * 13));
+        bench.long(579, 1, true);
+        assert_eq!(bench.until(), Some(579 + 40 * 19));
+    }
+
+    #[test]
+    fn ranks_that_work_keep_each_other_waiting() {
+        let bench = Bench::new();
+        for at in 0..100 {
+            // Of two cores' 20 ms three quarters and a little more.
+            bench.long(10 + 10 * at, 16, true);
+        }
+        assert_eq!(bench.until(), None);
+        // Those by whom the machine stood still, and those that lie far apart.
+        let bench = Bench::new();
+        (0..100).for_each(|at| bench.long(10 + 10 * at, 1, false));
+        (100..200).for_each(|at| bench.long(10 + 30 * at, 1, true));
+        assert_eq!(bench.until(), None);
+        assert!(!bench.taken.was(bench.base), "never seen");
+    }
+
+    #[test]
+    fn ranks_of_which_nothing_is_known_yield() {
+        let own = |pids: Vec<u32>| Ranks { count: 2, cores: 2.0, pids }.worked();
+        assert_eq!(own(vec![]), None);
+        assert!(own(vec![std::process::id(), u32::MAX]).is_some_and(|ns| ns > 0), "one has ended");
     }
 }
