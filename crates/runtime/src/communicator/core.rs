@@ -537,9 +537,14 @@ impl Core {
         self.hub.bell(self.me)
     }
 
+    /// The same, for who may outlive the communicator.
+    pub(crate) fn kept_bell(&self) -> Doorbell {
+        self.hub.kept_bell(self.me)
+    }
+
     /// What a task of this communicator parks on; `None` where bytes come by the network, see [`Core::park`].
     pub(crate) fn park_bell(&self) -> Option<Doorbell> {
-        self.whole.then(|| self.bell())
+        self.whole.then(|| self.kept_bell())
     }
 
     /// Blocks until a connection of this rank has news, at most for a short time: neighbours that share memory, and

@@ -193,12 +193,12 @@ pub struct Hub {
     rank_bytes: usize,
     lines_bytes: usize,
     base: *mut u8,
-    _segment: Arc<SharedMemory>,
+    segment: Arc<SharedMemory>,
     light: bool,
 }
 
 // SAFETY: the hub is shared memory reached through atomics and raw pointers only; the protocol of the entry lines and
-// flags orders the plain accesses. The mapping lives as long as `_segment`.
+// flags orders the plain accesses. The mapping lives as long as `segment`.
 unsafe impl Send for Hub {}
 // SAFETY: as above.
 unsafe impl Sync for Hub {}
@@ -226,7 +226,17 @@ impl Hub {
             )));
         }
         let (rank_bytes, lines_bytes) = (geometry.rank_bytes(), geometry.lines_bytes());
-        Ok(Hub { geometry, rank_bytes, lines_bytes, base: segment.as_ptr(), _segment: segment, light })
+        Ok(Hub { geometry, rank_bytes, lines_bytes, base: segment.as_ptr(), segment, light })
+    }
+
+    /// The bell of `member`; the handle keeps the memory, for who may outlive the hub.
+    pub fn kept_bell(&self, member: usize) -> Doorbell {
+        let at = self.bell_at(member);
+        Doorbell::placed(self.segment.u32_at(at), self.segment.u32_at(at + 4))
+    }
+
+    fn bell_at(&self, member: usize) -> usize {
+        self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE
     }
 
     /// The agreed sizes.
@@ -426,7 +436,7 @@ impl Hub {
     /// No operation may be under way on any member.
     pub fn release(&self, member: usize) -> std::io::Result<()> {
         let offset = self.rank_base(member) + self.geometry.lines_bytes();
-        self._segment.punch(offset, self.releasable())
+        self.segment.punch(offset, self.releasable())
     }
 
     /// Ends the communicator for every member with `error`; the first caller wins.
@@ -480,7 +490,7 @@ impl Belfry for Hub {
     /// The bell on which `member` parks.
     #[inline(always)]
     fn bell(&self, member: usize) -> Doorbell {
-        let at = self.rank_base(member) + (DEPTH as usize + MAX_CHANNELS) * LINE;
+        let at = self.bell_at(member);
         Doorbell::placed(self.u32_at(at), self.u32_at(at + 4))
     }
 
@@ -510,6 +520,18 @@ mod tests {
             lane_bytes: [20_000, 10_000],
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
+    }
+
+    /// A thread that ended a task rings after its communicator may have gone.
+    #[test]
+    fn a_kept_bell_outlives_its_hub() {
+        let hub = hub(2);
+        let (near, kept) = (hub.bell(1), hub.kept_bell(1));
+        near.park_unless(std::time::Duration::ZERO, || false);
+        assert!(kept.is_awaited(), "both are the same bell");
+        drop(hub);
+        kept.ring();
+        assert!(!kept.is_awaited());
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub(crate) enum Step {
 pub(crate) trait Task: Send {
     /// Does a bounded piece of work.
     fn step(&mut self) -> Step;
-    /// The bell that rings when something this task waits for may have changed.
+    /// The bell that rings when something this task waits for may have changed. It keeps the memory that it is in: who parks
+    /// on it, or rings it after the task's end, may do so when the communicator has gone.
     fn bell(&self) -> Option<Doorbell> {
         None
     }

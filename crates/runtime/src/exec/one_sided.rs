@@ -383,7 +383,7 @@ impl Task for OneSidedTask {
 
     fn bell(&self) -> Option<oxccl_sys::Doorbell> {
         // Signals from elsewhere ring as well.
-        (!self.sends()).then(|| self.course.core.bell())
+        (!self.sends()).then(|| self.course.core.kept_bell())
     }
 
     fn park(&self, timeout: Duration) {
