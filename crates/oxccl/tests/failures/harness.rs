@@ -317,7 +317,10 @@ impl Pool {
         let line = |e: &Event| {
             format!("  {:8.1} ms rank {} {} {}\n", (e.ns as f64 - start as f64) / 1e6, e.rank, e.what, e.text)
         };
-        seen.iter().map(line).collect()
+        // One that has died said nothing of it.
+        let ended = self.workers.iter().filter(|w| state(&w.process()).is_none_or(|s| s == 'Z'));
+        let ended = ended.map(|w| format!("  worker {} has ended\n", w.child.id()));
+        seen.iter().map(line).chain(ended).collect()
     }
 }
 
@@ -333,15 +336,17 @@ pub fn this_thread() -> std::path::PathBuf {
     std::path::Path::new("/proc").join(thread)
 }
 
+/// The state of the thread or process of which the kernel tells at `place`, as [`wait_until`] knows it; `None` when it has gone.
+fn state(place: &std::path::Path) -> Option<char> {
+    let stat = std::fs::read_to_string(place.join("stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
 /// Returns when the thread or process of which the kernel tells at `place` is in `state`: `S` sleeps, as one does that has waited
 /// for a while, `T` is stopped.
 pub fn wait_until(place: &std::path::Path, state: char, most: Duration) {
-    let now = || {
-        let stat = std::fs::read_to_string(place.join("stat")).expect("its state");
-        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
-    };
-    let there = poll(most, || (now() == Some(state)).then_some(()));
-    assert!(there.is_some(), "{} is never in state {state}: {:?}", place.display(), now());
+    let there = poll(most, || (self::state(place) == Some(state)).then_some(()));
+    assert!(there.is_some(), "{} is never in state {state}: {:?}", place.display(), self::state(place));
 }
 
 /// The error that `comm` has of itself, with no call that would hear of it.
