@@ -1,5 +1,7 @@
 //! Which cores a thread may use, and whether threads with such sets outnumber their cores.
 
+use std::collections::BTreeMap;
+
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::quota;
@@ -101,10 +103,9 @@ impl Cores {
     }
 }
 
-/// Whether threads with these sets, one each and all of one machine, cannot all run at once: some of them, or all of them,
-/// have fewer cores than they are. A quota is that of the threads of its group together; one of an unknown group is taken to be
-/// that of all.
-pub fn outnumber(sets: &[Cores]) -> bool {
+/// How many cores threads with these sets, all of one machine, have together. A quota is that of the threads of its group
+/// together; one of an unknown group is taken to be that of all.
+pub fn together(sets: &[Cores]) -> usize {
     let mut all = [0_u8; CpuSet::MAX_CPU / 8];
     for set in sets {
         all.iter_mut().zip(&set.mask).for_each(|(all, one)| *all |= one);
@@ -112,13 +113,34 @@ pub fn outnumber(sets: &[Cores]) -> bool {
     let count = all.iter().map(|byte| byte.count_ones() as usize).sum();
     let quota = sets.iter().filter(|set| set.quota > 0 && set.group == 0).map(|set| set.quota as usize).min();
     let unknown = sets.iter().filter(|set| set.count() == 0).map(|set| set.available as usize).max();
-    let cores = quota.or(unknown).unwrap_or(count);
+    quota.or(unknown).unwrap_or(count)
+}
+
+/// How many of `sets` are of the group of `set`, which has a quota, and how many cores that lets them have.
+fn limit(sets: &[Cores], set: &Cores) -> Option<(usize, usize)> {
+    let members = sets.iter().filter(|s| s.quota > 0 && s.group == set.group).count();
+    (set.quota > 0 && set.group != 0).then_some((members, set.quota as usize))
+}
+
+/// How many of the threads with these sets, one each and all of one machine, can run at once.
+pub fn at_once(sets: &[Cores]) -> usize {
+    let mut groups = BTreeMap::new();
+    let mut free = 0;
+    for set in sets {
+        match limit(sets, set) {
+            Some((members, cores)) => drop(groups.insert(set.group, members.min(cores))),
+            None => free += 1,
+        }
+    }
+    together(sets).min(free + groups.values().sum::<usize>())
+}
+
+/// Whether threads with these sets, one each and all of one machine, cannot all run at once: some of them, or all of them,
+/// have fewer cores than they are.
+pub fn outnumber(sets: &[Cores]) -> bool {
     let crammed = |set: &Cores| set.count() > 0 && sets.iter().filter(|s| s.is_within(set)).count() > set.count();
-    let limited = |set: &Cores| {
-        let together = sets.iter().filter(|s| s.quota > 0 && s.group == set.group).count();
-        set.quota > 0 && set.group != 0 && together > set.quota as usize
-    };
-    sets.len() > cores || sets.iter().any(|set| crammed(set) || limited(set))
+    let limited = |set: &Cores| limit(sets, set).is_some_and(|(members, cores)| members > cores);
+    sets.len() > together(sets) || sets.iter().any(|set| crammed(set) || limited(set))
 }
 
 #[cfg(test)]
@@ -176,6 +198,11 @@ mod tests {
         };
         let free = |groups: [u64; 4]| outnumber(&groups.map(|group| of(group, None)));
         assert!(!free([1, 1, 2, 2]) && free([1, 1, 1, 2]) && free([1; 4]) && !free([1, 2, 3, 4]));
+        // So many of them run at once.
+        let run = |groups: [u64; 4]| at_once(&groups.map(|group| of(group, None)));
+        assert_eq!([run([1, 1, 2, 2]), run([1, 1, 1, 2]), run([1; 4]), run([0; 4])], [4, 3, 2, 2]);
+        let four = [0, 1, 2, 3].map(|_| cores(2, &[0, 1]));
+        assert_eq!((at_once(&four), at_once(&four[..1]), at_once(&[])), (2, 1, 0));
         // Of groups that are not known all together have the least.
         assert!(free([0; 4]) && free([0, 0, 1, 2]));
         let bound = |groups: [u64; 4]| outnumber(&[0, 1, 2, 3].map(|core| of(groups[core], Some(core))));

@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(namespace_id("net"), namespace_id("net"));
         assert_eq!(namespace_id("no such kind"), 0);
         assert!(page_size().is_power_of_two());
-        assert_ne!(runnable_threads(), Some(0), "this one runs");
+        assert!(runnable_threads().is_some_and(|n| n > 0), "this one runs");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::device::{Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::fused::Fused;
 use crate::exec::links::{DeviceMapper, Links, SharedMapper};
-use crate::exec::taken::Ranks;
+use crate::exec::taken::{Ranks, RanksHere};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
@@ -141,6 +141,7 @@ pub(crate) struct Core {
     /// What neighbours in the control ring, and those who asked around it, are blocked in: rank, number, signature.
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
+    _ranks_here: RanksHere,
 }
 
 /// What `Core::new` is given by the initialisation.
@@ -236,7 +237,7 @@ fn ranks_here(parts: &Parts) -> Ranks {
     };
     let all: Option<BTreeSet<u32>> =
         if count == parts.members.len() { parts.members.iter().map(pid).collect() } else { None };
-    let cores = parts.config.constants.model.cores.min(count as f64);
+    let cores = super::init::run_at_once(&parts.peers, &parts.members).map_or(1.0, |cores| cores as f64);
     Ranks { count, cores, pids: all.into_iter().flatten().collect() }
 }
 
@@ -253,7 +254,7 @@ impl Core {
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
-        crate::exec::taken::ranks_here(ranks_here(&parts));
+        let ranks_here = crate::exec::taken::ranks_here(ranks_here(&parts));
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
@@ -305,6 +306,7 @@ impl Core {
             reaches,
             cma: parts.cma,
             handles: parts.handles,
+            _ranks_here: ranks_here,
             abort: Arc::default(),
             inbox: parts.inbox,
             family: parts.family,

@@ -1,6 +1,5 @@
 //! How a communicator comes to life: bootstrap, hub, probes, watches.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oxccl_sys::affinity::{self, CORES_BYTES, Cores};
@@ -137,8 +136,6 @@ fn settings_in(payload: &[u8]) -> &[u8] {
 ///
 /// Or those of all containers of the machine, which have names and quotas of their own, but not cores.
 pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> bool {
-    let part = |p: &PeerInfo, bytes: Range<usize>| p.payload.get(bytes).unwrap_or_default().to_vec();
-    let cores = |p: &PeerInfo| Cores::decode(&part(p, CORES..BOOT));
     let own = &peers[members.first().copied().unwrap_or(rank)];
     let (host, kernel) = (&own.host, boot(own));
     let same = |p: &PeerInfo| on_one_machine(own, p);
@@ -150,6 +147,17 @@ pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> boo
     let on_host = all(&|p| p.host == *host && !others(p));
     let on_machine = all(&same).and_then(|sets| sets.iter().map(Cores::without_quota).collect::<Option<Vec<_>>>());
     [on_host, on_machine].into_iter().flatten().any(|sets| affinity::outnumber(&sets))
+}
+
+/// The cores that a rank may use, if it has told.
+fn cores(of: &PeerInfo) -> Option<Cores> {
+    Cores::decode(of.payload.get(CORES..BOOT)?)
+}
+
+/// How many of `members`, all of one machine, can run at once, if they have told.
+pub(super) fn run_at_once(peers: &[PeerInfo], members: &[usize]) -> Option<usize> {
+    let sets: Option<Vec<_>> = members.iter().map(|rank| cores(&peers[*rank])).collect();
+    sets.map(|sets| affinity::at_once(&sets))
 }
 
 /// How many ranks share the machine of `rank`, as far as it is known.

@@ -22,7 +22,9 @@ const LONGEST: u64 = 1 << 20;
 pub struct Constants {
     /// The values.
     pub model: CostModel,
-    /// Names of those that are not defaults.
+    /// Names of those that the system told.
+    pub read: Vec<&'static str>,
+    /// Names of those that come from a file.
     pub measured: Vec<&'static str>,
     /// The file they came from.
     pub file: Option<PathBuf>,
@@ -35,7 +37,7 @@ impl Constants {
     pub fn source(&self, constant: &Constant) -> &'static str {
         match (self.measured.contains(&constant.name), constant.name) {
             (true, _) => "file",
-            (false, "cores") => "machine",
+            (false, name) if name == "cores" || self.read.contains(&name) => "machine",
             (false, _) => "default",
         }
     }
@@ -112,8 +114,13 @@ pub fn load() -> Constants {
     let mut constants = Constants { model: default_model(), ..Constants::default() };
     constants.model.cores = processors() as f64;
     if let Some((bytes, sharing)) = last_cache() {
-        constants.model.last_cache_bytes = bytes;
-        constants.model.last_caches = processors().div_ceil(sharing) as f64;
+        let caches = processors().div_ceil(sharing) as f64;
+        for (name, value) in [("last_cache", bytes), ("last_caches", caches)] {
+            // What cannot be is not believed.
+            if find(name).is_some_and(|constant| constant.set(&mut constants.model, value).is_ok()) {
+                constants.read.push(name);
+            }
+        }
     }
     let Some((path, named)) = path() else { return constants };
     let read = match std::fs::metadata(&path) {

@@ -28,6 +28,7 @@ use tasks::Tasks;
 mod behind;
 mod handles;
 mod look_ahead;
+mod parking;
 mod tasks;
 
 /// What one step of a task came to.
@@ -168,8 +169,6 @@ const CATCH_UP: u32 = 4;
 const LATE_NS: u64 = 4000;
 /// Tasks in a row that may leave what they have to send to the next one.
 const HOLD: u32 = 64;
-/// Longest park of a thread that cares for several bells.
-const BATCH_PARK: Duration = Duration::from_millis(1);
 /// Where the counts of a stream begin.
 const FIRST: u64 = 1 << 16;
 
@@ -221,7 +220,10 @@ pub(super) struct Inner {
     /// There is an error.
     failed: AtomicBool,
     sleepers: Mutex<()>,
+    /// Threads that sleep until something was finished here.
     sleeping: AtomicU64,
+    /// Those of them that sleep on the bell of the task at the head.
+    on_bell: AtomicU64,
     runner_done: Condvar,
 }
 
@@ -405,7 +407,8 @@ impl Inner {
         }
         let mut courtesy = std::mem::take(&mut running.courtesy);
         let moved = courtesy.give_way(|park| match park {
-            Some(timeout) => self.park_locked(running, timeout),
+            // Nobody has looked at a task without a bell.
+            Some(timeout) => self.park_locked(running, timeout) || self.advance_locked(running) == Waited::Progress,
             None => self.advance_locked(running) == Waited::Progress,
         });
         running.courtesy = courtesy;
@@ -413,10 +416,9 @@ impl Inner {
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
-        let others_sleep = |running: &Running| self.sleeping.load(Ordering::Relaxed) > u64::from(running.sleeper);
         let mut bell = None;
         if let Some(task) = running.tasks.remove(i) {
-            if others_sleep(running) {
+            if self.others_sleep(running) {
                 bell = task.bell();
             }
             task.recycle();
@@ -425,7 +427,7 @@ impl Inner {
         // SYNC: stream-finished
         self.finished.fetch_add(1, Ordering::Release);
         // A notification is a system call; a sleeper that is missed wakes by its timeout.
-        if others_sleep(running) {
+        if self.others_sleep(running) {
             self.runner_done.notify_all();
         }
         if let Some(bell) = bell {
@@ -452,61 +454,6 @@ impl Inner {
         while queue.front().is_some_and(|t| t.batch() == batch) {
             queue.pop_front().into_iter().for_each(|task| running.tasks.push_back(task));
         }
-    }
-
-    /// Blocks for at most `timeout` until the tasks at the head may be able to go on. Others may run the stream meanwhile: a
-    /// thread that waits for its core again must not keep them from it.
-    pub(super) fn park(&self, timeout: Duration) {
-        let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
-        let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
-            self.park_locked(&mut running, timeout);
-            return;
-        };
-        let timeout = limit_of(&running, timeout);
-        drop(running);
-        self.sleeping.fetch_add(1, Ordering::SeqCst);
-        // Who runs the stream after this look sees the count, and rings when it has finished something.
-        bell.park_unless(timeout, || {
-            let Some(mut running) = self.running.try_lock() else { return true };
-            running.sleeper = true;
-            let waited = self.advance_locked(&mut running);
-            running.sleeper = false;
-            waited != Waited::Blocked
-        });
-        self.sleeping.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether a thread waits for what this stream does, asleep: it needs no other one then.
-    pub(super) fn is_waited_for(&self) -> bool {
-        self.sleeping.load(Ordering::Relaxed) > 0
-    }
-
-    /// The same, but nobody else runs the stream. Whether something moved.
-    fn park_locked(&self, running: &mut Running, timeout: Duration) -> bool {
-        let timeout = limit_of(running, timeout);
-        let mut waited = Waited::Blocked;
-        match running.tasks.front().map(|t| t.bell().ok_or(t)) {
-            Some(Ok(bell)) => {
-                bell.park_unless(timeout, || {
-                    waited = self.advance_locked(running);
-                    waited != Waited::Blocked
-                });
-            }
-            Some(Err(task)) => task.park(timeout),
-            None => oxccl_sys::sync::yield_now(),
-        }
-        waited == Waited::Progress
-    }
-
-    /// Another thread runs the stream: waits until it has finished something.
-    pub(super) fn await_runner(&self, timeout: Duration) {
-        let before = self.finished();
-        let guard = lock(&self.sleepers);
-        self.sleeping.fetch_add(1, Ordering::SeqCst);
-        if self.finished() == before {
-            drop(self.runner_done.wait_timeout(guard, timeout.min(BATCH_PARK)));
-        }
-        self.sleeping.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn batched(&self) -> bool {
@@ -585,6 +532,7 @@ impl Stream {
             failed: AtomicBool::new(false),
             sleepers: Mutex::default(),
             sleeping: AtomicU64::new(0),
+            on_bell: AtomicU64::new(0),
             runner_done: Condvar::new(),
         });
         helper::register(&inner);
@@ -785,11 +733,6 @@ impl Stream {
 pub(crate) struct IdleStream<'a> {
     inner: &'a Inner,
     running: LatchGuard<'a, Running>,
-}
-
-/// The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
-fn limit_of(running: &Running, timeout: Duration) -> Duration {
-    if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout }
 }
 
 impl IdleStream<'_> {

@@ -1,8 +1,10 @@
 //! Tests of how streams run batches.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
+use oxccl_sys::{Doorbell, SharedMemory};
 
 use super::stream::Waited;
 use super::{Step, Stream, Task};
@@ -48,7 +50,8 @@ fn batches_do_not_mix() {
     let (first, second) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     stream.push(Box::new(Part { seen: first.clone(), me: 0, parts: 2, batch: 8 }));
     stream.push(Box::new(Part { seen: second.clone(), me: 0, parts: 1, batch: 9 }));
-    assert_eq!(stream.0.advance(), Waited::Blocked);
+    // The helper may be at it.
+    while stream.0.advance() != Waited::Blocked {}
     assert_eq!(second.load(Ordering::Acquire), 0);
     first.store(2, Ordering::Release);
     stream.synchronize().unwrap();
@@ -62,12 +65,12 @@ fn a_thread_that_waits_for_something_else_calls_no_function_of_the_program() {
     let (called, by) = std::sync::mpsc::channel();
     stream.launch_host(Box::new(move || called.send(std::thread::current().id()).unwrap())).unwrap();
     // The helper comes in the end.
-    let late = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let late = Instant::now() + Duration::from_secs(20);
     let id = loop {
         super::helper::assist_any();
         match by.try_recv() {
             Ok(id) => break id,
-            Err(_) if std::time::Instant::now() < late => std::thread::yield_now(),
+            Err(_) if Instant::now() < late => std::thread::yield_now(),
             Err(e) => panic!("nobody called it: {e}"),
         }
     };
@@ -134,4 +137,74 @@ fn no_more_calls_than_a_window_are_under_way() {
     // Those of others do not come between.
     assert!(stream.try_behind(8).is_none());
     stream.synchronize().unwrap();
+}
+
+/// Is over when it is told; parks on a bell that nobody rings when that is so.
+struct Belled(Arc<AtomicBool>, Doorbell);
+
+impl Task for Belled {
+    fn step(&mut self) -> Step {
+        if self.0.load(Ordering::Acquire) { Step::Done } else { Step::Blocked }
+    }
+    fn bell(&self) -> Option<Doorbell> {
+        Some(self.1.clone())
+    }
+}
+
+/// How long a thread may sleep in the tests of who wakes it.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn who_ends_a_task_wakes_who_sleeps_for_it() {
+    let stream = Stream::new().unwrap();
+    let told = Arc::new(AtomicBool::new(false));
+    let bell = Doorbell::new(Arc::new(SharedMemory::create("bell", 4096).unwrap()).u32_at(0));
+    stream.push(Box::new(Belled(told.clone(), bell.clone())));
+    let began = Instant::now();
+    while stream.0.advance() != Waited::Blocked {}
+    let sleeper = {
+        let (stream, told) = (stream.clone(), told.clone());
+        std::thread::spawn(move || {
+            // It may come back for no reason.
+            while !told.load(Ordering::Acquire) {
+                stream.0.park(LONG);
+            }
+        })
+    };
+    while !(stream.0.is_waited_for() && bell.is_awaited()) {
+        assert!(began.elapsed() < LONG, "nobody sleeps");
+        std::thread::yield_now();
+    }
+    told.store(true, Ordering::Release);
+    while !stream.query().unwrap() {
+        assert!(began.elapsed() < LONG, "it never ends");
+    }
+    sleeper.join().unwrap();
+    assert!(began.elapsed() < LONG, "the sleeper woke by its timeout");
+    assert!(!stream.0.is_waited_for());
+}
+
+/// Of ranks that share cores, and without a bell. Is over with the first look, and tells whose it was.
+struct Crowded(std::sync::mpsc::SyncSender<std::thread::ThreadId>);
+
+impl Task for Crowded {
+    fn step(&mut self) -> Step {
+        self.0.send(std::thread::current().id()).unwrap();
+        Step::Done
+    }
+    fn crowded(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_call_that_parks_to_give_way_looks_at_what_has_no_bell() {
+    crate::exec::taken::grant(true);
+    let stream = Stream::new().unwrap();
+    let (looked, by) = std::sync::mpsc::sync_channel(1);
+    stream.try_idle().expect("nothing is queued").go_on(Box::new(Crowded(looked)));
+    crate::exec::taken::grant(false);
+    stream.synchronize().unwrap();
+    // The stream is held until the call has given way: the helper cannot come before it.
+    assert_eq!(by.recv(), Ok(std::thread::current().id()));
 }

@@ -15,7 +15,7 @@ use oxccl_sys::{clock, host};
 const LONG_YIELD_NS: u64 = 1_000_000;
 /// Yields that long are one episode if no more than this is between them, ns.
 const EPISODE_NS: u64 = 20_000_000;
-/// How long an episode is looked at before it counts, ns: the kernel counts what threads work by ticks of up to 4 ms.
+/// How long an episode is looked at before it counts, ns: the kernel counts what threads work by ticks, of 4 ms mostly.
 const LOOK_NS: u64 = 12_000_000;
 /// The part of their cores that ranks have who wait by yielding, or work, beside no others: nearly all of it; less than this
 /// means others.
@@ -42,13 +42,15 @@ struct Episode {
     /// When it began to be looked at, ns, and what the ranks had worked by then.
     since: u64,
     worked: u64,
-    /// The ranks of this machine: those of the communicator that has most of them.
-    ranks: Ranks,
+    /// The ranks of this machine, of each communicator and by its number here.
+    ranks: Vec<(u64, Ranks)>,
+    /// The number of the next communicator.
+    next: u64,
 }
 
 /// Ranks of one machine.
 pub(crate) struct Ranks {
-    /// How many, and cores that they share.
+    /// How many, and of how many of them can run at once.
     pub(crate) count: usize,
     pub(crate) cores: f64,
     /// The processes that they are; none if some are not known here.
@@ -58,11 +60,22 @@ pub(crate) struct Ranks {
 /// Of this process.
 pub(super) static TAKEN: Taken = Taken::new();
 
+/// The ranks of a communicator on this machine, known here for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct RanksHere(u64);
+
 /// A communicator has these ranks on this machine.
-pub(crate) fn ranks_here(ranks: Ranks) {
-    let mut episode = TAKEN.episode.lock().unwrap_or_else(PoisonError::into_inner);
-    if ranks.count >= episode.ranks.count {
-        episode.ranks = ranks;
+pub(crate) fn ranks_here(ranks: Ranks) -> RanksHere {
+    RanksHere(TAKEN.change(|episode| {
+        episode.next += 1;
+        episode.ranks.push((episode.next, ranks));
+        episode.next
+    }))
+}
+
+impl Drop for RanksHere {
+    fn drop(&mut self) {
+        TAKEN.change(|episode| episode.ranks.retain(|(number, _)| *number != self.0));
     }
 }
 
@@ -72,10 +85,23 @@ pub(crate) fn slowness() -> u32 {
     if TAKEN.was(clock::now_ns()) { 6 } else { 1 }
 }
 
+/// From now on others' work is taken for granted, or not at all.
+#[cfg(test)]
+pub(crate) fn grant(is: bool) {
+    TAKEN.until.store(if is { u64::MAX / 2 } else { 0 }, Ordering::Relaxed);
+}
+
 impl Taken {
     const fn new() -> Taken {
-        let ranks = Ranks { count: 0, cores: 1.0, pids: Vec::new() };
-        Taken { until: AtomicU64::new(0), episode: Mutex::new(Episode { last: 0, since: 0, worked: 0, ranks }) }
+        let episode = Episode { last: 0, since: 0, worked: 0, ranks: Vec::new(), next: 0 };
+        Taken { until: AtomicU64::new(0), episode: Mutex::new(episode) }
+    }
+
+    /// Changes which ranks are known: what others have worked must be looked at anew.
+    fn change<T>(&self, change: impl FnOnce(&mut Episode) -> T) -> T {
+        let mut episode = self.episode.lock().unwrap_or_else(PoisonError::into_inner);
+        episode.last = 0;
+        change(&mut episode)
     }
 
     /// Whether a thread should rather park than yield.
@@ -119,11 +145,13 @@ impl Taken {
         if goes_on && looked < LOOK_NS {
             return;
         }
-        let Some(sum) = worked(&episode.ranks) else { return };
-        let most = looked as f64 * episode.ranks.cores * WORK;
+        // Of the communicator that has most of them, and of those the newest.
+        let known = episode.ranks.iter().map(|(_, ranks)| ranks).max_by_key(|ranks| ranks.count);
+        let Some((ranks, sum)) = known.and_then(|ranks| Some((ranks, worked(ranks)?))) else { return };
+        let most = looked as f64 * ranks.cores * WORK;
         // The sum is less than before when one of them has ended.
         let little = sum.checked_sub(episode.worked).is_some_and(|ns| (ns as f64) < most);
-        if goes_on && little && others(&episode.ranks) {
+        if goes_on && little && others(ranks) {
             self.until.store(now + (TRY_AGAIN * looked).min(LONGEST_NS), Ordering::Relaxed);
             // Who tries again looks anew.
             episode.last = 0;
@@ -157,7 +185,9 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             let taken = Taken::new();
-            taken.episode.lock().unwrap().ranks = Ranks { count: 4, cores: 2.0, pids: vec![] };
+            let ranks = |count| Ranks { count, cores: count as f64 / 2.0, pids: vec![] };
+            // The fewer do not count.
+            taken.change(|episode| episode.ranks = vec![(1, ranks(2)), (2, ranks(4)), (3, ranks(3))]);
             Bench { taken, base: clock::now_ns(), worked: Cell::new(7 * MS) }
         }
 

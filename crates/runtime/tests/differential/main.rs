@@ -162,6 +162,10 @@ fn ranks_that_share_no_memory() {
         run(r, &Job::processes(&[1, 2], Memory::Mixed, 1), seed);
     }
     run(&NETWORK[0], &Job::threads(5, 4), seed);
+    // Parked from the first look on, also where a call gives way to ranks that share its core.
+    let parked = road("tcp, parked", &[("OXCCL_SHM", "0"), ("OXCCL_SPIN_US", "0")], Rounding::PerStep);
+    run(&parked, &Job::threads(5, 4), seed);
+    run(&parked, &Job::processes(&[1, 1, 1], Memory::Mixed, 1), seed);
     run(&NETWORK[1], &Job::threads(8, 8), seed);
 }
 

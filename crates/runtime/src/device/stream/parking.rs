@@ -1,0 +1,100 @@
+//! How threads sleep that wait for a stream.
+//!
+//! Who runs a stream finds out that others sleep by their count, and wakes them when it has finished something. It does not know
+//! how long a thread waits before it sleeps.
+
+use std::time::Duration;
+
+use oxccl_sys::sync::{AtomicU64, Ordering};
+
+use super::{Inner, Running, Waited, lock};
+
+/// Longest park of a thread that cares for several bells.
+const BATCH_PARK: Duration = Duration::from_millis(1);
+
+/// A thread that is counted among those that sleep.
+struct Asleep<'a>(&'a AtomicU64);
+
+impl<'a> Asleep<'a> {
+    fn counted(by: &'a AtomicU64) -> Asleep<'a> {
+        by.fetch_add(1, Ordering::SeqCst);
+        Asleep(by)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The tasks of a batch have bells of their own; parking on one bounds how late the others are noticed.
+fn limit_of(running: &Running, timeout: Duration) -> Duration {
+    if running.tasks.len() > 1 { timeout.min(BATCH_PARK) } else { timeout }
+}
+
+impl Inner {
+    /// Blocks for at most `timeout` until the tasks at the head may be able to go on. Others may run the stream meanwhile: a
+    /// thread that waits for its core again must not keep them from it.
+    pub(in crate::device) fn park(&self, timeout: Duration) {
+        let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
+        let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
+            self.park_locked(&mut running, timeout);
+            return;
+        };
+        let timeout = limit_of(&running, timeout);
+        let before = self.finished();
+        drop(running);
+        let _asleep = (Asleep::counted(&self.sleeping), Asleep::counted(&self.on_bell));
+        // Who runs the stream after this look sees the counts, and rings when it has finished something.
+        bell.park_unless(timeout, || {
+            let Some(mut running) = self.running.try_lock() else { return true };
+            // Another thread was here: what is at the head now has another bell, or none.
+            if self.finished() != before || running.tasks.front().is_none_or(|t| t.bell().is_none()) {
+                return true;
+            }
+            running.sleeper = true;
+            let waited = self.advance_locked(&mut running);
+            running.sleeper = false;
+            waited != Waited::Blocked
+        });
+    }
+
+    /// Whether a thread sleeps on the bell of what is at the head of this stream, and is woken when it can go on: the stream
+    /// needs no other one then.
+    pub(in crate::device) fn is_waited_for(&self) -> bool {
+        self.on_bell.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether threads sleep but for the one that runs the stream.
+    pub(super) fn others_sleep(&self, running: &Running) -> bool {
+        self.sleeping.load(Ordering::Relaxed) > u64::from(running.sleeper)
+    }
+
+    /// As [`park`](Self::park) by who runs the stream, which nobody else does meanwhile. Whether something moved before it slept.
+    pub(super) fn park_locked(&self, running: &mut Running, timeout: Duration) -> bool {
+        let timeout = limit_of(running, timeout);
+        let mut waited = Waited::Blocked;
+        match running.tasks.front().map(|t| t.bell().ok_or(t)) {
+            Some(Ok(bell)) => {
+                bell.park_unless(timeout, || {
+                    waited = self.advance_locked(running);
+                    waited != Waited::Blocked
+                });
+            }
+            Some(Err(task)) => task.park(timeout),
+            None => oxccl_sys::sync::yield_now(),
+        }
+        waited == Waited::Progress
+    }
+
+    /// Another thread runs the stream: waits until it has finished something.
+    pub(in crate::device) fn await_runner(&self, timeout: Duration) {
+        let before = self.finished();
+        let guard = lock(&self.sleepers);
+        let _asleep = Asleep::counted(&self.sleeping);
+        if self.finished() == before {
+            drop(self.runner_done.wait_timeout(guard, timeout.min(BATCH_PARK)));
+        }
+    }
+}
