@@ -185,6 +185,9 @@ pub(crate) unsafe fn combine<L: Lanes, const OP: u8>(a: L::V, b: L::V) -> L::V {
 /// Bytes between what a loop reads and what it asks for: with several streams and some arithmetic between the reads the
 /// core's own prefetchers and its window fall behind memory.
 const AHEAD: usize = 1024;
+/// The same where a source has so many bytes that it comes from memory, or from a cache that is shared.
+const AHEAD_LONG: usize = 2048;
+const LONG: usize = 256 << 10;
 
 /// Asks for the `bytes` (a multiple of 64) at `p`.
 #[inline(always)]
@@ -310,9 +313,10 @@ pub(crate) unsafe fn blocks<L: Lanes, const OP: u8>(
     let block = L::UNROLL * L::N;
     // Not beyond the last block: what follows the buffers may be another process's to write.
     let last = end.saturating_sub(block) * L::SIZE;
+    let distance = if end.saturating_sub(from) * L::SIZE < LONG { AHEAD } else { AHEAD_LONG };
     while from + block <= end {
         let at = from * L::SIZE;
-        let ahead = far.then(|| last.min(at + AHEAD));
+        let ahead = far.then(|| last.min(at + distance));
         // SAFETY: the caller's promise; the block ends at or before `end`.
         unsafe {
             match L::UNROLL {
