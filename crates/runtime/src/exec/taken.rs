@@ -50,7 +50,7 @@ struct Episode {
 
 /// Ranks of one machine.
 pub(crate) struct Ranks {
-    /// How many, and of how many of them can run at once.
+    /// How many, and how many of them can run at once.
     pub(crate) count: usize,
     pub(crate) cores: f64,
     /// The processes that they are; none if some are not known here.
