@@ -105,7 +105,7 @@ impl Cores {
 
 /// How many cores threads with these sets, all of one machine, have together. A quota is that of the threads of its group
 /// together; one of an unknown group is taken to be that of all.
-pub fn together(sets: &[Cores]) -> usize {
+fn together(sets: &[Cores]) -> usize {
     let mut all = [0_u8; CpuSet::MAX_CPU / 8];
     for set in sets {
         all.iter_mut().zip(&set.mask).for_each(|(all, one)| *all |= one);
@@ -122,7 +122,8 @@ fn limit(sets: &[Cores], set: &Cores) -> Option<(usize, usize)> {
     (set.quota > 0 && set.group != 0).then_some((members, set.quota as usize))
 }
 
-/// How many of the threads with these sets, one each and all of one machine, can run at once.
+/// How many of the threads with these sets, one each and all of one machine, can run at once at most: those that are crammed
+/// onto fewer cores beside others are not looked for.
 pub fn at_once(sets: &[Cores]) -> usize {
     let mut groups = BTreeMap::new();
     let mut free = 0;

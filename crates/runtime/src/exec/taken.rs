@@ -185,7 +185,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             let taken = Taken::new();
-            let ranks = |count| Ranks { count, cores: count as f64 / 2.0, pids: vec![] };
+            let ranks = |count| Ranks { count, cores: 8.0 / count as f64, pids: vec![] };
             // The fewer do not count.
             taken.change(|episode| episode.ranks = vec![(1, ranks(2)), (2, ranks(4)), (3, ranks(3))]);
             Bench { taken, base: clock::now_ns(), worked: Cell::new(7 * MS) }

@@ -60,8 +60,8 @@ impl Inner {
         });
     }
 
-    /// Whether a thread sleeps on the bell of what is at the head of this stream, and is woken when it can go on: the stream
-    /// needs no other one then.
+    /// Whether a thread sleeps on the bell of what is, or was a short time ago, at the head of this stream, and is woken when it
+    /// can go on, or else comes back soon: the stream needs no other one then.
     pub(in crate::device) fn is_waited_for(&self) -> bool {
         self.on_bell.load(Ordering::Relaxed) > 0
     }
