@@ -25,8 +25,6 @@ use table::Verdict;
 const TABLE: &str = "benches/counts/counts.toml";
 /// Rounds per phase: enough to average out what happens every few calls.
 const ROUNDS: u32 = 200;
-/// Runs at most: where memory lies differs from one to the next, and with it what shares a place by its address.
-const MOST_RUNS: u32 = 3;
 /// Lines of a list of costliest functions.
 const TOP: usize = 25;
 
@@ -64,14 +62,6 @@ pub fn run(mode: Mode<'_>, results: &mut Vec<String>) -> Result<()> {
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {TABLE}"))?;
     let limits = table::parse(&text).with_context(|| format!("{TABLE} is faulty"))?;
-    let mut counts = counts;
-    for _ in 1..MOST_RUNS {
-        if !table::judge(&counts, &limits).worse.is_empty() {
-            println!("counts: above the table; counted once more, the lesser of each counts");
-            let again = count(&program)?;
-            counts.iter_mut().for_each(|(name, n)| *n = again.get(name).map_or(*n, |other| n.min(*other)));
-        }
-    }
     print_counts(&counts, &limits);
     verdict(table::judge(&counts, &limits), results)
 }

@@ -305,7 +305,7 @@ fn the_end_of_a_process_that_lends_is_told() {
 }
 
 #[test]
-#[ignore = "no test by itself: the two before start it in processes of their own"]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential crowds` runs it in processes of their own"]
 fn one_of_a_crowd() {
     let text = std::env::var(VARIABLE).unwrap();
     let words: Vec<&str> = text.split(' ').collect();
