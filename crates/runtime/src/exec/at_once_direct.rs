@@ -67,7 +67,7 @@ pub(super) fn patience(core: &Core, call: &Call) -> u32 {
 }
 
 /// The same for a call of that many bytes.
-fn patience_for(core: &Core, bytes: u64) -> u32 {
+pub(super) fn patience_for(core: &Core, bytes: u64) -> u32 {
     /// A few microseconds.
     const LEAST: u64 = 512;
     /// Bytes that move in the time of a look.

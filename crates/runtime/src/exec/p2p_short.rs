@@ -5,6 +5,7 @@
 use oxccl_sys::sync::pause_between;
 use oxccl_types::{Collective, Result};
 
+use super::at_once_direct::patience_for;
 use super::links::{Links, P2P_LANE, is_local};
 use super::p2p_quick::{Quick, bytes};
 use crate::communicator::core::{Core, Lane};
@@ -64,6 +65,8 @@ pub(super) fn run<'a, S: 'a>(
 ) -> Result<bool> {
     // Receiving may read straight from the sender's memory.
     let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
+    // As long as the peer may take to copy its part.
+    let patience = patience_for(core, requests.clone().map(|r| bytes(r) as u64).sum::<u64>() / 2);
     let sends = requests.clone().filter(|r| r.collective == Collective::Send);
     let mut recvs = requests.filter(|r| r.collective == Collective::Recv).peekable();
     let mut polls = 0;
@@ -86,7 +89,7 @@ pub(super) fn run<'a, S: 'a>(
             }
             Came::Nothing => {
                 polls += 1;
-                if polls >= core.polls {
+                if polls >= patience {
                     return Ok(false);
                 }
                 pause_between(polls);
@@ -98,7 +101,7 @@ pub(super) fn run<'a, S: 'a>(
         let mut polls = 0;
         while !end.poll_done(begun.tickets[i])? {
             polls += 1;
-            if polls >= core.polls {
+            if polls >= patience {
                 return Ok(false);
             }
             pause_between(polls);

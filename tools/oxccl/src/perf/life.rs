@@ -8,6 +8,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use oxccl_sys::host;
 use oxccl_types::DataType;
 use serde_json::json;
 
@@ -24,8 +25,8 @@ use crate::api::{self, Comm, CommSlot, Site, UniqueId};
 const ROUNDS: usize = 10;
 /// How long the last rank stays away.
 const LATE: Duration = Duration::from_millis(100);
-/// Polling at first is no waste: CPU time counts from here on.
-const POLLING_US: f64 = 2000.0;
+/// Polling at first is no waste: processor time counts from here on.
+const POLLING: Duration = Duration::from_millis(2);
 
 /// One process of the measurement.
 pub struct Life<'a> {
@@ -127,27 +128,22 @@ impl<'a> Life<'a> {
         (0..self.args.warmup).try_for_each(|_| call())?;
         let (mut wakes, mut orders, mut shares) = (Vec::new(), vec![Vec::new(); self.ranks - 1], Vec::new());
         let is_late = self.rank == self.ranks - 1;
+        let pids: Vec<u32> =
+            self.share([u64::from(std::process::id()), 0, 0, 0])?.iter().map(|w| w[0] as u32).collect();
+        let others = pids.get(..self.ranks - 1).unwrap_or_default();
         for _ in 0..self.args.iters.unwrap_or(ROUNDS) {
             self.control.barrier()?;
-            if is_late {
-                stay_away();
-            }
-            let (start, cpu) = (super::measure::now_ns(), cpu_us());
+            let share = if is_late { stay_away(others)? } else { 0.0 };
+            let start = super::measure::now_ns();
             call()?;
-            let (end, cpu) = (super::measure::now_ns(), cpu_us() - cpu);
-            let all = self.share([start, end, (cpu * 1e3) as u64, 0])?;
+            let all = self.share([start, super::measure::now_ns(), share.to_bits(), 0])?;
+            shares.push(f64::from_bits(all[self.ranks - 1][2]));
             let late = all[self.ranks - 1][0];
             let waiters = &all[..self.ranks - 1];
             let mut woken: Vec<f64> = waiters.iter().map(|w| w[1].saturating_sub(late) as f64 * 1e-3).collect();
             woken.sort_by(f64::total_cmp);
             wakes.extend(woken.last());
             orders.iter_mut().zip(woken).for_each(|(order, us)| order.push(us));
-            // Of the rank that fares worst.
-            let share = |w: &[u64; WORDS]| {
-                let (waited, cpu) = ((w[1] - w[0]) as f64 * 1e-3, w[2] as f64 * 1e-3);
-                (cpu - POLLING_US).max(0.0) / (waited - POLLING_US).max(1.0)
-            };
-            shares.push(waiters.iter().map(share).fold(0.0, f64::max));
         }
         api::comm_destroy(comm)?;
         api::stream_destroy(stream)?;
@@ -223,18 +219,29 @@ fn middles(lists: Vec<Vec<f64>>) -> (f64, Vec<f64>) {
     (middle(lists.concat()), lists.into_iter().map(middle).collect())
 }
 
-/// Does nothing for a while, so that the others wait.
-fn stay_away() {
-    let end = Instant::now() + LATE;
+/// Does nothing for a while, so that the processes `others` wait. The part of a processor that the one uses which uses most,
+/// once it no longer polls.
+fn stay_away(others: &[u32]) -> Result<f64> {
+    let start = Instant::now();
+    sleep_until(start + POLLING);
+    let (since, before) = (Instant::now(), processor_times(others)?);
+    sleep_until(start + LATE);
+    let (waited, after) = (since.elapsed(), processor_times(others)?);
+    let used = before.iter().zip(after).map(|(before, after)| after.saturating_sub(*before)).max().unwrap_or(0);
+    Ok(used as f64 / waited.as_nanos().max(1) as f64)
+}
+
+fn sleep_until(end: Instant) {
     while Instant::now() < end {
         std::thread::park_timeout(end.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Processor time of this process, us.
-fn cpu_us() -> f64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 * 1e-3
+/// Processor time of each process, ns.
+fn processor_times(pids: &[u32]) -> Result<Vec<u64>> {
+    let of =
+        |pid: &u32| host::processor_time_ns(*pid).with_context(|| format!("process {pid} has ended, or is hidden"));
+    pids.iter().map(of).collect()
 }
 
 /// Memory of this process in KiB, of shared pages its share only.
