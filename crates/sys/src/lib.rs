@@ -17,6 +17,8 @@ pub mod cma;
 pub mod futex;
 pub mod host;
 mod latch;
+#[cfg(all(test, loom))]
+mod latch_loom;
 mod memory;
 pub mod pages;
 pub mod prefetch;
@@ -24,6 +26,7 @@ pub mod process;
 mod quota;
 mod reserve;
 pub mod sync;
+mod thread;
 pub mod unix;
 
 pub use bell::{Belfry, Doorbell};

@@ -21,6 +21,8 @@ static BED: Mutex<bool> = Mutex::new(false);
 static ALARM: Condvar = Condvar::new();
 /// Idle periods after which the helper sleeps without a timeout.
 const IDLE_PERIODS: u32 = 200;
+/// Periods between its looks at checks that are left on streams: each look takes a stream from the thread that uses it.
+const SETTLE_PERIODS: u32 = 16;
 
 pub(super) fn register(stream: &Arc<Inner>) {
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +81,7 @@ fn bed() -> MutexGuard<'static, bool> {
 fn run() {
     let period = crate::config::helper_delay();
     let mut seen: Vec<(usize, u64)> = Vec::new();
-    let mut idle = 0;
+    let (mut idle, mut left) = (0, 0);
     let mut last = 0;
     loop {
         let now = enqueued(&every());
@@ -92,8 +94,15 @@ fn run() {
             take_over();
             idle = 0;
         }
-        if settle_all() {
+        // Who has just left a check sees to it with the next call or the next wait, as a rule.
+        let doubtful = streams(|s| s.is_doubtful());
+        left = if doubtful.is_empty() { 0 } else { left + 1 };
+        if left > 0 {
             idle = 0;
+        }
+        if left == SETTLE_PERIODS {
+            doubtful.iter().for_each(|s| s.settle());
+            left = 0;
         }
         seen.clear();
         seen.extend(pending.iter().map(|s| (Arc::as_ptr(s) as usize, s.finished())));
@@ -125,11 +134,9 @@ fn rest(idle: u32, period: Duration, last: u64) {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
-/// Looks at all checks that are left on streams. Whether there were any.
-fn settle_all() -> bool {
-    let doubtful = streams(|s| s.is_doubtful());
-    doubtful.iter().for_each(|s| s.settle());
-    !doubtful.is_empty()
+/// Looks at all checks that are left on streams.
+fn settle_all() {
+    streams(|s| s.is_doubtful()).iter().for_each(|s| s.settle());
 }
 
 /// Works on all streams that nobody runs or waits for until none has work, or others took them.

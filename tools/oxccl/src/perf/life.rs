@@ -287,9 +287,19 @@ mod tests {
     #[test]
     fn the_process_can_be_looked_at() {
         assert!(resident_kib().is_ok_and(|kib| kib > 0.0) && count_threads().is_ok_and(|n| n > 0));
-        let before = cpu_us();
-        while cpu_us() == before {
-            std::hint::spin_loop();
+    }
+
+    #[test]
+    fn the_process_that_works_most_is_told() {
+        let start = |command: &str| std::process::Command::new("sh").args(["-c", command]).spawn().unwrap();
+        let mut busy = start("while :; do :; done");
+        let mut idle = start("exec sleep 60");
+        let shares = [vec![idle.id()], vec![idle.id(), busy.id()]].map(|pids| stay_away(&pids));
+        for child in [&mut busy, &mut idle] {
+            child.kill().and_then(|()| child.wait()).unwrap();
         }
+        let [least, most] = shares.map(|share| share.unwrap());
+        assert!(most > least, "{most} of a processor is what a loop took, {least} what a sleeping process did");
+        assert!(stay_away(&[u32::MAX]).is_err());
     }
 }
