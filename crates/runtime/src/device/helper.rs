@@ -8,8 +8,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use oxccl_sys::barrier;
 use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_sys::{barrier, clock};
 
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
@@ -21,8 +21,9 @@ static BED: Mutex<bool> = Mutex::new(false);
 static ALARM: Condvar = Condvar::new();
 /// Idle periods after which the helper sleeps without a timeout.
 const IDLE_PERIODS: u32 = 200;
-/// Periods between its looks at checks that are left on streams: each look takes a stream from the thread that uses it.
-const SETTLE_PERIODS: u32 = 16;
+/// How long checks that are left on streams stay there before it looks at them, ns: each look takes a stream from the thread that
+/// uses it, which sees to them with its next call or wait as a rule.
+const SETTLE_NS: u64 = 8_000_000;
 
 pub(super) fn register(stream: &Arc<Inner>) {
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +82,8 @@ fn bed() -> MutexGuard<'static, bool> {
 fn run() {
     let period = crate::config::helper_delay();
     let mut seen: Vec<(usize, u64)> = Vec::new();
-    let (mut idle, mut left) = (0, 0);
+    let mut checks = Checks::default();
+    let mut idle = 0;
     let mut last = 0;
     loop {
         let now = enqueued(&every());
@@ -91,18 +93,11 @@ fn run() {
         let pending = snapshot();
         let orphan = |s: &Arc<Inner>| !s.is_waited_for() && seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
         if pending.iter().any(orphan) {
-            take_over();
+            take_over(&mut checks);
             idle = 0;
         }
-        // Who has just left a check sees to it with the next call or the next wait, as a rule.
-        let doubtful = streams(|s| s.is_doubtful());
-        left = if doubtful.is_empty() { 0 } else { left + 1 };
-        if left > 0 {
+        if checks.see_to() {
             idle = 0;
-        }
-        if left == SETTLE_PERIODS {
-            doubtful.iter().for_each(|s| s.settle());
-            left = 0;
         }
         seen.clear();
         seen.extend(pending.iter().map(|s| (Arc::as_ptr(s) as usize, s.finished())));
@@ -134,13 +129,33 @@ fn rest(idle: u32, period: Duration, last: u64) {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
-/// Looks at all checks that are left on streams.
-fn settle_all() {
-    streams(|s| s.is_doubtful()).iter().for_each(|s| s.settle());
+/// Checks that are left on streams.
+#[derive(Default)]
+struct Checks {
+    /// When they were first seen, or all looked at; 0: there were none.
+    since: u64,
+}
+
+impl Checks {
+    /// Looks at them if that was long ago; at those of a stream that another thread has now, a period later. Whether there are any.
+    fn see_to(&mut self) -> bool {
+        let doubtful = streams(|s| s.is_doubtful());
+        let now = clock::now_ns();
+        if doubtful.is_empty() {
+            self.since = 0;
+        } else if self.since == 0 {
+            self.since = now;
+        } else if now - self.since >= SETTLE_NS {
+            // Each of them, whether or not another one is taken.
+            let taken = doubtful.iter().filter(|s| !s.settle()).count();
+            self.since = if taken == 0 { now } else { self.since };
+        }
+        !doubtful.is_empty()
+    }
 }
 
 /// Works on all streams that nobody runs or waits for until none has work, or others took them.
-fn take_over() {
+fn take_over(checks: &mut Checks) {
     let mut waiter = Waiter::new(true);
     loop {
         let pending = streams(|s| s.pending() && !s.is_waited_for());
@@ -159,7 +174,7 @@ fn take_over() {
         }
         let Some(blocked) = mine else { return };
         // What blocks here may take for ever; what is unsettled elsewhere must not wait for it.
-        settle_all();
+        checks.see_to();
         if let Turn::Park(timeout) = waiter.turn() {
             blocked.park(timeout.min(Duration::from_millis(1)));
         }

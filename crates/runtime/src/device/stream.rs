@@ -501,8 +501,8 @@ impl Inner {
     }
 
     /// Looks at the checks that are left, unless another thread has the stream. Errors are kept for who waits for it.
-    pub(super) fn settle(&self) {
-        let Some(mut running) = self.running.try_lock() else { return };
+    pub(super) fn settle(&self) -> bool {
+        let Some(mut running) = self.running.try_lock() else { return false };
         running.unsettled.retain(|check| match check.upgrade().map(|c| c.poll()) {
             Some(None) => true,
             Some(Some(Err(error))) => {
@@ -512,6 +512,7 @@ impl Inner {
             Some(Some(Ok(()))) | None => false,
         });
         self.doubtful.store(!running.unsettled.is_empty(), Ordering::Relaxed);
+        true
     }
 }
 
