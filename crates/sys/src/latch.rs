@@ -225,7 +225,7 @@ impl<T> DerefMut for LatchGuard<'_, T> {
 
 impl<T> std::fmt::Debug for Latch<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Latch").field("taken", &self.taken).finish_non_exhaustive()
+        f.debug_struct("Latch").field("taken", &self.taken).field("inside", &self.inside).finish_non_exhaustive()
     }
 }
 

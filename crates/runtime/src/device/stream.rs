@@ -500,7 +500,8 @@ impl Inner {
         self.doubtful.load(Ordering::Relaxed)
     }
 
-    /// Looks at the checks that are left, unless another thread has the stream. Errors are kept for who waits for it.
+    /// Looks at the checks that are left; `false` if it could not, since another thread has the stream. Errors are kept for who
+    /// waits for it.
     pub(super) fn settle(&self) -> bool {
         let Some(mut running) = self.running.try_lock() else { return false };
         running.unsettled.retain(|check| match check.upgrade().map(|c| c.poll()) {
