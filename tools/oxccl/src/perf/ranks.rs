@@ -309,7 +309,9 @@ impl Team {
             (r.send.ptr(), r.recv.ptr())
         };
         let (send, recv) = (send.wrapping_add(part), recv.wrapping_add(part));
-        Site { send, recv, dtype: call.dtype, comm: r.comms[turn % r.comms.len()], stream: r.stream }
+        // What this costs is measured with each call: no division where there is no choice.
+        let comm = if let [only] = r.comms[..] { only } else { r.comms[turn % r.comms.len()] };
+        Site { send, recv, dtype: call.dtype, comm, stream: r.stream }
     }
 
     fn next_turn(&self) -> usize {
@@ -319,6 +321,10 @@ impl Team {
     /// Where the parts of call `at` of a group begin in the buffers.
     fn part(&self, call: &Call, in_place: bool, at: usize) -> usize {
         const LINE: usize = 64;
+        // What this costs is measured with each call, of which most are no part of a group.
+        if at == 0 {
+            return 0;
+        }
         let bytes = region(call, in_place).max(call.send_count() * call.dtype.size());
         let length = bytes.next_multiple_of(LINE).max(LINE);
         at % (self.room / length).max(1) * length
