@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use oxccl_types::{Collective, DataType, ReduceOp, Scalar};
 
-use crate::communicator::hub::LONG_WINDOW;
+use crate::communicator::hub::UNEVEN_WINDOW;
 use crate::device::Stream;
 
 /// The operator of a request.
@@ -58,7 +58,7 @@ thread_local! {
 }
 
 /// Lists that a thread keeps: of as many calls as may be under way behind each other.
-const SPARES: usize = LONG_WINDOW as usize;
+const SPARES: usize = UNEVEN_WINDOW as usize;
 
 impl VCounts {
     /// The addresses from the first to the last that are read of a send buffer `at`, whose elements have so many bytes.

@@ -17,7 +17,7 @@ use rustix::event::{Timespec, epoll};
 
 use super::child::Children;
 use super::family::{Family, Watch};
-use super::hub::{Hub, Presence};
+use super::hub::{Hub, LENT_WINDOW, Presence};
 use super::window::Windows;
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
@@ -197,8 +197,8 @@ impl Drop for BorrowedWindow {
     }
 }
 
-/// Tasks kept for reuse.
-const POOL: usize = 80;
+/// Tasks kept for reuse: as many as may be under way behind each other, and some.
+const POOL: usize = LENT_WINDOW as usize + 16;
 /// Lists of calls that are kept: of as many groups as may be under way behind each other.
 const LISTS: usize = 16;
 

@@ -15,35 +15,39 @@ use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
-pub const DEPTH: u64 = 256;
+pub const DEPTH: u64 = 512;
 /// Calls that a rank may announce before it has finished the first of them, of all kinds: where ranks share cores, what a
-/// switch costs (2 to 3 us) serves so many.
+/// switch costs (about 3 us, with what must come back to the caches) serves so many.
 pub const WINDOW: u64 = 8;
 /// The same with slots of medium size.
 pub const MEDIUM_WINDOW: u64 = 16;
 /// The same where their payloads lie in the lines or in small slots.
-pub const LONG_WINDOW: u64 = 32;
+pub const LONG_WINDOW: u64 = 128;
+/// The same of an AlltoAllv whose own payload does: peers' may lie in slots of medium size all the same.
+pub const UNEVEN_WINDOW: u64 = 64;
 /// The same where they have none: peers take it where it lies.
-pub const LENT_WINDOW: u64 = 64;
+pub const LENT_WINDOW: u64 = 128;
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
-/// Slots per rank for small payloads, which therefore may be more; a power of two.
+/// Slots per rank for small payloads, which therefore may be more; a power of two, as are all below.
 const SMALL_SLOTS: u64 = 64;
-/// The same where ranks outnumber cores.
-const CROWDED_SMALL_SLOTS: u64 = 128;
+/// The same where ranks outnumber cores; half of them where they are so many that it would add up.
+const CROWDED_SMALL_SLOTS: u64 = 512;
+/// How many ranks have all of them.
+const SMALL_SLOTS_RANKS: usize = 16;
 /// Bytes of one of them.
 pub const SMALL_BYTES: usize = 2 << 10;
-/// Bytes from one to the next: two lines more, so that the first lines of all do not share a set of the caches.
-const SMALL_STRIDE: usize = SMALL_BYTES + LINE;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
-const MEDIUM_SLOTS: u64 = 64;
-/// The same for rooted calls, by which who gives runs ahead of who takes: a switch of the core then serves as many.
-const GIVEN_SLOTS: u64 = 128;
+const MEDIUM_SLOTS: u64 = 128;
+/// The same for what a root takes from all: more, by which who gives runs ahead of it, but as many as the caches hold of all.
+const TAKEN_SLOTS: u64 = 128;
 /// Bytes of one of them.
 pub const MEDIUM_BYTES: usize = 16 << 10;
-/// As for small ones.
-const MEDIUM_STRIDE: usize = MEDIUM_BYTES + LINE;
+/// The same for what a root gives: one rank's slots, which may be many. A switch of the core then serves as many calls.
+const GIVEN_SLOTS: u64 = 512;
+/// Bytes of one of them.
+pub const GIVEN_BYTES: usize = 8 << 10;
 /// Where the body of an entry line begins: behind sequence and signature.
 const BODY_AT: usize = 24;
 /// Bytes that fit into an entry line beside them: to the end of the second line of the cache, which comes with the first.
@@ -105,38 +109,43 @@ impl Geometry {
     }
     /// Where the large slots lie among all slots.
     fn large_offset(&self) -> usize {
-        self.given_offset() + if self.crowded { page(MEDIUM_STRIDE * GIVEN_SLOTS as usize) } else { 0 }
+        Slots::ALL.iter().map(|kind| self.shelf_bytes(*kind)).sum()
     }
-    /// Where those of rooted calls lie.
-    fn given_offset(&self) -> usize {
-        self.medium_offset() + if self.crowded { page(MEDIUM_STRIDE * MEDIUM_SLOTS as usize) } else { 0 }
+    /// Slots of that kind of a rank, and the bytes from one to the next: but for the usual ones two lines more than they have, so
+    /// that the first lines of all do not share a set of the caches.
+    fn shelf(&self, kind: Slots) -> (u64, usize) {
+        let crowded = |slots| if self.crowded { slots } else { 0 };
+        match kind {
+            // A power of two: SLOTS calls behind, a peer may have a window of calls under way.
+            Slots::Usual if self.crowded => ((SLOTS + WINDOW).next_power_of_two(), self.eager_bytes),
+            Slots::Usual => (SLOTS, self.eager_bytes),
+            Slots::Small if self.crowded => {
+                let times = if self.ranks > SMALL_SLOTS_RANKS { 2 } else { 1 };
+                (CROWDED_SMALL_SLOTS / times, SMALL_BYTES + LINE)
+            }
+            Slots::Small => (SMALL_SLOTS, SMALL_BYTES + LINE),
+            Slots::Medium => (crowded(MEDIUM_SLOTS), MEDIUM_BYTES + LINE),
+            Slots::Taken => (crowded(TAKEN_SLOTS), MEDIUM_BYTES + LINE),
+            Slots::Given => (crowded(GIVEN_SLOTS), GIVEN_BYTES + LINE),
+        }
     }
-    /// Where the slots for payloads of medium size lie among all slots.
-    fn medium_offset(&self) -> usize {
-        self.slots_bytes() + page(SMALL_STRIDE * self.small_slots() as usize)
-    }
-    fn slots_bytes(&self) -> usize {
-        page(self.eager_bytes * self.slots() as usize)
-    }
-    /// Payload slots of a rank, a power of two: [`SLOTS`] calls behind, a peer may have a window of calls under way.
-    fn slots(&self) -> u64 {
-        if self.crowded { (SLOTS + WINDOW).next_power_of_two() } else { SLOTS }
-    }
-    fn small_slots(&self) -> u64 {
-        if self.crowded { CROWDED_SMALL_SLOTS } else { SMALL_SLOTS }
+    fn shelf_bytes(&self, kind: Slots) -> usize {
+        let (slots, stride) = self.shelf(kind);
+        page(slots as usize * stride)
     }
     /// How many calls a rank may be ahead of its peers whose payload lies in a slot of that kind: who has started a call has
     /// finished all but the last window before it.
-    pub const fn ahead(kind: Slots, crowded: bool) -> u64 {
-        match kind {
-            Slots::Usual => SLOTS,
-            Slots::Small if crowded => CROWDED_SMALL_SLOTS - LONG_WINDOW,
-            Slots::Small => SMALL_SLOTS - WINDOW,
+    pub fn ahead(&self, kind: Slots) -> u64 {
+        let window = match kind {
+            Slots::Usual => return SLOTS,
+            Slots::Small if self.crowded => LONG_WINDOW,
+            Slots::Small => WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself may read such slots of others.
-            Slots::Medium => MEDIUM_SLOTS - LONG_WINDOW,
+            Slots::Medium => UNEVEN_WINDOW,
             // Of a Reduce with a factor the root, which takes, may begin calls behind it.
-            Slots::Given => GIVEN_SLOTS - LONG_WINDOW,
-        }
+            Slots::Taken | Slots::Given => MEDIUM_WINDOW,
+        };
+        self.shelf(kind).0 - window
     }
     fn rank_bytes(&self) -> usize {
         self.ring_offset() + page(self.ring_bytes)
@@ -169,8 +178,25 @@ pub enum Slots {
     Usual,
     Small,
     Medium,
-    /// As [`Medium`](Slots::Medium), of rooted calls.
+    /// As [`Medium`](Slots::Medium), of which the root takes those of all.
+    Taken,
+    /// Of calls in which the root gives.
     Given,
+}
+
+impl Slots {
+    /// All of them, as they lie one after the other.
+    pub const ALL: [Slots; 5] = [Slots::Usual, Slots::Small, Slots::Medium, Slots::Taken, Slots::Given];
+}
+
+/// The slots of one kind, as they lie in a rank's part.
+#[derive(Clone, Copy, Debug)]
+struct Shelf {
+    /// Where the first one begins.
+    at: usize,
+    stride: usize,
+    /// Their number, less one.
+    mask: u64,
 }
 
 /// A rank's state as its peers see it.
@@ -192,6 +218,7 @@ pub struct Hub {
     /// Bytes of a rank's part, and of the lines in it.
     rank_bytes: usize,
     lines_bytes: usize,
+    shelves: [Shelf; Slots::ALL.len()],
     base: *mut u8,
     segment: Arc<SharedMemory>,
     light: bool,
@@ -226,7 +253,14 @@ impl Hub {
             )));
         }
         let (rank_bytes, lines_bytes) = (geometry.rank_bytes(), geometry.lines_bytes());
-        Ok(Hub { geometry, rank_bytes, lines_bytes, base: segment.as_ptr(), segment, light })
+        let mut next = lines_bytes;
+        let shelves = Slots::ALL.map(|kind| {
+            let ((slots, stride), at) = (geometry.shelf(kind), next);
+            debug_assert!(slots == 0 || slots.is_power_of_two());
+            next += geometry.shelf_bytes(kind);
+            Shelf { at, stride, mask: slots.saturating_sub(1) }
+        });
+        Ok(Hub { geometry, rank_bytes, lines_bytes, shelves, base: segment.as_ptr(), segment, light })
     }
 
     /// The bell of `member`; the handle keeps the memory, for who may outlive the hub.
@@ -274,9 +308,9 @@ impl Hub {
     }
 
     /// The payload slot of `member` for collective `seq`: `geometry.eager_bytes` bytes.
+    #[inline]
     pub fn payload(&self, member: usize, seq: u64) -> *mut u8 {
-        let slots = self.rank_base(member) + self.lines_bytes;
-        self.at(slots + (seq & (self.geometry.slots() - 1)) as usize * self.geometry.eager_bytes)
+        self.slot(member, Slots::Usual, seq)
     }
 
     /// The large slot of `member` for collective `seq`: `geometry.large_bytes` bytes. Each begins two lines later in a page
@@ -286,48 +320,20 @@ impl Hub {
         self.at(slots + (seq % SLOTS) as usize * (self.geometry.large_bytes + LINE))
     }
 
-    /// The slot of `member` for a small payload of collective `seq`: [`SMALL_BYTES`] bytes.
-    pub fn small_payload(&self, member: usize, seq: u64) -> *mut u8 {
-        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.slots_bytes();
-        self.at(slots + (seq & (self.geometry.small_slots() - 1)) as usize * SMALL_STRIDE)
-    }
-
     /// Has all slots of one kind of `member` in memory before they are used for the first time.
     #[cold]
     pub fn populate(&self, member: usize, kind: Slots) {
-        let bytes = match kind {
-            Slots::Usual => self.geometry.slots_bytes(),
-            Slots::Small => SMALL_STRIDE * self.geometry.small_slots() as usize,
-            Slots::Medium => MEDIUM_STRIDE * MEDIUM_SLOTS as usize,
-            Slots::Given => MEDIUM_STRIDE * GIVEN_SLOTS as usize,
-        };
-        oxccl_sys::populate(self.slot(member, kind, 0), bytes);
+        let (slots, stride) = self.geometry.shelf(kind);
+        oxccl_sys::populate(self.slot(member, kind, 0), slots as usize * stride);
     }
 
-    /// The slot of that kind of `member` for collective `seq`.
+    /// The slot of that kind of `member` for collective `seq`. There are medium ones, and those of rooted calls, only where the
+    /// geometry is crowded.
     #[inline]
     pub fn slot(&self, member: usize, kind: Slots, seq: u64) -> *mut u8 {
-        match kind {
-            Slots::Usual => self.payload(member, seq),
-            Slots::Small => self.small_payload(member, seq),
-            Slots::Medium => self.medium_payload(member, seq),
-            Slots::Given => self.given_payload(member, seq),
-        }
-    }
-
-    /// The slot of `member` for a payload of medium size of collective `seq`: [`MEDIUM_BYTES`] bytes; only where the geometry is
-    /// crowded.
-    pub fn medium_payload(&self, member: usize, seq: u64) -> *mut u8 {
-        debug_assert!(self.geometry.crowded);
-        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.medium_offset();
-        self.at(slots + (seq % MEDIUM_SLOTS) as usize * MEDIUM_STRIDE)
-    }
-
-    /// The same of a rooted call.
-    pub fn given_payload(&self, member: usize, seq: u64) -> *mut u8 {
-        debug_assert!(self.geometry.crowded);
-        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.given_offset();
-        self.at(slots + (seq % GIVEN_SLOTS) as usize * MEDIUM_STRIDE)
+        debug_assert!(self.geometry.shelf(kind).0 > 0);
+        let shelf = &self.shelves[kind as usize];
+        self.at(self.rank_base(member) + shelf.at + (seq & shelf.mask) as usize * shelf.stride)
     }
 
     /// The flag line of `member` for `channel`: `sequence << 28 | epoch`.
@@ -543,17 +549,14 @@ mod tests {
             for seq in 0..DEPTH {
                 areas.push((hub.entry(m, seq).signature as usize - 8, LINE));
             }
-            for seq in 0..g.slots() {
-                areas.push((hub.payload(m, seq) as usize, g.eager_bytes));
-            }
-            for seq in 0..g.small_slots() {
-                areas.push((hub.small_payload(m, seq) as usize, SMALL_BYTES));
-            }
-            for seq in 0..MEDIUM_SLOTS {
-                areas.push((hub.medium_payload(m, seq) as usize, MEDIUM_BYTES));
-            }
-            for seq in 0..GIVEN_SLOTS {
-                areas.push((hub.given_payload(m, seq) as usize, MEDIUM_BYTES));
+            for kind in Slots::ALL {
+                let bytes = match kind {
+                    Slots::Usual => g.eager_bytes,
+                    Slots::Small => SMALL_BYTES,
+                    Slots::Medium | Slots::Taken => MEDIUM_BYTES,
+                    Slots::Given => GIVEN_BYTES,
+                };
+                areas.extend((0..g.shelf(kind).0).map(|seq| (hub.slot(m, kind, seq) as usize, bytes)));
             }
             for from in 0..3 {
                 for word in 0..CONTEXTS * SIGNALS {

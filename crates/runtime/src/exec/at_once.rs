@@ -311,7 +311,7 @@ pub(super) fn advance_v(
     core.check()?;
     engine.seen.look(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
-    if !engine.seen.may_publish(core, *seq, way.ahead()) {
+    if !engine.seen.may_publish(core, *seq, way.ahead(core)) {
         return Ok(Some(Pause::Announce));
     }
     *published = eager_v::announce(core, engine, call, v, way, *seq);

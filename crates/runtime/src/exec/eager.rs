@@ -15,7 +15,7 @@ use super::entry::{Seen, publish};
 use super::{direct, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots, WINDOW,
+    GIVEN_BYTES, Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots, WINDOW,
 };
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they
@@ -62,43 +62,38 @@ pub(crate) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Line,
-    SmallSlot,
-    MediumSlot,
-    /// Of a rooted call.
-    GivenSlot,
-    Slot,
+    Slot(Slots),
 }
 
 impl Place {
-    /// `ahead`: ranks run ahead of each other, `far`: as far as they can, which those that share cores do, of a call that is
-    /// `rooted` still farther. Where all wait for all, more slots are only more cache.
-    fn of(published: u64, ahead: bool, far: bool, rooted: bool) -> Place {
-        match published {
-            n if n <= INLINE_BYTES as u64 => Place::Line,
-            n if n <= SMALL_BYTES as u64 && ahead => Place::SmallSlot,
-            n if n <= MEDIUM_BYTES as u64 && far && rooted => Place::GivenSlot,
-            n if n <= MEDIUM_BYTES as u64 && far => Place::MediumSlot,
-            _ => Place::Slot,
+    /// Of a call of `collective`. `ahead`: ranks run ahead of each other, `far`: as far as they can, which those that share cores
+    /// do. Where all wait for all, more slots are only more cache.
+    fn of(published: u64, collective: Collective, ahead: bool, far: bool) -> Place {
+        let gives = matches!(collective, Collective::Broadcast | Collective::Scatter);
+        match published as usize {
+            n if n <= INLINE_BYTES => Place::Line,
+            n if n <= SMALL_BYTES && ahead => Place::Slot(Slots::Small),
+            n if n <= GIVEN_BYTES && far && gives => Place::Slot(Slots::Given),
+            n if n <= MEDIUM_BYTES && far && !gives && collective.rooted() => Place::Slot(Slots::Taken),
+            n if n <= MEDIUM_BYTES && far && !gives => Place::Slot(Slots::Medium),
+            _ => Place::Slot(Slots::Usual),
         }
     }
 
     /// How many calls a rank may be ahead whose payloads lie there.
-    const fn ahead(self, crowded: bool) -> u64 {
+    fn ahead(self, geometry: &Geometry) -> u64 {
         match self {
             Place::Line => LINES_AHEAD,
-            Place::SmallSlot => Geometry::ahead(Slots::Small, crowded),
-            Place::MediumSlot => Geometry::ahead(Slots::Medium, crowded),
-            Place::GivenSlot => Geometry::ahead(Slots::Given, crowded),
-            Place::Slot => Geometry::ahead(Slots::Usual, crowded),
+            Place::Slot(kind) => geometry.ahead(kind),
         }
     }
 
     /// How many calls may be under way of which the payload of one lies there.
     const fn window(self) -> u64 {
         match self {
-            Place::Line | Place::SmallSlot => LONG_WINDOW,
-            Place::MediumSlot | Place::GivenSlot => MEDIUM_WINDOW,
-            Place::Slot => WINDOW,
+            Place::Line | Place::Slot(Slots::Small) => LONG_WINDOW,
+            Place::Slot(Slots::Medium | Slots::Taken | Slots::Given) => MEDIUM_WINDOW,
+            Place::Slot(Slots::Usual) => WINDOW,
         }
     }
 }
@@ -139,7 +134,8 @@ impl Form {
         let leaves_own = by_rank && call.scale.is_none();
         let left_out = if leaves_own { block } else { 0 };
         let most = published(call, core.ranks) - left_out as u64;
-        let place = Place::of(most, may_trail || rooted, crowded && (rooted || may_trail), rooted);
+        let ahead = may_trail || rooted;
+        let place = Place::of(most, call.collective, ahead, crowded && ahead);
         Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,
@@ -151,7 +147,7 @@ impl Form {
             may_trail,
             window: place.window(),
             votes: votes::decide(core, call),
-            ahead: place.ahead(crowded),
+            ahead: place.ahead(core.hub.geometry()),
         }
     }
 
@@ -162,18 +158,14 @@ impl Form {
 
     /// Bytes at the start of the payload slot that the payload takes, in whole lines.
     pub(super) fn in_slot(&self) -> usize {
-        if self.place == Place::Slot { self.gives.next_multiple_of(64) } else { 0 }
+        if self.place == Place::Slot(Slots::Usual) { self.gives.next_multiple_of(64) } else { 0 }
     }
 
     /// The slots that this rank's payload goes to.
     pub(super) fn slots(&self) -> Option<Slots> {
         match self.place {
-            _ if self.gives == 0 => None,
-            Place::Line => None,
-            Place::SmallSlot => Some(Slots::Small),
-            Place::MediumSlot => Some(Slots::Medium),
-            Place::GivenSlot => Some(Slots::Given),
-            Place::Slot => Some(Slots::Usual),
+            Place::Slot(kind) if self.gives > 0 => Some(kind),
+            _ => None,
         }
     }
 
@@ -182,10 +174,7 @@ impl Form {
     fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {
         match self.place {
             Place::Line => core.hub.entry(member, seq).body,
-            Place::SmallSlot => core.hub.small_payload(member, seq),
-            Place::MediumSlot => core.hub.medium_payload(member, seq),
-            Place::GivenSlot => core.hub.given_payload(member, seq),
-            Place::Slot => core.hub.payload(member, seq),
+            Place::Slot(kind) => core.hub.slot(member, kind, seq),
         }
     }
 
@@ -312,7 +301,7 @@ impl Form {
     /// [`ask_ahead`] for what lies in small slots.
     #[inline]
     fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
-        if self.place == Place::SmallSlot {
+        if self.place == Place::Slot(Slots::Small) {
             ask_ahead(core, member, seq, self.block);
         }
     }
@@ -391,7 +380,7 @@ pub(super) fn ask_ahead(core: &Core, member: usize, seq: u64, bytes: usize) {
     if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
         // For the look that the next call takes here.
         prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
-        prefetch::all_for_read(core.hub.small_payload(member, soon), bytes);
+        prefetch::all_for_read(core.hub.slot(member, Slots::Small, soon), bytes);
     }
 }
 

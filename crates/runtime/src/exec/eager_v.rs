@@ -15,7 +15,7 @@ use super::lent_v;
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, WINDOW,
+    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, UNEVEN_WINDOW, WINDOW,
 };
 use crate::request::VCounts;
 
@@ -104,12 +104,12 @@ impl Way {
     }
 
     /// How many calls a rank may be ahead of its peers when it announces the call.
-    pub(super) fn ahead(self) -> u64 {
+    pub(super) fn ahead(self, core: &Core) -> u64 {
         match self.0 {
             // As for other calls that put something there: see `beside::put`.
             Some((IN_AREA, _)) => 2,
             // Small slots are used here, and those of medium size are there, where ranks share cores.
-            Some((place, _)) => slots(place).map_or(LINES_AHEAD, |slots| Geometry::ahead(slots, true)),
+            Some((place, _)) => slots(place).map_or(LINES_AHEAD, |slots| core.hub.geometry().ahead(slots)),
             None => LINES_AHEAD,
         }
     }
@@ -119,7 +119,7 @@ impl Way {
     pub(super) fn window(self, core: &Core) -> u64 {
         match self.0 {
             _ if usual(core) > MEDIUM_BYTES => WINDOW,
-            Some((IN_LINE | IN_SMALL_SLOT, _)) => LONG_WINDOW,
+            Some((IN_LINE | IN_SMALL_SLOT, _)) => UNEVEN_WINDOW,
             Some((IN_MEDIUM_SLOT, _)) => MEDIUM_WINDOW,
             _ => WINDOW,
         }

@@ -11,7 +11,7 @@ use super::call::{Call, describe};
 use super::collective::Engine;
 use super::{eager, eager_v, fused, plan, slotted};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW};
+use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW, LONG_WINDOW};
 use crate::request::VCounts;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
@@ -31,6 +31,8 @@ pub(super) struct Seen {
 /// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
 /// the last [`LENT_WINDOW`] before it; of those with payloads in slots see [`Geometry::ahead`](crate::communicator::hub::Geometry::ahead).
 pub(super) const LINES_AHEAD: u64 = DEPTH - LENT_WINDOW;
+/// It is the longest one.
+const _: () = assert!(LENT_WINDOW >= LONG_WINDOW);
 /// Polls of one line before the task says that it is blocked: 3 to 20 us, by the processor's pause. A peer that was
 /// interrupted is back by then, and who went on ahead of it would do so with a queue from then on.
 const POLLS: u32 = 512;
@@ -200,7 +202,7 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
 /// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such.
 pub(super) fn ahead(core: &Core, engine: &Engine, call: &Call, v: Option<&VCounts>, seq: u64) -> u64 {
     match v {
-        Some(v) => eager_v::Way::of(core, call, v).ahead(),
+        Some(v) => eager_v::Way::of(core, call, v).ahead(core),
         _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
         _ => slotted::lines_ahead(core, engine, call, seq),
     }

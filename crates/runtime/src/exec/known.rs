@@ -63,7 +63,7 @@ pub(super) struct Known {
     // Boxes, since a call is taken out while it is carried out. One more place is for calls without a shape.
     places: [Option<Box<Made>>; SHAPES + 1],
     /// Which slots of this rank are all in memory.
-    populated: [bool; 4],
+    populated: [bool; Slots::ALL.len()],
 }
 
 impl Known {

@@ -21,17 +21,20 @@ use crate::transport::{Peer, RecvEnd, SendEnd};
 
 /// Slots of a connection.
 const SLOTS: usize = 8;
-/// The same for sends and receives where ranks share cores: as many messages as are received together.
-const CROWDED_SLOTS: usize = BEHIND;
+/// The same for sends and receives where ranks share cores: half as many as messages are received together, since more would
+/// leave the caches.
+const CROWDED_SLOTS: usize = BEHIND / 2;
 /// Of more ranks the connections would take too much memory by that.
 const CROWDED_SLOTS_RANKS: usize = 16;
 /// Messages that may be under way on a connection where ranks share cores, if they are small: twice as many as are received
 /// together, since who runs takes what was sent to it and sends as much ahead.
 const RECORDS: usize = 2 * BEHIND;
+/// The same of more ranks.
+const RECORDS_OF_MANY: usize = BEHIND;
 /// The same where they do not: the receiver's count is read once a round of them.
 const RECORDS_APART: usize = 32;
 /// Receives that wait together where ranks share cores, see `trail`.
-pub(super) const BEHIND: usize = 32;
+pub(super) const BEHIND: usize = 64;
 
 /// How many times longer slots are where two copies by way of one are faster than the kernel's single copy at any length: what
 /// is in a slot goes to the other core at once, and each start costs.
@@ -53,7 +56,12 @@ const LONGEST_SLOT: usize = 128 << 10;
 const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
     let many = crowded && lane == P2P_LANE && ranks <= CROWDED_SLOTS_RANKS;
     let slots = if many { CROWDED_SLOTS } else { SLOTS };
-    Sizes { slots, slot_bytes, records: if crowded { RECORDS } else { RECORDS_APART } }
+    let records = match crowded {
+        false => RECORDS_APART,
+        true if ranks <= CROWDED_SLOTS_RANKS => RECORDS,
+        true => RECORDS_OF_MANY,
+    };
+    Sizes { slots, slot_bytes, records }
 }
 
 /// The geometry of the hub knows one lane of its own size, the first.

@@ -12,7 +12,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{EXCHANGE_LANE, Links, P2P_LANE, Sender, direct_from, is_local};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, direct_from, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_behind::Last;
 use super::p2p_quick::{Over, Quick};
@@ -20,7 +20,7 @@ use super::p2p_short::Begun;
 use super::plan::{MessagePlan, alignment};
 use super::{ahead, eager_v, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
-use crate::communicator::hub::{LONG_WINDOW, WINDOW};
+use crate::communicator::hub::WINDOW;
 use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
@@ -768,7 +768,7 @@ impl Task for P2pTask {
     }
 
     fn window(&self) -> u64 {
-        if self.lends { LONG_WINDOW } else { WINDOW }
+        if self.lends { BEHIND as u64 } else { WINDOW }
     }
 
     fn lent(&self, bytes: &Range<usize>) -> bool {

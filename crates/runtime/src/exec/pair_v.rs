@@ -88,7 +88,7 @@ impl Pair {
         engine.seen.look(core.polls);
         let (number, signature) = engine.number(core, call.signature);
         (*seq, call.signature) = (number, signature);
-        if !engine.seen.may_publish(core, *seq, way.ahead()) {
+        if !engine.seen.may_publish(core, *seq, way.ahead(core)) {
             return Ok(Some(Pause::Announce));
         }
         *published = true;

@@ -18,7 +18,7 @@ use super::entry::LINES_AHEAD;
 use super::lent::Part;
 use super::{direct, eager, trail};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{Geometry, MEDIUM_BYTES, SMALL_BYTES, Slots};
+use crate::communicator::hub::{MEDIUM_BYTES, SMALL_BYTES, Slots};
 use crate::device::Step;
 
 /// Calls behind one of which the root's line said that its memory is not mapped, in which others need not ask again.
@@ -41,15 +41,14 @@ impl Known {
     }
 }
 
-/// The slots for blocks of so many bytes, and how many calls a rank may be ahead of its peers when it writes to one.
-fn kind(bytes: usize) -> (Slots, u64) {
-    let kind = if bytes <= SMALL_BYTES { Slots::Small } else { Slots::Medium };
-    (kind, Geometry::ahead(kind, true))
+/// The slots for blocks of so many bytes.
+fn kind(bytes: usize) -> Slots {
+    if bytes <= SMALL_BYTES { Slots::Small } else { Slots::Medium }
 }
 
 /// How many calls a rank may be ahead of its peers when it puts its block of `call` into a slot.
-pub(super) fn ahead(call: &Call) -> u64 {
-    kind(call.block_bytes() as usize).1
+pub(super) fn ahead(core: &Core, call: &Call) -> u64 {
+    core.hub.geometry().ahead(kind(call.block_bytes() as usize))
 }
 
 /// Whether a block of `call` fits a slot, so that where it cannot be written to the root's memory it goes this way.
@@ -80,7 +79,7 @@ fn is_unasked(core: &Core, engine: &Engine, call: &Call, seq: u64) -> bool {
 /// How many calls this rank may be ahead of its peers when it announces the direct call `seq`.
 #[inline]
 pub(super) fn lines_ahead(core: &Core, engine: &Engine, call: &Call, seq: u64) -> u64 {
-    if is_unasked(core, engine, call, seq) { ahead(call) } else { LINES_AHEAD }
+    if is_unasked(core, engine, call, seq) { ahead(core, call) } else { LINES_AHEAD }
 }
 
 /// Call `seq` is about to be announced, and [may](lines_ahead) be: puts the own block, `input`, into the slot if the root takes
@@ -104,7 +103,7 @@ pub(super) fn say(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
 /// Puts the own block of call `seq` into the slot, which is free.
 fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input: *const u8) {
     let bytes = call.block_bytes() as usize;
-    let slots = kind(bytes).0;
+    let slots = kind(bytes);
     engine.known.populate(core, slots);
     // SAFETY: the caller's input; the slot has room, and peers are done with it.
     unsafe { kernels::copy(&[core.hub.slot(core.me, slots, seq)], input, bytes) };
@@ -113,7 +112,7 @@ fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input: *const u8
 /// Goes on with call `seq`, of which the lines have come that this rank needs; `next`: the member whose block the root takes next.
 pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, seq: u64, next: &mut usize) -> Result<Step> {
     if core.rank as u32 != call.root {
-        if !engine.seen.may_publish(core, seq, ahead(call)) {
+        if !engine.seen.may_publish(core, seq, ahead(core, call)) {
             return Ok(Step::Blocked);
         }
         put(core, engine, call, seq, call.send);
@@ -122,7 +121,7 @@ pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, seq: u64, next
         return Ok(Step::Done);
     }
     let bytes = call.block_bytes() as usize;
-    let slots = kind(bytes).0;
+    let slots = kind(bytes);
     let mapped = direct::is_output_mapped(&direct::words(core, core.me, seq));
     let first = *next;
     while *next < core.members.len() {

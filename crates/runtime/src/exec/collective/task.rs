@@ -112,15 +112,21 @@ impl Task for CollectiveTask {
     }
 
     fn likeness(&self) -> Option<Likeness> {
-        let known =
-            self.trails && self.v.is_none() && self.extent.is_none() && self.batch == 0 && self.call.bias.is_null();
+        let known = self.trails && self.extent.is_none() && self.batch == 0 && self.call.bias.is_null();
         if !known || matches!(self.phase, Phase::Exchange(_)) {
             return None;
         }
         let Call { collective, send, recv, dtype, count, root, .. } = self.call;
         // How many may be under way differs where one of them is scaled, too.
         let kind = root as usize | (collective as usize) << 32 | (dtype as usize) << 40 | (self.window as usize) << 48;
-        let core = Arc::as_ptr(self.core.as_ref()?).addr();
+        let core = self.core.as_ref()?;
+        if let Some(v) = &self.v {
+            // Which bytes these are is asked for, and not how many parts they have.
+            let (reads, writes) = (v.reads(send.addr(), dtype.size()), v.writes(recv.addr(), dtype.size()));
+            let kind = kind << 1 | usize::from(self.lends_v(core)) | 1 << 63;
+            return Some(Likeness([Arc::as_ptr(core).addr(), kind, reads.start, reads.end, writes.start, writes.end]));
+        }
+        let core = Arc::as_ptr(core).addr();
         let plan = self.plan.as_ref().map_or(0, |plan| Arc::as_ptr(plan).addr());
         Some(Likeness([core, plan, send.addr(), recv.addr(), count as usize, kind]))
     }

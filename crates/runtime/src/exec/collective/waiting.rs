@@ -57,7 +57,9 @@ impl Blocked for Waiting<'_> {
             Phase::Slots(next) if self.core.rank as u32 == task.call.root => {
                 self.core.members.get(*next) == Some(&rank)
             }
-            Phase::Slots(_) => self.missing((task.seq + 1).saturating_sub(slotted::ahead(&task.call))).contains(&rank),
+            Phase::Slots(_) => {
+                self.missing((task.seq + 1).saturating_sub(slotted::ahead(self.core, &task.call))).contains(&rank)
+            }
             Phase::LentV(_) => lent_v::awaits(self.core, task.seq, rank),
             Phase::Messages(state) => match task.plan.as_deref() {
                 Some(Plan::Messages(plan)) => messages::awaits(plan, state, rank),
