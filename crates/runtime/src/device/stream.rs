@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering, spin_loop};
-use oxccl_sys::{Doorbell, Latch, LatchGuard, clock};
+use oxccl_sys::{Doorbell, Latch, LatchGuard, barrier, clock};
 use oxccl_types::{Error, Result};
 
 use super::capture::Membership;
@@ -210,7 +210,7 @@ pub(super) struct Inner {
     pub(super) capture: Membership,
     /// Its C handle was destroyed.
     closed: AtomicBool,
-    queue: Mutex<VecDeque<Box<dyn Task>>>,
+    queue: Latch<VecDeque<Box<dyn Task>>>,
     running: Latch<Running>,
     /// Something is unsettled.
     doubtful: AtomicBool,
@@ -248,10 +248,18 @@ impl Inner {
         self.finished.load(Ordering::Acquire) < self.enqueued.load(Ordering::Acquire)
     }
 
-    /// Counts a task before [`helper::notify`] looks whether the helper sleeps.
-    fn count_enqueued(&self) {
-        // SYNC: stream-enqueued, helper-asleep
-        self.enqueued.fetch_add(1, Ordering::SeqCst);
+    /// Counts tasks, by who holds the queue, before [`helper::notify`] looks whether the helper sleeps.
+    fn count_enqueued(&self, _queue: &LatchGuard<'_, VecDeque<Box<dyn Task>>>, tasks: usize) {
+        // SYNC: stream-enqueued, helper-asleep. No exchange: nobody else counts meanwhile.
+        self.enqueued.store(self.enqueued.load(Ordering::Relaxed) + tasks as u64, Ordering::Release);
+    }
+
+    /// Counts what is finished, or `back` what was counted too early, by who runs the stream.
+    fn count_finished(&self, _running: &Running, tasks: usize, back: bool) {
+        let before = self.finished.load(Ordering::Relaxed);
+        let after = if back { before - tasks as u64 } else { before + tasks as u64 };
+        // SYNC: stream-finished. No exchange, as above.
+        self.finished.store(after, Ordering::Release);
     }
 
     /// Tasks enqueued so far.
@@ -275,7 +283,7 @@ impl Inner {
         let Some(mut running) = self.running.try_lock() else { return Waited::Elsewhere };
         let is_foreign = match running.tasks.front() {
             Some(task) => task.is_foreign(),
-            None => lock(&self.queue).front().is_some_and(|task| task.is_foreign()),
+            None => self.queue.lock().front().is_some_and(|task| task.is_foreign()),
         };
         if is_foreign { Waited::Elsewhere } else { self.advance_locked(&mut running) }
     }
@@ -424,8 +432,9 @@ impl Inner {
             task.recycle();
         }
         running.given = running.given.saturating_sub(1);
-        // SYNC: stream-finished
-        self.finished.fetch_add(1, Ordering::Release);
+        self.count_finished(running, 1, false);
+        // SYNC: stream-asleep. A sleeper passes a heavy barrier between its count and its look at what is finished.
+        barrier::light_here();
         // A notification is a system call; a sleeper that is missed wakes by its timeout.
         if self.others_sleep(running) {
             self.runner_done.notify_all();
@@ -437,7 +446,7 @@ impl Inner {
 
     /// Takes the next task, and its batch, from the queue.
     fn pull(&self, running: &mut Running) -> bool {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let Some(first) = queue.pop_front() else { return false };
         let batch = first.batch();
         drop(queue);
@@ -450,7 +459,7 @@ impl Inner {
 
     /// Takes what follows of a batch from the queue.
     fn pull_batch(&self, running: &mut Running, batch: u64) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         while queue.front().is_some_and(|t| t.batch() == batch) {
             queue.pop_front().into_iter().for_each(|task| running.tasks.push_back(task));
         }
@@ -524,7 +533,7 @@ impl Stream {
             order,
             capture: Membership::default(),
             closed: AtomicBool::new(false),
-            queue: Mutex::default(),
+            queue: Latch::default(),
             running: Latch::default(),
             doubtful: AtomicBool::new(false),
             // So high that `go_on` can take back from it.
@@ -615,20 +624,18 @@ impl Stream {
     /// [`push`](Self::push) of several tasks, with nothing in between.
     pub(crate) fn push_all(&self, tasks: Vec<Box<dyn Task>>) {
         order::before_push(self);
-        let mut queue = lock(&self.0.queue);
-        for task in tasks {
-            queue.push_back(task);
-            self.0.count_enqueued();
-        }
+        let mut queue = self.0.queue.lock();
+        self.0.count_enqueued(&queue, tasks.len());
+        queue.extend(tasks);
         drop(queue);
         helper::notify();
     }
 
     /// [`push`](Self::push) without regard to the default stream.
     pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
-        let mut queue = lock(&self.0.queue);
+        let mut queue = self.0.queue.lock();
         queue.push_back(task);
-        self.0.count_enqueued();
+        self.0.count_enqueued(&queue, 1);
         drop(queue);
         helper::notify();
     }
@@ -748,13 +755,13 @@ impl IdleStream<'_> {
         let before = self.running.tasks.len();
         tasks.for_each(|task| self.running.tasks.push_back(task));
         let begun = self.running.tasks.len() - before;
-        let queue = lock(&self.inner.queue);
+        let queue = self.inner.queue.lock();
         if queue.is_empty() {
-            (0..begun).for_each(|_| self.inner.count_enqueued());
+            self.inner.count_enqueued(&queue, begun);
         } else {
             // Another thread has enqueued meanwhile: its work ends after this, but was counted before. The end of this
             // must not be taken for one of its own.
-            self.inner.finished.fetch_sub(begun as u64, Ordering::AcqRel);
+            self.inner.count_finished(&self.running, begun, true);
         }
         drop(queue);
         let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.has_room());

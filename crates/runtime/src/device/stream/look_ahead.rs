@@ -26,7 +26,7 @@ impl Inner {
         if id == 0 || !ahead::wants_more(&running.tasks) {
             return false;
         }
-        let follows = || lock(&self.queue).front().is_some_and(|t| t.follows() == id);
+        let follows = || self.queue.lock().front().is_some_and(|t| t.follows() == id);
         if running.tasks.len() == 1 {
             let next = follows();
             running.tasks.at(0).may_hold(next && held < HOLD);
@@ -36,9 +36,9 @@ impl Inner {
         }
         let mut begun = running.tasks.len() == 1 && self.begin_first(running);
         while running.tasks.len() < ahead::MOST && running.tasks.back().is_some_and(|t| t.trails() != 0) && follows() {
-            let Some(mut next) = lock(&self.queue).pop_front() else { break };
+            let Some(mut next) = self.queue.lock().pop_front() else { break };
             let Some(step) = next.begin_behind(&running.tasks) else {
-                lock(&self.queue).push_front(next);
+                self.queue.lock().push_front(next);
                 break;
             };
             begun = true;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use oxccl_sys::barrier;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 
 use super::{Inner, Running, Waited, lock};
@@ -46,7 +47,8 @@ impl Inner {
         let before = self.finished();
         drop(running);
         let _asleep = (Asleep::counted(&self.sleeping), Asleep::counted(&self.on_bell));
-        // Who runs the stream after this look sees the counts, and rings when it has finished something.
+        // Who runs the stream after this look sees the counts, and rings when it has finished something. SYNC: stream-asleep: the
+        // bell passes the barrier before the look.
         bell.park_unless(timeout, || {
             let Some(mut running) = self.running.try_lock() else { return true };
             // Another thread was here: what is at the head now has another bell, or none.
@@ -93,6 +95,8 @@ impl Inner {
         let before = self.finished();
         let guard = lock(&self.sleepers);
         let _asleep = Asleep::counted(&self.sleeping);
+        // SYNC: stream-asleep
+        barrier::heavy();
         if self.finished() == before {
             drop(self.runner_done.wait_timeout(guard, timeout.min(BATCH_PARK)));
         }
