@@ -27,6 +27,10 @@ pub const LONG_WINDOW: u64 = 128;
 pub const UNEVEN_WINDOW: u64 = 64;
 /// The same where they have none: peers take it where it lies.
 pub const LENT_WINDOW: u64 = 128;
+/// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but the
+/// last window before it, of which this is the longest.
+pub const LINES_AHEAD: u64 = DEPTH - LENT_WINDOW;
+const _: () = assert!(LENT_WINDOW >= LONG_WINDOW && LONG_WINDOW >= UNEVEN_WINDOW);
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
@@ -145,7 +149,8 @@ impl Geometry {
             // Of a Reduce with a factor the root, which takes, may begin calls behind it.
             Slots::Taken | Slots::Given => MEDIUM_WINDOW,
         };
-        self.shelf(kind).0 - window
+        // Each call writes a line, too.
+        (self.shelf(kind).0 - window).min(LINES_AHEAD)
     }
     fn rank_bytes(&self) -> usize {
         self.ring_offset() + page(self.ring_bytes)

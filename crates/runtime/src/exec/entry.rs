@@ -11,7 +11,8 @@ use super::call::{Call, describe};
 use super::collective::Engine;
 use super::{eager, eager_v, fused, plan, slotted};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, FIRST_BYTES, LENT_WINDOW, LONG_WINDOW};
+pub(super) use crate::communicator::hub::LINES_AHEAD;
+use crate::communicator::hub::{DEPTH, FIRST_BYTES};
 use crate::request::VCounts;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
@@ -28,11 +29,6 @@ pub(super) struct Seen {
     recent: [(u64, [u64; 2]); DEPTH as usize],
 }
 
-/// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but
-/// the last [`LENT_WINDOW`] before it; of those with payloads in slots see [`Geometry::ahead`](crate::communicator::hub::Geometry::ahead).
-pub(super) const LINES_AHEAD: u64 = DEPTH - LENT_WINDOW;
-/// It is the longest one.
-const _: () = assert!(LENT_WINDOW >= LONG_WINDOW);
 /// Polls of one line before the task says that it is blocked: 3 to 20 us, by the processor's pause. A peer that was
 /// interrupted is back by then, and who went on ahead of it would do so with a queue from then on.
 const POLLS: u32 = 512;

@@ -165,7 +165,7 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
             for _ in 0..rng.usize(8..40) {
                 let step = Step::draw(&mut rng, ranks, &kinds);
                 // Now and then more of the same than may be under way.
-                for _ in 0..if rng.u8(..20) == 0 { 20 } else { 1 } {
+                for _ in 0..if rng.u8(..20) == 0 { 150 } else { 1 } {
                     let (input, output) = step.starts(rank);
                     let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(block * count * 4);
                     let (send, recv) = (at(step.from.0, input), at(step.to.0, output));
@@ -197,7 +197,8 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
 #[test]
 fn calls_that_change_their_way_write_an_output_in_their_order() {
     let ranks = (processors() + 1).clamp(5, 9);
-    for calls in 60..100 {
+    // Votes count a window later.
+    for calls in 124..164 {
         team(ranks, 1, |rank, comms| {
             let stream = Stream::new().unwrap();
             let inputs: Vec<Ints> = (0..4).map(|i| Ints::new(1000, (10 * rank + i) as i32)).collect();

@@ -1,6 +1,9 @@
 //! Calls that follow one another without a wait, by more ranks than the machine has cores (up to 16): each may begin before
 //! those in front of it have ended, and none may see it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
 use oxccl_runtime::{Operator, Request, VCounts, group};
@@ -52,19 +55,20 @@ fn results_pass_from_call_to_call() {
 /// More calls in a row than there are slots of a kind, each with payloads of its own, of the lengths at which slots change.
 #[test]
 fn payloads_stay_until_all_have_them() {
-    const CALLS: usize = 80;
     let ranks = ranks();
     team(ranks, 1, |rank, comms| {
         let s = Stream::new().unwrap();
         let sum = (0..ranks as i32).sum::<i32>();
-        for bytes in [2048, 2052, 8192, 8196, 16 << 10, (16 << 10) + 4] {
+        for (bytes, calls) in
+            [(2048, 600), (2052, 150), (8192, 150), (8196, 150), (16 << 10, 150), ((16 << 10) + 4, 80)]
+        {
             // Blocks of calls of which each rank reads a part are shorter: all of them count.
             let count = bytes / 4;
             let block = count / ranks;
             let value = |call: usize| 100 * call as i32;
-            let sources: Vec<Ints> = (0..CALLS).map(|i| Ints::new(count, value(i) + rank as i32)).collect();
-            let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(count, -1)).collect();
-            for i in 0..CALLS {
+            let sources: Vec<Ints> = (0..calls).map(|i| Ints::new(count, value(i) + rank as i32)).collect();
+            let outputs: Vec<Ints> = (0..calls).map(|_| Ints::new(count, -1)).collect();
+            for i in 0..calls {
                 let kind = [Collective::AllReduce, Collective::AllToAll, Collective::ReduceScatter][i % 3];
                 let length = if i % 3 == 0 { count } else { block };
                 comms[0].submit(request(kind, sources[i].ptr(), outputs[i].ptr(), length, &s)).unwrap();
@@ -210,9 +214,9 @@ fn a_root_runs_ahead_of_its_leaves() {
     let ranks = ranks();
     team(ranks, 1, |rank, comms| {
         let s = Stream::new().unwrap();
-        for count in [1, 300, 1500, 5000] {
-            let outputs: Vec<Ints> = (0..200).map(|_| Ints::new(count, -1)).collect();
-            let sources: Vec<Ints> = (0..200).map(|call| Ints::new(count * ranks, call)).collect();
+        for (count, calls) in [(1, 600), (300, 600), (1500, 600), (5000, 200)] {
+            let outputs: Vec<Ints> = (0..calls).map(|_| Ints::new(count, -1)).collect();
+            let sources: Vec<Ints> = (0..calls).map(|call| Ints::new(count * ranks, call)).collect();
             for (call, (source, output)) in sources.iter().zip(&outputs).enumerate() {
                 let kind = if call % 3 == 0 { Collective::Scatter } else { Collective::Broadcast };
                 comms[0].submit(request(kind, source.ptr(), output.ptr(), count, &s)).unwrap();
@@ -224,6 +228,54 @@ fn a_root_runs_ahead_of_its_leaves() {
             outputs.iter().enumerate().for_each(|(call, output)| output.expect(call as i32));
         }
     });
+}
+
+/// The leaves have announced sums that the root has; then it gives so often, waiting for nobody, that its lines come to be
+/// written again: not before the leaves have seen those of the sums.
+#[test]
+fn a_root_that_gives_leaves_its_lines_until_all_have_seen_them() {
+    const SUMS: usize = 100;
+    const GIVEN: usize = 700;
+    let ranks = ranks();
+    // Small slots and those of a root; how many leaves have begun the sums, and how often the root has given all.
+    for count in [300, 1000, 1800] {
+        let (begun, given) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        team(ranks, 1, |rank, comms| {
+            let s = Stream::new().unwrap();
+            let await_all = |counter: &AtomicUsize, all: usize| {
+                let deadline = Instant::now() + Duration::from_secs(60);
+                while counter.load(Ordering::SeqCst) < all {
+                    assert!(Instant::now() < deadline, "rank {rank} of {ranks} waits for the others");
+                    std::thread::yield_now();
+                }
+            };
+            for round in 1..=20 {
+                let (one, sums) = (Ints::new(1, 1), Ints::new(SUMS, -1));
+                let (source, output) = (Ints::new(count, round as i32), Ints::new(count, -1));
+                // Nobody who waits for its stream goes on with those of others meanwhile.
+                if rank == 0 {
+                    await_all(&begun, round * (ranks - 1));
+                }
+                for i in 0..SUMS {
+                    let to = sums.ptr().wrapping_add(4 * i);
+                    comms[0].submit(request(Collective::AllReduce, one.ptr(), to, 1, &s)).unwrap();
+                }
+                if rank > 0 {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    await_all(&given, round);
+                }
+                for _ in 0..GIVEN {
+                    comms[0].submit(request(Collective::Broadcast, source.ptr(), output.ptr(), count, &s)).unwrap();
+                }
+                if rank == 0 {
+                    given.fetch_add(1, Ordering::SeqCst);
+                }
+                s.synchronize().unwrap_or_else(|e| panic!("round {round}, {count} elements: {e}"));
+                sums.expect(ranks as i32);
+                output.expect(round as i32);
+            }
+        });
+    }
 }
 
 /// Exchanges of different lengths, small ones and some that are not, among all-reduces that read what they received.

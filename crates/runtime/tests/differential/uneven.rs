@@ -251,7 +251,7 @@ fn slots_are_not_filled_again_before_all_have_taken() {
     const VALUES: usize = 4;
     let ranks = (processors() + 1).clamp(5, 9);
     // Bytes for all peers, and the calls after which the slot is the same: small slots, and those of medium size.
-    for (bytes, slots) in [(1800, 64), (7200, 32)] {
+    for (bytes, slots) in [(1800, 512), (7200, 128)] {
         let count = bytes / 4 / (ranks - 1);
         team(ranks, 1, |rank, comms| {
             let stream = Stream::new().unwrap();
@@ -259,7 +259,7 @@ fn slots_are_not_filled_again_before_all_have_taken() {
             let (output, small) = (Ints::new(count, -1), Ints::new(1, 3));
             let mut own = fastrand::Rng::with_seed(rank as u64);
             let given = |from: usize, to: usize| if from == 0 && to != 0 { count } else { 0 };
-            for i in 0..400 {
+            for i in 0..40_000 / slots {
                 let v = VCounts {
                     send_counts: (0..ranks).map(|p| given(rank, p)).collect(),
                     send_displs: (0..ranks).map(|p| p * count).collect(),
