@@ -230,6 +230,33 @@ fn a_root_runs_ahead_of_its_leaves() {
     });
 }
 
+/// Leaves that need no answer run ahead of a root that takes, by lines, small slots, its own kind and large ones; it gets what
+/// they gave in that call.
+#[test]
+fn leaves_run_ahead_of_a_root_that_takes() {
+    let ranks = ranks();
+    team(ranks, 1, |rank, comms| {
+        let s = Stream::new().unwrap();
+        let sum = (0..ranks as i32).sum::<i32>();
+        for (count, calls) in [(1, 600), (300, 600), (1500, 400), (4000, 300), (5000, 100)] {
+            let value = |call: usize| 100 * call as i32;
+            let sources: Vec<Ints> = (0..calls).map(|call| Ints::new(count, value(call) + rank as i32)).collect();
+            let outputs: Vec<Ints> = (0..calls).map(|_| Ints::new(count, -1)).collect();
+            for (call, (source, output)) in sources.iter().zip(&outputs).enumerate() {
+                comms[0].submit(request(Collective::Reduce, source.ptr(), output.ptr(), count, &s)).unwrap();
+                // The root comes late to all others, which go on without it.
+                let late = if rank == 0 && call % 25 == 7 { 100_000 } else { 0 };
+                (0..late).for_each(|_| std::hint::spin_loop());
+            }
+            s.synchronize().unwrap();
+            if rank == 0 {
+                let all = |call: usize| value(call) * ranks as i32 + sum;
+                outputs.iter().enumerate().for_each(|(call, output)| output.expect(all(call)));
+            }
+        }
+    });
+}
+
 /// The leaves have announced sums that the root has; then it gives so often, waiting for nobody, that its lines come to be
 /// written again: not before the leaves have seen those of the sums.
 #[test]
