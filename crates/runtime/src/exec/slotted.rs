@@ -18,11 +18,12 @@ use super::entry::LINES_AHEAD;
 use super::lent::Part;
 use super::{direct, eager, trail};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{MEDIUM_BYTES, SMALL_BYTES, Slots};
+use crate::communicator::hub::{DEPTH, MEDIUM_BYTES, SMALL_BYTES, Slots};
 use crate::device::Step;
 
-/// Calls behind one of which the root's line said that its memory is not mapped, in which others need not ask again.
-const UNASKED: u64 = 64;
+/// Calls behind one of which the root's line said that its memory is not mapped, in which others need not ask again: who learns
+/// that may be nearly so many ahead of that call.
+const UNASKED: u64 = DEPTH;
 
 /// What a rank knows of the last gathers.
 #[derive(Debug, Default)]
