@@ -220,10 +220,12 @@ pub enum Presence {
 /// The mapped hub of one communicator.
 pub struct Hub {
     geometry: Geometry,
-    /// Bytes of a rank's part, and of the lines in it.
+    /// Bytes of a rank's part.
     rank_bytes: usize,
-    lines_bytes: usize,
     shelves: [Shelf; Slots::ALL.len()],
+    /// Where the large slots begin, and the scratch.
+    large_at: usize,
+    scratch_at: usize,
     base: *mut u8,
     segment: Arc<SharedMemory>,
     light: bool,
@@ -257,15 +259,24 @@ impl Hub {
                 segment.len()
             )));
         }
-        let (rank_bytes, lines_bytes) = (geometry.rank_bytes(), geometry.lines_bytes());
-        let mut next = lines_bytes;
+        let mut next = geometry.lines_bytes();
         let shelves = Slots::ALL.map(|kind| {
             let ((slots, stride), at) = (geometry.shelf(kind), next);
             debug_assert!(slots == 0 || slots.is_power_of_two());
             next += geometry.shelf_bytes(kind);
             Shelf { at, stride, mask: slots.saturating_sub(1) }
         });
-        Ok(Hub { geometry, rank_bytes, lines_bytes, shelves, base: segment.as_ptr(), segment, light })
+        let scratch_at = geometry.lines_bytes() + geometry.payload_bytes();
+        Ok(Hub {
+            geometry,
+            rank_bytes: geometry.rank_bytes(),
+            shelves,
+            large_at: next,
+            scratch_at,
+            base: segment.as_ptr(),
+            segment,
+            light,
+        })
     }
 
     /// The bell of `member`; the handle keeps the memory, for who may outlive the hub.
@@ -321,7 +332,7 @@ impl Hub {
     /// The large slot of `member` for collective `seq`: `geometry.large_bytes` bytes. Each begins two lines later in a page
     /// than the one before, as small ones do.
     pub fn large_payload(&self, member: usize, seq: u64) -> *mut u8 {
-        let slots = self.rank_base(member) + self.lines_bytes + self.geometry.large_offset();
+        let slots = self.rank_base(member) + self.large_at;
         self.at(slots + (seq % SLOTS) as usize * (self.geometry.large_bytes + LINE))
     }
 
@@ -414,8 +425,7 @@ impl Hub {
 
     /// Half `half` of the scratch of `member`: `geometry.scratch_half` bytes.
     pub fn scratch(&self, member: usize, half: usize) -> *mut u8 {
-        let g = &self.geometry;
-        self.at(self.rank_base(member) + g.lines_bytes() + g.payload_bytes() + half * g.scratch_half)
+        self.at(self.rank_base(member) + self.scratch_at + half * self.geometry.scratch_half)
     }
 
     /// The ring of `member`: `geometry.ring_bytes` bytes.

@@ -254,12 +254,10 @@ impl Inner {
         self.enqueued.store(self.enqueued.load(Ordering::Relaxed) + tasks as u64, Ordering::Release);
     }
 
-    /// Counts what is finished, or `back` what was counted too early, by who runs the stream.
-    fn count_finished(&self, _running: &Running, tasks: usize, back: bool) {
-        let before = self.finished.load(Ordering::Relaxed);
-        let after = if back { before - tasks as u64 } else { before + tasks as u64 };
+    /// Counts tasks that are finished, or takes back as many, by who runs the stream.
+    fn count_finished(&self, _running: &Running, tasks: i64) {
         // SYNC: stream-finished. No exchange, as above.
-        self.finished.store(after, Ordering::Release);
+        self.finished.store(self.finished.load(Ordering::Relaxed).wrapping_add_signed(tasks), Ordering::Release);
     }
 
     /// Tasks enqueued so far.
@@ -432,7 +430,7 @@ impl Inner {
             task.recycle();
         }
         running.given = running.given.saturating_sub(1);
-        self.count_finished(running, 1, false);
+        self.count_finished(running, 1);
         // SYNC: stream-asleep. A sleeper passes a heavy barrier between its count and its look at what is finished.
         barrier::light_here();
         // A notification is a system call; a sleeper that is missed wakes by its timeout.
@@ -761,7 +759,7 @@ impl IdleStream<'_> {
         } else {
             // Another thread has enqueued meanwhile: its work ends after this, but was counted before. The end of this
             // must not be taken for one of its own.
-            self.inner.count_finished(&self.running, begun, true);
+            self.inner.count_finished(&self.running, -(begun as i64));
         }
         drop(queue);
         let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.has_room());

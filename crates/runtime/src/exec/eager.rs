@@ -10,12 +10,12 @@ use oxccl_types::{Collective, Result};
 
 use super::call::Call;
 use super::collective::Engine;
-use super::entry::LINES_AHEAD;
 use super::entry::{Seen, publish};
 use super::{direct, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    GIVEN_BYTES, Geometry, INLINE_BYTES, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots, WINDOW,
+    GIVEN_BYTES, Geometry, INLINE_BYTES, LINES_AHEAD, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots,
+    WINDOW,
 };
 
 /// Bytes of the next slot that are asked for ahead of the next call by a rank that may run ahead of its peers: what they

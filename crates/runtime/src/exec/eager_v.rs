@@ -10,12 +10,12 @@ use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::entry::{LINES_AHEAD, publish};
+use super::entry::publish;
 use super::lent_v;
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    INLINE_BYTES, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, UNEVEN_WINDOW, WINDOW,
+    INLINE_BYTES, LINES_AHEAD, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, UNEVEN_WINDOW, WINDOW,
 };
 use crate::request::VCounts;
 

@@ -11,7 +11,6 @@ use super::call::{Call, describe};
 use super::collective::Engine;
 use super::{eager, eager_v, fused, plan, slotted};
 use crate::communicator::core::Core;
-pub(super) use crate::communicator::hub::LINES_AHEAD;
 use crate::communicator::hub::{DEPTH, FIRST_BYTES};
 use crate::request::VCounts;
 

@@ -17,7 +17,7 @@ use super::lent::Part;
 use super::piped;
 use super::trail;
 use crate::communicator::core::Core;
-use crate::communicator::hub::MAX_CHANNELS;
+use crate::communicator::hub::{GIVEN_BYTES, MAX_CHANNELS, SMALL_BYTES};
 
 /// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,9 +201,9 @@ pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
 }
 
 /// Bytes up to which calls that only take from or give to a root go by slots where ranks share cores.
-const ROOTED_BYTES: u64 = 8 << 10;
+const ROOTED_BYTES: u64 = GIVEN_BYTES as u64;
 /// The same for blocks that the root would have to copy, one after the other.
-const GATHERED_BYTES: u64 = 2 << 10;
+const GATHERED_BYTES: u64 = SMALL_BYTES as u64;
 /// The same for blocks that each rank copies from each, which they may do ahead where the memory is mapped.
 const TAKEN_BYTES: u64 = 4 << 10;
 

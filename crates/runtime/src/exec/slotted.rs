@@ -14,11 +14,10 @@ use oxccl_types::{Collective, Result};
 
 use super::call::Call;
 use super::collective::Engine;
-use super::entry::LINES_AHEAD;
 use super::lent::Part;
 use super::{direct, eager, trail};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, MEDIUM_BYTES, SMALL_BYTES, Slots};
+use crate::communicator::hub::{DEPTH, LINES_AHEAD, MEDIUM_BYTES, SMALL_BYTES, Slots};
 use crate::device::Step;
 
 /// Calls behind one of which the root's line said that its memory is not mapped, in which others need not ask again: who learns
