@@ -382,6 +382,24 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
     meeting + crowd * (m.start_us + m.direct.op_us + passes * block * m.shm.copy_us_per_kib)
 }
 
+/// Whether an operation of `bytes` over mapped memory, by itself, is faster where all put their inputs beside the lines: ranks
+/// that share cores then wait for each other once, not twice, but copy what they give, and combine all of it themselves.
+pub fn saves_a_round(m: &CostModel, collective: Collective, bytes: u64, ranks: u32) -> bool {
+    let n = f64::from(ranks);
+    let crowd = (n / m.cores).max(1.0);
+    let block = block_bytes(collective, bytes, ranks) as f64 / 1024.0;
+    // Blocks that a rank writes or reads beyond those that it would over mapped memory.
+    let more = match collective {
+        Collective::AllReduce => n - 2.0,
+        Collective::AllGather => 1.0,
+        Collective::ReduceScatter | Collective::AllToAll => n - 1.0,
+        _ => return false,
+    };
+    // Until the signal is seen, on the way there and back.
+    let round = 2.0 * (m.signal_us + m.round_us(n));
+    n > m.cores && crowd * more * block * m.shm.copy_us_per_kib < round
+}
+
 /// Whether a gather or scatter whose root works in place, between ranks that cannot map each other's memory, is faster
 /// through the scratch: there the ranks at both ends of a transfer carry half of it each, while the kernel's copy, though
 /// single, keeps one core busy and the other waiting. Only beyond the caches, where a copy is bound by what one core gets
@@ -592,6 +610,24 @@ fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
 mod tests {
     use super::*;
     use crate::algorithms::ALGORITHMS;
+
+    #[test]
+    fn a_round_is_worth_more_where_more_ranks_share_a_core_and_less_is_copied() {
+        // Those of the processor on which that was measured.
+        let mut model = CostModel { cores: 2.0, ..CostModel::default() };
+        model.shm.copy_us_per_kib = 0.028;
+        let most =
+            |collective, ranks| (10..24).map(|bit| 1 << bit).rfind(|b| saves_a_round(&model, collective, *b, ranks));
+        // What was measured, with blocks of up to 64 KiB: each of these is the last size that gains.
+        assert_eq!(most(Collective::AllReduce, 4), Some(16 << 10));
+        assert_eq!(most(Collective::AllReduce, 8), Some(8 << 10));
+        assert_eq!(most(Collective::AllGather, 4), Some(128 << 10));
+        assert_eq!(most(Collective::AllToAll, 4), Some(64 << 10));
+        assert_eq!(most(Collective::ReduceScatter, 8), Some(64 << 10));
+        // Ranks with cores of their own, and calls with a root.
+        assert_eq!(most(Collective::AllReduce, 2), None);
+        assert_eq!(most(Collective::Broadcast, 8), None);
+    }
 
     /// Pieces are counted from this, and mixed sizes would break them (see `algorithms`).
     #[test]

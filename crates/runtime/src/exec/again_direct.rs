@@ -320,7 +320,8 @@ pub(super) fn run(
         engine.known_direct.keep(made);
         return false;
     }
-    let follows = behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan);
+    let follows =
+        behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan) && !engine.bars_others();
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, behind)).flatten() else {
         engine.known_direct.keep(made);
         return false;

@@ -79,7 +79,10 @@ fn begin_again<const CROWDED: bool>(
         return again_direct::run(core, idle, engine, shape, send, recv);
     }
     let follows = idle.behind() == 0
-        || made.form.may_trail && idle.has_room_for(made.form.window) && trail::may_follow(core, &idle, &made.call);
+        || made.form.may_trail
+            && idle.has_room_for(made.form.window)
+            && trail::may_follow(core, &idle, &made.call)
+            && !engine.bars_others();
     let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
         engine.known.keep(made);
         return false;
@@ -126,7 +129,7 @@ fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_
         let form = Form::new(core, &call);
         form.may_trail && idle.has_room_for(form.window) && trail::may_follow(core, &idle, &call)
     };
-    if idle.behind() > 0 && !follows() {
+    if idle.behind() > 0 && (!follows() || engine.bars_others()) {
         return Some(call);
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some(call) };
@@ -230,7 +233,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
     let way = Way::of(core, &call, &v);
-    if !ends && (!idle.has_room_for(way.window(core)) || meets()) {
+    if !ends && (!idle.has_room_for(way.window(core)) || meets() || engine.bars_others()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };

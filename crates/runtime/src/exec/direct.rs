@@ -101,7 +101,7 @@ const OUTPUT: u64 = 2;
 /// This rank and all peers in other processes can have the kernel copy between them.
 const REACHES: u64 = 4;
 
-/// My input lies beside my line, and nowhere else where peers could read it.
+/// My input lies beside my line.
 const BESIDE: u64 = 8;
 /// My input, which is all that is moved, is in my payload slot.
 const IN_SLOT: u64 = 16;
@@ -178,6 +178,12 @@ pub(super) fn announce(
         }
         words[3] = withdrawn();
     }
+    // A scaled input lies elsewhere: the call would be taken for one that is not scaled.
+    let apart = aside.apart && !behind && call.scale.is_none() && engine.apart.holds();
+    if apart && beside::put(core, engine, call, seq, send, input_bytes) {
+        engine.apart.put(seq);
+        words[0] |= BESIDE;
+    }
     words[0] |= if behind { BEHIND } else { 0 };
     publish(core, call.signature, seq, size_of::<Words>(), |body| {
         for (i, word) in words.iter().enumerate() {
@@ -251,6 +257,9 @@ pub(super) fn places(words: &Words) -> Words {
 /// every rank. `None`: the plan is no direct one.
 pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
     let Plan::Direct { mapped, far, part, .. } = plan else { return None };
+    if !call.collective.rooted() && (0..core.members.len()).all(|m| words(core, m, seq)[0] & BESIDE != 0) {
+        return Some(Road::Beside);
+    }
     let mut lenders = (0..core.members.len()).filter(|m| mapped.touches(*m));
     // Only these need have come then.
     let all_mapped = lenders.all(|m| is_mapped(mapped, m, &words(core, m, seq)));

@@ -118,6 +118,11 @@ pub(super) fn meet(core: &Core, engine: &mut Engine, call: &Call, plan: Option<&
     if votes::decide(core, call) {
         votes::count(core, engine, call, seq);
     }
+    if let Some(Plan::Direct { aside, .. }) = plan
+        && aside.apart
+    {
+        engine.apart.count(seq, || direct::all_announced_at(core, seq));
+    }
     Ok(Met::All)
 }
 

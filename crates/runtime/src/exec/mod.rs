@@ -15,6 +15,7 @@
 mod again_direct;
 pub(crate) mod again_v;
 pub(crate) mod ahead;
+mod apart;
 pub(crate) mod at_once;
 mod at_once_direct;
 mod beside;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxccl_schedule::algorithms::{Algorithm, find};
-use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent};
+use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent, saves_a_round};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
 use oxccl_sys::sync::Ordering;
@@ -94,6 +94,8 @@ pub(crate) struct Aside {
     pub beside: bool,
     /// If it goes one way, in pieces through the giver's ring.
     pub piped: bool,
+    /// Beside the line, also if peers can map it, where calls are [apart](super::apart).
+    pub apart: bool,
     /// Into a slot if the root is known to take it from there: what the program moves is what it gets.
     pub slotted: bool,
 }
@@ -183,6 +185,11 @@ fn bucket(core: &Core, call: &Call) -> u32 {
     u64::BITS - bytes.leading_zeros()
 }
 
+/// Bytes that stand for all sizes of its bucket.
+fn sized(core: &Core, call: &Call) -> u64 {
+    bucket(core, call).checked_sub(1).map_or(0, |b| 1u64 << b)
+}
+
 /// Whether the announcing line serves the call. The same answer on every rank.
 #[inline]
 pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
@@ -267,7 +274,11 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             // Where nothing is combined on the way, or by the root alone.
             let simple = staged.name == "staged_one_shot" && piped::serves(core, call.collective);
             let piped = simple && (far.is_none() || !core.reaches);
-            let aside = Aside { beside: choice.beside, piped, slotted: part.is_for_one() };
+            let apart = core.eager && trail::goes_on(core) && {
+                let ranks = core.ranks as u32;
+                saves_a_round(&core.config.constants.model, call.collective, sized(core, call), ranks)
+            };
+            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one() };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }
@@ -292,7 +303,7 @@ pub(super) struct Choice {
 
 /// Which algorithm serves `call`. The same answer on every rank: it rests on the signature and on agreed settings.
 pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
-    let bytes = bucket(core, call).checked_sub(1).map_or(0, |b| 1u64 << b);
+    let bytes = sized(core, call);
     let query = |allow: &AllowList, reach: Reach| Query {
         root: call.root,
         allow: allow.clone(),

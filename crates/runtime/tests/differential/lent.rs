@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{VCounts, group};
-use oxccl_types::{Collective, ResultCode};
+use oxccl_runtime::{Operator, Request, VCounts, group};
+use oxccl_types::{Collective, ReduceOp, ResultCode};
 
 use crate::job::seed;
 use crate::scenarios::{Comm, Ints, To, request, team};
@@ -149,6 +149,18 @@ fn crowd(test: impl Fn(Member<'_>) + Sync) {
 
 #[test]
 fn lent_memory_is_neither_written_nor_read_too_early() {
+    mixture(|_| false);
+}
+
+/// After some calls of which each is waited for inputs are copied, and nobody waits until peers have read them; calls that begin
+/// behind such a one must not, and what is lent is lent again.
+#[test]
+fn calls_that_are_waited_for_pass_into_calls_that_are_not() {
+    mixture(|rng| rng.bool());
+}
+
+/// `waits` says now and then whether each of the next calls is waited for.
+fn mixture(waits: impl Fn(&mut fastrand::Rng) -> bool + Sync) {
     crowd(|Member { rank, ranks, comm, stream, mut rng, mut own, seed }| {
         for round in 0..90 {
             // Beyond what goes with the lines, or after a while; an even number is memory of the library.
@@ -162,10 +174,15 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
             let kinds: Vec<(Collective, usize)> = (0..1 + round / 3 % 3)
                 .map(|_| (COLLECTIVES[rng.usize(..COLLECTIVES.len())], rng.usize(..ranks)))
                 .collect();
+            let mut waiting = false;
             for _ in 0..rng.usize(8..40) {
+                if rng.u8(..4) == 0 {
+                    waiting = waits(&mut rng);
+                }
                 let step = Step::draw(&mut rng, ranks, &kinds);
                 // Now and then more of the same than may be under way.
-                for _ in 0..if rng.u8(..20) == 0 { 150 } else { 1 } {
+                let times = if rng.u8(..20) == 0 { 150 } else { 1 + 11 * usize::from(waiting) };
+                for _ in 0..times {
                     let (input, output) = step.starts(rank);
                     let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(block * count * 4);
                     let (send, recv) = (at(step.from.0, input), at(step.to.0, output));
@@ -178,6 +195,9 @@ fn lent_memory_is_neither_written_nor_read_too_early() {
                     made.push(step);
                     let late = if own.u8(..32) == 0 { own.u32(..20_000) } else { 0 };
                     (0..late).for_each(|_| std::hint::spin_loop());
+                    if waiting {
+                        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+                    }
                 }
             }
             stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
@@ -216,6 +236,75 @@ fn calls_that_change_their_way_write_an_output_in_their_order() {
             assert!(output.is_at(0..1000, sum), "rank {rank} after {calls} calls");
         });
     }
+}
+
+/// Calls that are waited for, of which some multiply what they sum, and of which the last is in place.
+#[test]
+fn a_factor_counts_in_calls_that_are_waited_for() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        // Beyond what goes with the lines.
+        let (count, factor) = (2100, Ints::new(2, 3));
+        let sum = (0..ranks as i32).sum::<i32>();
+        let (input, output) = (Ints::new(count, rank as i32), Ints::new(count, -1));
+        for i in 0..400 {
+            let (by, op) = match i % 3 {
+                1 => (3, Operator::PreMulDevice(factor.ptr().cast_const())),
+                _ => (1, Operator::Builtin(ReduceOp::Sum)),
+            };
+            let call = request(Collective::AllReduce, input.ptr().cast_const(), output.ptr(), count, &stream);
+            comms[0].submit(Request { op, ..call }).unwrap_or_else(|e| panic!("{e}"));
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            assert!(output.is_at(0..count, by * sum), "rank {rank} after {i} calls");
+        }
+        let call = request(Collective::AllReduce, input.ptr().cast_const(), input.ptr(), count, &stream);
+        comms[0].submit(call).unwrap_or_else(|e| panic!("{e}"));
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        assert!(input.is_at(0..count, sum), "rank {rank}");
+    });
+}
+
+/// After calls that were waited for comes one whose input was copied and, before that has been taken, one of another kind.
+#[test]
+fn what_follows_a_copied_input_leaves_it_until_it_was_taken() {
+    let ranks = (processors() + 1).clamp(5, 9);
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let count = 2100;
+        let sum = (0..ranks as i32).sum::<i32>();
+        let (input, output) = (Ints::new(count, rank as i32), Ints::new(count, -1));
+        let (few, got) = (Ints::new(100 * ranks, rank as i32), Ints::new(100 * ranks, -1));
+        let call = |kind, from: &Ints, to: &Ints, count: usize| {
+            let mut call = request(kind, from.ptr().cast_const(), to.ptr(), count, &stream);
+            if kind == Collective::AllToAllV {
+                let displs: Vec<usize> = (0..ranks).collect();
+                let (send_displs, recv_displs) = (displs.clone(), displs);
+                let (send_counts, recv_counts) = (vec![1; ranks], vec![1; ranks]);
+                call.count = 0;
+                call.v = Some(Box::new(VCounts { send_counts, send_displs, recv_counts, recv_displs }));
+            }
+            comms[0].submit(call).unwrap_or_else(|e| panic!("{e}"));
+        };
+        for round in 0..300 {
+            for _ in 0..12 {
+                call(Collective::AllReduce, &input, &output, count);
+                stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            }
+            let late = if rank == round % ranks { 20_000 } else { 0 };
+            (0..late).for_each(|_| std::hint::spin_loop());
+            call(Collective::AllReduce, &input, &output, count);
+            match round % 3 {
+                0 => call(Collective::AllToAllV, &few, &got, 0),
+                1 => call(Collective::AllToAll, &few, &got, 100),
+                _ => call(Collective::AllGather, &few, &got, 100),
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            assert!(output.is_at(0..count, sum), "rank {rank} in round {round}");
+            let block = if round % 3 == 0 { 1 } else { 100 };
+            (0..ranks).for_each(|r| got.expect_at(r * block..(r + 1) * block, r as i32));
+        }
+    });
 }
 
 /// Messages between ranks of a ring, of which each call may send or overwrite what those in front of it receive or have still

@@ -5,6 +5,7 @@ use oxccl_types::Result;
 use crate::communicator::core::Core;
 use crate::device::Exporter;
 use crate::exec::again_direct::Calls;
+use crate::exec::apart::Apart;
 use crate::exec::direct::Buffers;
 use crate::exec::entry::{History, Seen};
 use crate::exec::far::{Bounce, Spot};
@@ -61,6 +62,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) known_v: again_v::Last,
     pub(in crate::exec) slotted: slotted::Known,
     pub(in crate::exec) votes: Votes,
+    pub(in crate::exec) apart: Apart,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -98,6 +100,7 @@ impl Engine {
             known_v: again_v::Last::default(),
             slotted: slotted::Known::default(),
             votes: Votes::default(),
+            apart: Apart::default(),
         }
     }
 
@@ -111,6 +114,12 @@ impl Engine {
     #[inline]
     pub(in crate::exec) fn next_number(&self) -> u64 {
         self.seq + 1
+    }
+
+    /// Whether no call may begin behind the last one, which could otherwise: see `apart`.
+    #[inline]
+    pub(in crate::exec) fn bars_others(&mut self) -> bool {
+        self.apart.bars(self.seq)
     }
 
     /// The number of the call with `signature`, which starts now, and the signature with the history taken in.
