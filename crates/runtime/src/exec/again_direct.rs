@@ -128,7 +128,11 @@ impl Made {
 
     /// Whether the buffers lie where they lay.
     fn fits(&self, core: &Core, own: &Words, seq: u64, met: Met) -> bool {
-        let same = |(m, words): (usize, &Words)| *words == self.said(core, own, seq, met, m);
+        // Word by word, as for `Shape`.
+        let same = |(m, words): (usize, &Words)| {
+            let said = self.said(core, own, seq, met, m);
+            words.iter().zip(said).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        };
         self.words.len() == core.members.len() && self.words.iter().enumerate().all(same)
     }
 

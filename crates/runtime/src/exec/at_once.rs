@@ -159,13 +159,13 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
             let window = made.form.window;
             engine.known.keep(made);
             drop(engine);
-            let task = CollectiveTask::begun(core.clone(), call, turn, seq, phase);
+            let task = CollectiveTask::begun(core, call, turn, seq, phase);
             idle.go_on(if trails { task.trailing(window) } else { task }.boxed());
         }
         Err(error) => {
             drop(engine);
             // Dropped when it has told of its end.
-            CollectiveTask::begun(core.clone(), made.call, turn, seq, Phase::EagerWait).fail_with(&error);
+            CollectiveTask::begun(core, made.call, turn, seq, Phase::EagerWait).fail_with(&error);
             idle.failed(error);
         }
     }
@@ -295,7 +295,7 @@ pub(super) fn leave_v(
 pub(super) fn fail_v(core: &Arc<Core>, free: Free<'_>, call: Call, seq: u64, error: Error) {
     let Free { idle, engine, turn } = free;
     drop(engine);
-    CollectiveTask::begun(core.clone(), call, turn, seq, Phase::Meet).fail_with(&error);
+    CollectiveTask::begun(core, call, turn, seq, Phase::Meet).fail_with(&error);
     idle.failed(error);
 }
 

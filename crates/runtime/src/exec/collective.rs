@@ -179,8 +179,8 @@ impl CollectiveTask {
     }
 
     /// The task of a call that was begun without one: it has the number `seq` and is in `phase`.
-    pub(super) fn begun(core: Arc<Core>, call: Call, turn: u64, seq: u64, phase: Phase) -> CollectiveTask {
-        CollectiveTask::begun_here(call, turn, seq, phase).of(&core)
+    pub(super) fn begun(core: &Arc<Core>, call: Call, turn: u64, seq: u64, phase: Phase) -> CollectiveTask {
+        CollectiveTask::begun_here(call, turn, seq, phase).of(core)
     }
 
     /// As [`begun`](Self::begun), not yet [`of`](Self::of) a communicator.

@@ -245,12 +245,12 @@ fn start(
         Ok(_) => {
             let seq = course.seq;
             let fused = Fused::of(core, calls, course);
-            let task = CollectiveTask::begun(core.clone(), fusion.call, turn, seq, Phase::Fused(fused));
+            let task = CollectiveTask::begun(core, fusion.call, turn, seq, Phase::Fused(fused));
             Some(task.in_batch(batch))
         }
         Err(error) => {
             // Dropped when it has told of its end.
-            CollectiveTask::begun(core.clone(), fusion.call, turn, course.seq, Phase::EagerWait).fail_with(&error);
+            CollectiveTask::begun(core, fusion.call, turn, course.seq, Phase::EagerWait).fail_with(&error);
             idle.failed(error);
             None
         }

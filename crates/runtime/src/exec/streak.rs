@@ -164,10 +164,10 @@ impl Window<'_> {
         let mut call = made.call.clone();
         (call.send, call.recv, call.signature) = (request.send, request.recv, made.signature);
         if i >= self.started {
-            return CollectiveTask::begun(core.clone(), call, turn, 0, Phase::Start);
+            return CollectiveTask::begun(core, call, turn, 0, Phase::Start);
         }
         let (seq, signature) = self.begun[i];
         call.signature = signature;
-        CollectiveTask::begun(core.clone(), call, turn, seq, Phase::EagerWait)
+        CollectiveTask::begun(core, call, turn, seq, Phase::EagerWait)
     }
 }
