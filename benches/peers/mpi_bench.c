@@ -31,10 +31,24 @@ typedef struct {
 
 static const coll_t COLLS[] = {
     {"allreduce", 1, 1, -1},     {"allgather", 1, 0, 0}, {"reduce_scatter", 0, 1, 0}, {"broadcast", 1, 1, 1}, {"reduce", 1, 1, 1},
-    {"alltoall", 0, 0, 0},       {"gather", 1, 0, 0},    {"scatter", 0, 1, 0},        {"sendrecv", 1, 1, 1},
+    {"alltoall", 0, 0, 0},       {"gather", 1, 0, 0},    {"scatter", 0, 1, 0},        {"sendrecv", 1, 1, 1},  {"alltoallv", 0, 0, 0},
 };
 
 static int is(const coll_t *c, const char *name) { return strcmp(c->name, name) == 0; }
+
+#define MOST_RANKS 256
+static int counts[MOST_RANKS], displs[MOST_RANKS];
+
+// The counts that `oxccl perf` has: this rank and rank d exchange (me + d) mod n shares, and the rest where that is 0.
+static void share_out(long n) {
+  long total = n * ranks, share = total * 2 / ranks / ranks, rest = total - share * (ranks - 1) * ranks / 2, at = 0;
+  for (int d = 0; d < ranks; d++) {
+    int k = (me + d) % ranks;
+    counts[d] = (int)(k ? k * share : rest);
+    displs[d] = (int)at;
+    at += counts[d];
+  }
+}
 
 static void call(const coll_t *c, int n) {
   MPI_Comm w = MPI_COMM_WORLD;
@@ -43,6 +57,7 @@ static void call(const coll_t *c, int n) {
   else if (is(c, "reduce_scatter")) MPI_Reduce_scatter_block(in, out, n, MPI_FLOAT, MPI_SUM, w);
   else if (is(c, "broadcast")) MPI_Bcast(me == 0 ? in : out, n, MPI_FLOAT, 0, w);
   else if (is(c, "reduce")) MPI_Reduce(in, out, n, MPI_FLOAT, MPI_SUM, 0, w);
+  else if (is(c, "alltoallv")) MPI_Alltoallv(in, counts, displs, MPI_FLOAT, out, counts, displs, MPI_FLOAT, w);
   else if (is(c, "alltoall")) MPI_Alltoall(in, n, MPI_FLOAT, out, n, MPI_FLOAT, w);
   else if (is(c, "gather")) MPI_Gather(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, w);
   else if (is(c, "scatter")) MPI_Scatter(in, n, MPI_FLOAT, out, n, MPI_FLOAT, 0, w);
@@ -57,6 +72,15 @@ static int wrong(const coll_t *c, long n) {
   if (root_only && me != 0) return 0;
   if (is(c, "broadcast") && me == 0) return 0;
   long blocks = c->out_blocks ? 1 : ranks;
+  if (is(c, "alltoallv")) {
+    // What rank d sends to this one begins where its own displacement for it is: all elements of its input count from 0.
+    for (int d = 0; d < ranks; d++) {
+      long at = 0, total = n * ranks, share = total * 2 / ranks / ranks, rest = total - share * (ranks - 1) * ranks / 2;
+      for (int e = 0; e < me; e++) at += (d + e) % ranks ? (d + e) % ranks * share : rest;
+      for (long i = 0; i < counts[d]; i++) if (out[displs[d] + i] != input(d, (at + i) / n, (at + i) % n)) return 1;
+    }
+    return 0;
+  }
   for (long b = 0; b < blocks; b++)
     for (long i = 0; i < n; i++) {
       float want = 0;
@@ -94,6 +118,7 @@ static int measure(const coll_t *c, long bytes) {
   if (n < 1) return 0;
   for (long b = 0; b < (c->in_blocks ? 1 : ranks); b++) for (long i = 0; i < n; i++) in[b * n + i] = input(me, b, i);
   memset(out, 0x7f, n * 4 * (c->out_blocks ? 1 : ranks));
+  share_out(n);
   call(c, (int)n);
   int bad = wrong(c, n), all = 0;
   double target = ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 12000 : 3000, times[MOST_REPETITIONS];
@@ -124,8 +149,8 @@ int main(int argc, char **argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   const coll_t *c = NULL;
   for (unsigned i = 0; argc > 1 && i < sizeof COLLS / sizeof *COLLS; i++) if (is(&COLLS[i], argv[1])) c = &COLLS[i];
-  if (!c || argc < 3) {
-    if (me == 0) fprintf(stderr, "usage: mpi_bench COLLECTIVE BYTES...\n");
+  if (!c || argc < 3 || ranks > MOST_RANKS) {
+    if (me == 0) fprintf(stderr, "usage: mpi_bench COLLECTIVE BYTES...   (at most %d ranks)\n", MOST_RANKS);
     MPI_Finalize();
     return 2;
   }

@@ -5,6 +5,7 @@
 mod ci;
 mod counts;
 mod docs;
+mod goals;
 mod install;
 mod peers;
 mod program;
@@ -25,6 +26,7 @@ usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until 
        cargo xtask counts [--write | --top [PHASE]] instructions of small collectives, against benches/counts/counts.toml
        cargo xtask bench-peers [--ranks N] [--collectives A,B] [--sizes 8,64K] [--rounds N]
                                                     side by side with Open MPI and MPICH on this machine
+       cargo xtask goals [PART...]                  the goals of speed, measured on this machine: a table (half an hour)
 ";
 
 fn main() -> ExitCode {
@@ -48,6 +50,7 @@ fn run(arguments: &[String]) -> Result<()> {
         ["docs", "--check"] => docs::run(docs::Mode::Check),
         ["counts", ref options @ ..] => counts::run(counts::mode(options)?, &mut Vec::new()),
         ["bench-peers", ref options @ ..] => peers::run(&peers::plan(options)?),
+        ["goals", ref parts @ ..] => goals::run(parts),
         ["install", ref options @ ..] => install::run(&install::Plan::parse(options)?),
         ["help" | "--help" | "-h"] | [] => {
             print!("{USAGE}");

@@ -29,29 +29,47 @@ impl Default for Plan {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
         Plan {
             ranks: 2,
-            collectives: words("allreduce allgather reduce_scatter broadcast reduce alltoall gather scatter sendrecv"),
+            collectives: words(
+                "allreduce allgather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv",
+            ),
             sizes: words("8 4K 64K 1M 16M"),
             rounds: 3,
         }
     }
 }
 
-struct Peer {
-    name: &'static str,
-    compiler: &'static str,
+/// An MPI library.
+pub struct Peer {
+    pub name: &'static str,
+    pub compiler: &'static str,
     launcher: &'static str,
     /// Arguments before the program; `{n}` is the number of ranks.
     arguments: &'static str,
+    /// The same over TCP on the loopback device; `None`: not measured.
+    over_tcp: Option<&'static str>,
+    /// Ranks that wait give up their core.
+    pub yields: bool,
 }
 
-const PEERS: &[Peer] = &[
+pub const PEERS: &[Peer] = &[
     Peer {
         name: "Open MPI",
         compiler: "mpicc.openmpi",
         launcher: "mpirun.openmpi",
         arguments: "--allow-run-as-root --oversubscribe -np {n}",
+        over_tcp: Some(
+            "--allow-run-as-root --oversubscribe -np {n} --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo",
+        ),
+        yields: true,
     },
-    Peer { name: "MPICH", compiler: "mpicc.mpich", launcher: "mpiexec.mpich", arguments: "-n {n}" },
+    Peer {
+        name: "MPICH",
+        compiler: "mpicc.mpich",
+        launcher: "mpiexec.mpich",
+        arguments: "-n {n}",
+        over_tcp: None,
+        yields: false,
+    },
 ];
 
 /// Median and least time per call, us.
@@ -86,7 +104,8 @@ pub fn run(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn build_ours() -> Result<()> {
+/// The optimised `oxccl`.
+pub fn build_ours() -> Result<()> {
     let status = Command::new("cargo").args(["build", "--release", "-p", "oxccl-cli"]).current_dir(root()).status()?;
     if !status.success() {
         bail!("oxccl does not build");
@@ -94,7 +113,8 @@ fn build_ours() -> Result<()> {
     Ok(())
 }
 
-fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
+/// The benchmark for `peer`, if that is installed.
+pub fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
     if !exists(peer.compiler) || !exists(peer.launcher) {
         return Ok(None);
     }
@@ -108,7 +128,7 @@ fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// Runs a bounded command and returns its standard output.
-fn output(command: &mut Command) -> Result<String> {
+pub fn output(command: &mut Command) -> Result<String> {
     let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {command:?}"))?;
     if !out.status.success() {
         bail!("{command:?}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
@@ -117,22 +137,43 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 fn measure_peer(peer: &Peer, program: &Path, plan: &Plan, collective: &str) -> Result<String> {
-    let arguments = peer.arguments.replace("{n}", &plan.ranks.to_string());
-    let sizes = plan.sizes.iter().map(|s| bytes(s).map(|b| b.to_string())).collect::<Result<Vec<_>>>()?;
-    let mut command = Command::new("timeout");
-    command.arg("300").arg(peer.launcher).args(arguments.split(' ')).arg(program).arg(collective).args(sizes);
-    output(&mut command)
+    let sizes = plan.sizes.iter().map(|s| bytes(s)).collect::<Result<Vec<_>>>()?;
+    let lines = peer.measure(program, plan.ranks, collective, &sizes, false)?;
+    Ok(lines.unwrap_or_default())
+}
+
+impl Peer {
+    /// One JSON line per size. `None`: not measured over TCP.
+    pub fn measure(
+        &self,
+        program: &Path,
+        ranks: u32,
+        collective: &str,
+        sizes: &[u64],
+        tcp: bool,
+    ) -> Result<Option<String>> {
+        let Some(arguments) = (if tcp { self.over_tcp } else { Some(self.arguments) }) else { return Ok(None) };
+        let arguments = arguments.replace("{n}", &ranks.to_string());
+        let mut command = Command::new("timeout");
+        command.arg("300").arg(self.launcher).args(arguments.split(' ')).arg(program).arg(collective);
+        output(command.args(sizes.iter().map(u64::to_string))).map(Some)
+    }
+}
+
+/// As `oxccl perf` has it, of the name that JSON lines have.
+pub fn our_name(collective: &str) -> &str {
+    match collective {
+        "allreduce" => "all_reduce",
+        "allgather" => "all_gather",
+        other => other,
+    }
 }
 
 fn measure_ours(plan: &Plan, collective: &str, folder: &Path) -> Result<String> {
     let lines = folder.join("oxccl.jsonl");
     // Absent at the first measurement.
     let _ = std::fs::remove_file(&lines);
-    let name = match collective {
-        "allreduce" => "all_reduce",
-        "allgather" => "all_gather",
-        other => other,
-    };
+    let name = our_name(collective);
     for size in &plan.sizes {
         let mut command = Command::new("timeout");
         command.arg("120").arg(root().join("target/release/oxccl")).args(["perf", name, "-b", size, "-e", size]);
@@ -142,12 +183,12 @@ fn measure_ours(plan: &Plan, collective: &str, folder: &Path) -> Result<String> 
     Ok(std::fs::read_to_string(&lines)?)
 }
 
-fn bytes(size: &str) -> Result<u64> {
+pub fn bytes(size: &str) -> Result<u64> {
     oxccl_runtime::config::parse_size(size).with_context(|| format!("{size} is no size"))
 }
 
 /// The number behind `"key":` in a flat JSON object.
-fn field(line: &str, key: &str) -> Option<f64> {
+pub fn field(line: &str, key: &str) -> Option<f64> {
     let rest = &line[line.find(&format!("\"{key}\":"))? + key.len() + 3..];
     rest[..rest.find([',', '}'])?].trim().parse().ok()
 }

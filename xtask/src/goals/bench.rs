@@ -1,0 +1,191 @@
+//! Running what is measured: `oxccl`, the peers' benchmark and the floor.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::peers::{PEERS, Peer, build_ours, build_peer, bytes, field, our_name, output};
+use crate::root;
+
+/// The programs, built.
+pub struct Bench {
+    folder: PathBuf,
+    peers: Vec<(&'static Peer, PathBuf)>,
+    floor: PathBuf,
+    cores: u32,
+}
+
+/// A measurement of `oxccl perf`.
+pub struct Ours {
+    collective: String,
+    size: String,
+    options: String,
+    tcp: bool,
+}
+
+impl Ours {
+    /// By `ranks` processes.
+    pub fn new(collective: &str, ranks: u32, size: &str) -> Ours {
+        let options = format!("--procs {ranks}");
+        Ours { collective: collective.into(), size: size.into(), options, tcp: false }
+    }
+
+    pub fn with(mut self, options: &str) -> Ours {
+        self.options += &format!(" {options}");
+        self
+    }
+
+    /// By as many threads of one process.
+    pub fn as_threads(mut self) -> Ours {
+        self.options = self.options.replace("--procs", "--pin -t");
+        self
+    }
+
+    /// Ranks that share no memory.
+    pub fn over_tcp(mut self) -> Ours {
+        self.tcp = true;
+        self
+    }
+}
+
+/// What a command printed.
+pub struct Told(String);
+
+impl Told {
+    /// The number behind `label`.
+    pub fn number(&self, label: &str) -> Result<f64> {
+        let rest = self.0.find(label).map(|at| &self.0[at + label.len()..]);
+        let word = rest.and_then(|rest| rest.split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).with_context(|| format!("no number behind {label:?} in\n{}", self.0))
+    }
+}
+
+impl Bench {
+    pub fn new() -> Result<Bench> {
+        build_ours()?;
+        let folder = root().join("target/peers");
+        std::fs::create_dir_all(&folder)?;
+        let floor = folder.join("floor");
+        let source = root().join("benches/peers/floor.c");
+        output(Command::new("cc").args(["-O3", "-march=native", "-o"]).arg(&floor).arg(source))?;
+        let mut peers = Vec::new();
+        for peer in PEERS {
+            match build_peer(peer, &folder)? {
+                Some(program) => peers.push((peer, program)),
+                None => eprintln!("{} is left out: {} is not installed", peer.name, peer.compiler),
+            }
+        }
+        if peers.is_empty() {
+            bail!("no peer is installed: openmpi-bin libopenmpi-dev, mpich libmpich-dev");
+        }
+        let cores = u32::try_from(std::thread::available_parallelism()?.get())?;
+        Ok(Bench { folder, peers, floor, cores })
+    }
+
+    pub fn describe(&self) -> String {
+        let names: Vec<&str> = self.peers.iter().map(|p| p.0.name).collect();
+        format!("{} processors; peers: {}", self.cores, names.join(", "))
+    }
+
+    /// What `measure` brings while the machine is of one kind: again, a few times, if a line takes twice as long there and back
+    /// after it as before.
+    pub fn steady<T>(&self, measure: impl Fn() -> Result<T>) -> Result<T> {
+        const TIMES: u32 = 4;
+        let mut tries = 1;
+        loop {
+            let before = self.round_trip()?;
+            let measured = measure()?;
+            let after = self.round_trip()?;
+            let steady = before.max(after) < 2.0 * before.min(after);
+            if steady || tries == TIMES {
+                return Ok(measured);
+            }
+            tries += 1;
+        }
+    }
+
+    /// Microseconds of a line to another core and back; 0 where there is one core only.
+    pub fn round_trip(&self) -> Result<f64> {
+        Ok(self.floor("ping", 2, "8")?.unwrap_or(0.0))
+    }
+
+    /// Median us of the floor. `None`: it has no such collective, or its ranks, which spin, would outnumber the cores.
+    pub fn floor(&self, collective: &str, ranks: u32, size: &str) -> Result<Option<f64>> {
+        if ranks > self.cores || collective == "alltoallv" {
+            return Ok(None);
+        }
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(&self.floor).args([&ranks.to_string(), collective, &bytes(size)?.to_string()]);
+        least_median(&output(&mut command)?)
+    }
+
+    /// Median us of the fastest peer: one whose ranks yield, where they outnumber the cores.
+    pub fn best_peer(&self, collective: &str, ranks: u32, size: &str, tcp: bool) -> Result<Option<f64>> {
+        let mut best: Option<f64> = None;
+        for (peer, program) in self.peers.iter().filter(|(peer, _)| peer.yields || ranks <= self.cores) {
+            let Some(lines) = peer.measure(program, ranks, collective, &[bytes(size)?], tcp)? else { continue };
+            let us = least_median(&lines)?;
+            best = best.into_iter().chain(us).reduce(f64::min);
+        }
+        Ok(best)
+    }
+
+    /// Median us of ours, the better of in and out of place. `None`: a size of which a rank has no element.
+    pub fn ours(&self, what: &Ours) -> Result<Option<f64>> {
+        let lines = self.folder.join("goals.jsonl");
+        // Absent at the first measurement.
+        let _ = std::fs::remove_file(&lines);
+        let mut command = Command::new("timeout");
+        command.arg("120").arg(ours()).args(["perf", our_name(&what.collective), "-b", &what.size, "-e", &what.size]);
+        command.args(what.options.split(' ')).arg("--jsonl").arg(&lines);
+        if what.tcp {
+            command.env("OXCCL_SHM", "0");
+        }
+        output(&mut command)?;
+        least_median(&std::fs::read_to_string(&lines)?)
+    }
+
+    /// What `oxccl` prints.
+    pub fn told(&self, arguments: &str) -> Result<Told> {
+        output(Command::new("timeout").arg("120").arg(ours()).args(arguments.split(' '))).map(Told)
+    }
+}
+
+fn ours() -> PathBuf {
+    Path::new(&root()).join("target/release/oxccl")
+}
+
+/// The least of the medians in JSON lines, all of which must be right.
+fn least_median(lines: &str) -> Result<Option<f64>> {
+    let mut least: Option<f64> = None;
+    for line in lines.lines() {
+        if field(line, "ok") != Some(1.0) {
+            bail!("a wrong result: {line}");
+        }
+        let median = field(line, "time_us_median").with_context(|| format!("no median in {line}"))?;
+        least = least.into_iter().chain([median]).reduce(f64::min);
+    }
+    Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_better_half_counts_and_a_wrong_one_does_not() {
+        let line = |us: f64, ok: u32| format!("{{\"time_us_median\":{us:.1},\"ok\":{ok}}}\n");
+        assert_eq!(least_median(&(line(2.0, 1) + &line(1.5, 1))).unwrap(), Some(1.5));
+        assert_eq!(least_median("").unwrap(), None);
+        assert!(least_median(&(line(2.0, 1) + &line(1.5, 0))).is_err());
+    }
+
+    #[test]
+    fn numbers_are_found_behind_their_labels() {
+        let told = Told("first   12.5 us\nlast return\n  median 41.2 us".into());
+        assert_eq!(told.number("first").unwrap(), 12.5);
+        assert_eq!(told.number("last return\n  median ").unwrap(), 41.2);
+        assert!(told.number("none").is_err());
+    }
+}
