@@ -5,8 +5,9 @@
 //   floor RANKS COLLECTIVE BYTES...    one JSON object per size
 //   floor 2 ping 8                     a line to the other rank and back
 //
-// Inputs of up to 48 bytes travel in the line that says that they are there. Else all say that they have come, take what they need
-// from the others' buffers, or put it there, and say that they are done; who is read or written waits for that.
+// Inputs of up to 48 bytes travel in the line that says that they are there, such of up to 4 KiB in a slot beside it. Else all say
+// that they have come, take what they need from the others' buffers, or put it there, and say that they are done; who is read or
+// written waits for that. Stores are plain ones, of any length.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
@@ -24,6 +25,7 @@
 #define MOST_REPETITIONS 400
 #define LINES 8
 #define INLINE 48
+#define SLOT 4096
 
 typedef struct { _Alignas(64) atomic_long value; } flag_t;
 typedef struct { _Alignas(64) atomic_long seq; char body[INLINE]; } line_t;
@@ -31,6 +33,7 @@ typedef struct { _Alignas(64) atomic_long seq; char body[INLINE]; } line_t;
 static struct shared {
   flag_t come[MOST_RANKS], done[MOST_RANKS], barrier[MOST_RANKS];
   line_t lines[MOST_RANKS][LINES];
+  _Alignas(64) char slots[MOST_RANKS][LINES][SLOT];
   double begins[MOST_RANKS], ends[MOST_RANKS];
   long calls, repetitions;
   int wrong[MOST_RANKS];
@@ -63,6 +66,12 @@ static const coll_t COLLS[] = {
 };
 static int is(const coll_t *c, const char *name) { return strcmp(c->name, name) == 0; }
 
+// The same of two ranks, to both at once.
+static void sum_twice(float *restrict a_to, float *restrict b_to, long from, long to) {
+  const float *restrict a = in[0], *restrict b = in[1];
+  for (long i = from; i < to; i++) a_to[i] = b_to[i] = a[i] + b[i];
+}
+
 // Elements `from` to `to` of the sum of blocks that begin at `at` of the sources.
 static void sum(float *restrict to_here, float *const *sources, long at, long from, long to) {
   const float *restrict a = sources[0] + at, *restrict b = sources[1] + at;
@@ -77,11 +86,11 @@ static void in_lines(const coll_t *c, long n) {
   long bytes = n * 4 * (c->in_blocks ? 1 : ranks);
   int rooted = is(c, "broadcast") || is(c, "scatter"), gives = !rooted || me == 0;
   // Who has begun the call before the last that used this line has ended that.
-  if (rooted || is(c, "reduce") || is(c, "gather"))
+  if (rooted || is(c, "reduce") || is(c, "gather") || is(c, "sendrecv"))
     for (int r = 0; r < ranks; r++) await(&shared->come[r].value, seq - LINES + 1);
   tell(&shared->come[me], seq);
   line_t *own = &shared->lines[me][seq % LINES];
-  if (gives) memcpy(own->body, in[me], bytes);
+  if (gives) memcpy(bytes <= INLINE ? own->body : shared->slots[me][seq % LINES], in[me], bytes);
   atomic_store_explicit(&own->seq, seq, memory_order_release);
   if ((is(c, "reduce") || is(c, "gather")) && me != 0) return;
   float *from[MOST_RANKS];
@@ -89,7 +98,7 @@ static void in_lines(const coll_t *c, long n) {
     line_t *line = &shared->lines[r][seq % LINES];
     int needed = rooted ? r == 0 : is(c, "sendrecv") ? r == (me + ranks - 1) % ranks : 1;
     if (r != me && needed) await(&line->seq, seq);
-    from[r] = (float *)line->body;
+    from[r] = (float *)(bytes <= INLINE ? line->body : shared->slots[r][seq % LINES]);
   }
   if (is(c, "allreduce") || is(c, "reduce")) sum(out[me], from, 0, 0, n);
   else if (is(c, "reduce_scatter")) sum(out[me], from, me * n, 0, n);
@@ -107,7 +116,7 @@ static void call(const coll_t *c, long n) {
     else { await(&shared->come[0].value, seq); tell(&shared->come[1], seq); }
     return;
   }
-  if (n * 4 * (c->in_blocks ? 1 : ranks) <= INLINE) { in_lines(c, n); return; }
+  if (n * 4 * (c->in_blocks ? 1 : ranks) <= SLOT) { in_lines(c, n); return; }
   tell(&shared->come[me], seq);
   int leaf = me != 0, next = (me + 1) % ranks, before = (me + ranks - 1) % ranks;
   if (is(c, "broadcast") || is(c, "scatter") || is(c, "gather")) {
@@ -128,7 +137,8 @@ static void call(const coll_t *c, long n) {
   }
   await_all(shared->come, seq);
   long from = n * me / ranks / 16 * 16, to = me + 1 == ranks ? n : n * (me + 1) / ranks / 16 * 16;
-  if (is(c, "allreduce")) {
+  if (is(c, "allreduce") && ranks == 2) sum_twice(out[0], out[1], from, to);
+  else if (is(c, "allreduce")) {
     sum(out[me], in, 0, from, to);
     for (int r = 0; r < ranks; r++) if (r != me) memcpy(out[r] + from, out[me] + from, (to - from) * 4);
   } else if (is(c, "reduce")) sum(out[0], in, 0, from, to);
@@ -217,17 +227,21 @@ static int measure(const coll_t *c, long bytes) {
 }
 
 static void *map(size_t bytes) {
-  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) { perror("floor: mmap"); exit(2); }
+  // Where the system gives large pages for shared memory: before it is touched.
   madvise(at, bytes, MADV_HUGEPAGE);
+  memset(at, 0, bytes);
   return at;
 }
 
 static int run(const coll_t *c, int sizes, char **size) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(me % (int)sysconf(_SC_NPROCESSORS_ONLN), &set);
-  sched_setaffinity(0, sizeof set, &set);
+  cpu_set_t allowed, own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) { perror("floor: sched_getaffinity"); return 2; }
+  // The processor of this rank: the first that is allowed is that of rank 0.
+  for (int cpu = 0, at = 0; cpu < CPU_SETSIZE; cpu++) if (CPU_ISSET(cpu, &allowed) && at++ == me) CPU_SET(cpu, &own);
+  if (sched_setaffinity(0, sizeof own, &own)) { perror("floor: sched_setaffinity"); return 2; }
   int bad = 0;
   for (int i = 0; i < sizes; i++) bad |= measure(c, atol(size[i]));
   return bad;
@@ -238,7 +252,9 @@ int main(int argc, char **argv) {
   const coll_t *c = NULL;
   for (unsigned i = 0; argc > 3 && i < sizeof COLLS / sizeof *COLLS; i++) if (is(&COLLS[i], argv[2])) c = &COLLS[i];
   // Ranks spin: more of them than processors would measure the scheduler.
-  if (!c || ranks < 2 || ranks > MOST_RANKS || ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
+  cpu_set_t allowed;
+  int processors = sched_getaffinity(0, sizeof allowed, &allowed) ? 0 : CPU_COUNT(&allowed);
+  if (!c || ranks < 2 || ranks > MOST_RANKS || ranks > processors) {
     fprintf(stderr, "usage: floor RANKS COLLECTIVE BYTES...   (2 ranks to as many as there are processors)\n");
     return 2;
   }

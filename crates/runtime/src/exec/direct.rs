@@ -179,7 +179,8 @@ pub(super) fn announce(
         words[3] = withdrawn();
     }
     // A scaled input lies elsewhere: the call would be taken for one that is not scaled.
-    let apart = aside.apart && !behind && call.scale.is_none() && engine.apart.holds();
+    let copied = words[0] & BESIDE != 0 || call.scale.is_some();
+    let apart = aside.apart && !behind && !copied && engine.apart.holds();
     if apart && beside::put(core, engine, call, seq, send, input_bytes) {
         engine.apart.put(seq);
         words[0] |= BESIDE;
@@ -256,8 +257,8 @@ pub(super) fn places(words: &Words) -> Words {
 /// All lines have arrived, or those of whom others touch memory, which is mapped: which way the call goes. The same answer on
 /// every rank. `None`: the plan is no direct one.
 pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const u8) -> Option<Road> {
-    let Plan::Direct { mapped, far, part, .. } = plan else { return None };
-    if !call.collective.rooted() && (0..core.members.len()).all(|m| words(core, m, seq)[0] & BESIDE != 0) {
+    let Plan::Direct { mapped, far, part, aside, .. } = plan else { return None };
+    if aside.apart && (0..core.members.len()).all(|m| words(core, m, seq)[0] & BESIDE != 0) {
         return Some(Road::Beside);
     }
     let mut lenders = (0..core.members.len()).filter(|m| mapped.touches(*m));
