@@ -6,8 +6,9 @@
 //! `oxccl_schedule::cost::saves_a_round`): all of it is over when all have met. The lines of the last calls say whether they were
 //! apart. A rank that finds that its next call could have begun behind such a one begins the next ones as before.
 
-/// Calls in a row that were apart on all ranks before the next ones are taken to be so.
-const CALLS: u32 = 8;
+/// Calls in a row that were apart on all ranks before the next ones are taken to be so. Many, since calls that follow one another
+/// after all, while a peer is late, wait in the queue behind one that was taken to be apart, and go one by one.
+const CALLS: u32 = 32;
 
 /// What a rank knows of the calls of a communicator.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ mod tests {
             apart.count(seq, || false);
         }
         assert!(apart.holds());
-        apart.count(9, || false);
+        apart.count(u64::from(CALLS) + 1, || false);
         assert!(!apart.holds());
     }
 
@@ -74,9 +75,10 @@ mod tests {
     fn only_the_last_call_bars_and_then_they_are_not_apart() {
         let mut apart = Apart::default();
         assert!(!apart.bars(0));
-        (1..=20).for_each(|seq| apart.count(seq, || true));
-        apart.put(20);
-        assert!(!apart.bars(21) && apart.holds());
-        assert!(apart.bars(20) && !apart.holds());
+        let last = u64::from(CALLS) + 8;
+        (1..=last).for_each(|seq| apart.count(seq, || true));
+        apart.put(last);
+        assert!(!apart.bars(last + 1) && apart.holds());
+        assert!(apart.bars(last) && !apart.holds());
     }
 }

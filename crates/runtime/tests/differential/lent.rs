@@ -181,7 +181,7 @@ fn mixture(waits: impl Fn(&mut fastrand::Rng) -> bool + Sync) {
                 }
                 let step = Step::draw(&mut rng, ranks, &kinds);
                 // Now and then more of the same than may be under way.
-                let times = if rng.u8(..20) == 0 { 150 } else { 1 + 11 * usize::from(waiting) };
+                let times = if rng.u8(..20) == 0 { 150 } else { 1 + 34 * usize::from(waiting) };
                 for _ in 0..times {
                     let (input, output) = step.starts(rank);
                     let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(block * count * 4);
@@ -287,11 +287,11 @@ fn what_follows_a_copied_input_leaves_it_until_it_was_taken() {
             comms[0].submit(call).unwrap_or_else(|e| panic!("{e}"));
         };
         for round in 0..300 {
-            for _ in 0..12 {
+            for _ in 0..36 {
                 call(Collective::AllReduce, &input, &output, count);
                 stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
             }
-            let late = if rank == round % ranks { 20_000 } else { 0 };
+            let late = if rank == round % ranks { 300_000 } else { 0 };
             (0..late).for_each(|_| std::hint::spin_loop());
             call(Collective::AllReduce, &input, &output, count);
             match round % 3 {
