@@ -82,7 +82,7 @@ fn pairs(bench: &Bench) -> Result<Vec<Row>> {
     let at_limit = |c: &str, size: &str| matches!(c, "allgather" | "alltoall" | "sendrecv") && size == "8M";
     let (short, long) = floor.split(|size| matches!(size, "8" | "128" | "2K"));
     Ok(vec![
-        device.ahead("2 processes, memory of the library: ahead of the best peer", |c, s| {
+        device.ahead("2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer", |c, s| {
             if at_limit(c, s) { 0.97 } else { 1.0 }
         }),
         device.in_the_mean("the same, geometric mean at least 1.6", 1.6),
@@ -122,7 +122,7 @@ fn crowds(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     Ok(vec![
-        points.ahead("4 and 8 processes: ahead of the peer whose ranks yield", |_, _| 1.0),
+        points.ahead("4 and 8 processes, 8 B to 64 KiB: ahead of the peer whose ranks yield", |_, _| 1.0),
         bytes.ahead("the same: at most 1.5 times the time of 2 ranks per byte moved", |_, _| 1.0 / 1.5),
     ])
 }
@@ -184,7 +184,7 @@ fn tcp(bench: &Bench) -> Result<Vec<Row>> {
             points.add(collective, size, best, ours);
         }
     }
-    Ok(vec![points.ahead("TCP over loopback: ahead of the peer that is measured over it", |_, _| 1.0)])
+    Ok(vec![points.ahead("TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it", |_, _| 1.0)])
 }
 
 /// What a communicator costs, and a rank that waits.

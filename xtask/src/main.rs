@@ -26,7 +26,7 @@ usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until 
        cargo xtask counts [--write | --top [PHASE]] instructions of small collectives, against benches/counts/counts.toml
        cargo xtask bench-peers [--ranks N] [--collectives A,B] [--sizes 8,64K] [--rounds N]
                                                     side by side with Open MPI and MPICH on this machine
-       cargo xtask goals [PART...]                  the goals of speed, measured on this machine: a table (half an hour)
+       cargo xtask goals [PART...]                  the goals of speed, measured on this machine: a table (minutes)
 ";
 
 fn main() -> ExitCode {
