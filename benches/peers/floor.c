@@ -21,8 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common.h"
+
 #define MOST_RANKS 64
-#define MOST_REPETITIONS 400
 #define LINES 8
 #define INLINE 48
 #define SLOT 4096
@@ -43,12 +44,6 @@ static int me, ranks;
 static float *in[MOST_RANKS], *out[MOST_RANKS];
 static long seq, passed;
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
 static void await(atomic_long *value, long at_least) {
   while (atomic_load_explicit(value, memory_order_acquire) < at_least) __builtin_ia32_pause();
 }
@@ -56,15 +51,10 @@ static void tell(flag_t *flag, long value) { atomic_store_explicit(&flag->value,
 static void await_all(flag_t *flags, long value) { for (int r = 0; r < ranks; r++) if (r != me) await(&flags[r].value, value); }
 static void barrier(void) { tell(&shared->barrier[me], ++passed); await_all(shared->barrier, passed); }
 
-typedef struct {
-  const char *name;
-  int in_blocks, out_blocks;  // blocks of `count` elements; 0 stands for the number of ranks
-} coll_t;
 static const coll_t COLLS[] = {
-    {"allreduce", 1, 1}, {"allgather", 1, 0}, {"reduce_scatter", 0, 1}, {"broadcast", 1, 1}, {"reduce", 1, 1},
-    {"alltoall", 0, 0},  {"gather", 1, 0},    {"scatter", 0, 1},        {"sendrecv", 1, 1},  {"ping", 1, 1},
+    {"allreduce", 1, 1, -1}, {"allgather", 1, 0, 0}, {"reduce_scatter", 0, 1, 0}, {"broadcast", 1, 1, 1}, {"reduce", 1, 1, 1},
+    {"alltoall", 0, 0, 0},   {"gather", 1, 0, 0},    {"scatter", 0, 1, 0},        {"sendrecv", 1, 1, 1},  {"ping", 1, 1, 1},
 };
-static int is(const coll_t *c, const char *name) { return strcmp(c->name, name) == 0; }
 
 // The same of two ranks, to both at once.
 static void sum_twice(float *restrict a_to, float *restrict b_to, long from, long to) {
@@ -148,22 +138,11 @@ static void call(const coll_t *c, long n) {
   await_all(shared->done, seq);
 }
 
-// Element i of block b of rank r's input: a small integer, so every order of adding gives the same bits.
-static float input(int r, long b, long i) { return (float)((r * 7 + b * 3 + i) % 64); }
-
 static int wrong(const coll_t *c, long n) {
   if (is(c, "ping") || (me != 0 && (is(c, "reduce") || is(c, "gather"))) || (me == 0 && is(c, "broadcast"))) return 0;
   for (long b = 0; b < (c->out_blocks ? 1 : ranks); b++)
     for (long i = 0; i < n; i++) {
-      float want = 0;
-      if (is(c, "allreduce") || is(c, "reduce")) for (int r = 0; r < ranks; r++) want += input(r, 0, i);
-      else if (is(c, "reduce_scatter")) for (int r = 0; r < ranks; r++) want += input(r, me, i);
-      else if (is(c, "allgather") || is(c, "gather")) want = input((int)b, 0, i);
-      else if (is(c, "alltoall")) want = input((int)b, me, i);
-      else if (is(c, "scatter")) want = input(0, me, i);
-      else if (is(c, "broadcast")) want = input(0, 0, i);
-      else want = input((me + ranks - 1) % ranks, 0, i);
-      if (out[me][b * n + i] != want) return 1;
+      if (out[me][b * n + i] != expected(c, me, ranks, b, i)) return 1;
     }
   return 0;
 }
@@ -180,11 +159,6 @@ static double repetition(const coll_t *c, long n, long k) {
     if (shared->ends[r] > last) last = shared->ends[r];
   }
   return (last - first) / k;
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 static int measure(const coll_t *c, long bytes) {

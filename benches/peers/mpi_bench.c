@@ -12,29 +12,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_REPETITIONS 400
+#include "common.h"
+
 
 static int me, ranks;
 static float *in, *out;
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-typedef struct {
-  const char *name;
-  int in_blocks, out_blocks;  // blocks of `count` elements; 0 stands for the number of ranks
-  double bus;                 // busbw / algbw; 0 stands for (n-1)/n, -1 for 2(n-1)/n
-} coll_t;
 
 static const coll_t COLLS[] = {
     {"allreduce", 1, 1, -1},     {"allgather", 1, 0, 0}, {"reduce_scatter", 0, 1, 0}, {"broadcast", 1, 1, 1}, {"reduce", 1, 1, 1},
     {"alltoall", 0, 0, 0},       {"gather", 1, 0, 0},    {"scatter", 0, 1, 0},        {"sendrecv", 1, 1, 1},  {"alltoallv", 0, 0, 0},
 };
 
-static int is(const coll_t *c, const char *name) { return strcmp(c->name, name) == 0; }
 
 #define MOST_RANKS 256
 static int counts[MOST_RANKS], displs[MOST_RANKS];
@@ -64,9 +53,6 @@ static void call(const coll_t *c, int n) {
   else MPI_Sendrecv(in, n, MPI_FLOAT, (me + 1) % ranks, 0, out, n, MPI_FLOAT, (me + ranks - 1) % ranks, 0, w, MPI_STATUS_IGNORE);
 }
 
-// Element i of block b of rank r's input: a small integer, so every order of adding gives the same bits.
-static float input(int r, long b, long i) { return (float)((r * 7 + b * 3 + i) % 64); }
-
 static int wrong(const coll_t *c, long n) {
   int root_only = is(c, "reduce") || is(c, "gather");
   if (root_only && me != 0) return 0;
@@ -83,15 +69,7 @@ static int wrong(const coll_t *c, long n) {
   }
   for (long b = 0; b < blocks; b++)
     for (long i = 0; i < n; i++) {
-      float want = 0;
-      if (is(c, "allreduce") || is(c, "reduce")) for (int r = 0; r < ranks; r++) want += input(r, 0, i);
-      else if (is(c, "reduce_scatter")) for (int r = 0; r < ranks; r++) want += input(r, me, i);
-      else if (is(c, "allgather") || is(c, "gather")) want = input((int)b, 0, i);
-      else if (is(c, "alltoall")) want = input((int)b, me, i);
-      else if (is(c, "scatter")) want = input(0, me, i);
-      else if (is(c, "broadcast")) want = input(0, 0, i);
-      else want = input((me + ranks - 1) % ranks, 0, i);
-      if (out[b * n + i] != want) return 1;
+      if (out[b * n + i] != expected(c, me, ranks, b, i)) return 1;
     }
   return 0;
 }
@@ -105,11 +83,6 @@ static double repetition(const coll_t *c, int n, long k) {
   MPI_Allreduce(&first, &ends[0], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   MPI_Allreduce(&t[1], &ends[1], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return (ends[1] + ends[0]) / k;
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 static int measure(const coll_t *c, long bytes) {

@@ -10,22 +10,9 @@ mod points;
 
 use anyhow::{Result, bail};
 
+use crate::peers::COLLECTIVES;
 use bench::{Bench, Ours};
 use points::{Points, Row, bytes_moved};
-
-/// All collectives, as in JSON lines.
-const COLLECTIVES: [&str; 10] = [
-    "allreduce",
-    "allgather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "alltoall",
-    "alltoallv",
-    "gather",
-    "scatter",
-    "sendrecv",
-];
 
 /// Measures some goals.
 type Part = fn(&Bench) -> Result<Vec<Row>>;

@@ -12,6 +12,20 @@ use anyhow::{Context, Result, bail};
 use crate::program::exists;
 use crate::root;
 
+/// All that the peers' benchmark has, as in JSON lines.
+pub const COLLECTIVES: [&str; 10] = [
+    "allreduce",
+    "allgather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "alltoall",
+    "alltoallv",
+    "gather",
+    "scatter",
+    "sendrecv",
+];
+
 /// What to measure.
 pub struct Plan {
     /// Ranks, as processes.
@@ -26,13 +40,10 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Plan {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect();
         Plan {
             ranks: 2,
-            collectives: words(
-                "allreduce allgather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv",
-            ),
-            sizes: words("8 4K 64K 1M 16M"),
+            collectives: COLLECTIVES.map(str::to_owned).into(),
+            sizes: ["8", "4K", "64K", "1M", "16M"].map(str::to_owned).into(),
             rounds: 3,
         }
     }
@@ -41,7 +52,7 @@ impl Default for Plan {
 /// An MPI library.
 pub struct Peer {
     pub name: &'static str,
-    pub compiler: &'static str,
+    compiler: &'static str,
     launcher: &'static str,
     /// Arguments before the program; `{n}` is the number of ranks.
     arguments: &'static str,
@@ -51,7 +62,7 @@ pub struct Peer {
     pub yields: bool,
 }
 
-pub const PEERS: &[Peer] = &[
+const PEERS: &[Peer] = &[
     Peer {
         name: "Open MPI",
         compiler: "mpicc.openmpi",
@@ -78,15 +89,8 @@ type Times = Vec<(f64, f64)>;
 /// Measures and prints.
 pub fn run(plan: &Plan) -> Result<()> {
     build_ours()?;
-    let folder = root().join("target/peers");
-    std::fs::create_dir_all(&folder)?;
-    let mut peers = Vec::new();
-    for peer in PEERS {
-        match build_peer(peer, &folder)? {
-            Some(program) => peers.push((peer, program)),
-            None => println!("{} is left out: {} is not installed", peer.name, peer.compiler),
-        }
-    }
+    let folder = folder()?;
+    let peers = build_peers(&folder)?;
     println!(
         "{} ranks, f32, out of place; us per call: median of rounds (least); ratio = best peer / oxccl, medians",
         plan.ranks
@@ -113,8 +117,27 @@ pub fn build_ours() -> Result<()> {
     Ok(())
 }
 
+/// Where programs and figures go.
+pub fn folder() -> Result<PathBuf> {
+    let folder = root().join("target/peers");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// The benchmark for each peer that is installed; the others are named.
+pub fn build_peers(folder: &Path) -> Result<Vec<(&'static Peer, PathBuf)>> {
+    let mut peers = Vec::new();
+    for peer in PEERS {
+        match build_peer(peer, folder)? {
+            Some(program) => peers.push((peer, program)),
+            None => println!("{} is left out: {} is not installed", peer.name, peer.compiler),
+        }
+    }
+    Ok(peers)
+}
+
 /// The benchmark for `peer`, if that is installed.
-pub fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
+fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
     if !exists(peer.compiler) || !exists(peer.launcher) {
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::peers::{PEERS, Peer, build_ours, build_peer, bytes, field, our_name, output};
+use crate::peers::{Peer, build_ours, build_peers, bytes, field, folder, our_name, output};
 use crate::root;
 
 /// The programs, built.
@@ -68,18 +68,11 @@ impl Told {
 impl Bench {
     pub fn new() -> Result<Bench> {
         build_ours()?;
-        let folder = root().join("target/peers");
-        std::fs::create_dir_all(&folder)?;
+        let folder = folder()?;
         let floor = folder.join("floor");
         let source = root().join("benches/peers/floor.c");
         output(Command::new("cc").args(["-O3", "-march=native", "-o"]).arg(&floor).arg(source))?;
-        let mut peers = Vec::new();
-        for peer in PEERS {
-            match build_peer(peer, &folder)? {
-                Some(program) => peers.push((peer, program)),
-                None => eprintln!("{} is left out: {} is not installed", peer.name, peer.compiler),
-            }
-        }
+        let peers = build_peers(&folder)?;
         if peers.is_empty() {
             bail!("no peer is installed: openmpi-bin libopenmpi-dev, mpich libmpich-dev");
         }
