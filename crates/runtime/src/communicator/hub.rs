@@ -460,10 +460,14 @@ impl Hub {
         self.segment.punch(offset, self.releasable())
     }
 
+    /// Whether the caller is the one whose error poisons the hub.
+    pub(super) fn begin_poison(&self) -> bool {
+        self.u64_at(0).compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Ends the communicator for every member with `error`; the first caller wins.
     pub fn poison(&self, error: &Error) {
-        let state = self.u64_at(0);
-        if state.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if !self.begin_poison() {
             return;
         }
         let text = error.text.as_bytes();
@@ -475,7 +479,7 @@ impl Hub {
         }
         self.u64_at(8).store(len as u64 | (error.code as u64) << 32, Ordering::Relaxed);
         // SYNC: poison
-        state.store(2, Ordering::Release);
+        self.u64_at(0).store(2, Ordering::Release);
         for member in 0..self.geometry.ranks {
             self.bell(member).ring();
         }
@@ -485,6 +489,11 @@ impl Hub {
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.u64_at(0).load(Ordering::Relaxed) >= 2
+    }
+
+    /// Whether a member is writing its error at this moment, or ended while it did.
+    pub fn is_being_poisoned(&self) -> bool {
+        self.u64_at(0).load(Ordering::Relaxed) == 1
     }
 
     /// The error of the member that poisoned the hub.

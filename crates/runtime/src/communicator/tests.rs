@@ -2,6 +2,7 @@
 //! Every operation has a time limit, so that a wait that never ends fails the test.
 
 mod ahead;
+mod causes;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};

@@ -146,7 +146,14 @@ impl Core {
         let strange = self.strange_of(operation).filter(|(_, _, from, _)| d.how == Gone::Left && *from == d.rank);
         let differs =
             strange.and_then(|(seq, mine, from, header)| self.judge(operation, (seq, mine), from, &header, true));
-        differs.unwrap_or_else(|| self.departed(d, &format!("while on rank {} {}", self.rank, operation.describe())))
+        let departed = || self.departed(d, &format!("while on rank {} {}", self.rank, operation.describe()));
+        self.cause_or(|| differs.unwrap_or_else(departed))
+    }
+
+    /// The error of a rank that was found gone, unless it went because of another one: it told that before, perhaps after this
+    /// rank looked last.
+    fn cause_or(&self, departed: impl FnOnce() -> Error) -> Error {
+        self.check().err().unwrap_or_else(departed)
     }
 
     /// To be called by an operation that cannot go on now: the error if it never will. It is for the caller to
@@ -203,7 +210,7 @@ impl Core {
         let fatal = |d: &Departure| matches!(d.how, Gone::Aborted | Gone::Revoked) || any || operation.needs(d.rank);
         let others = (0..self.ranks).filter(|rank| *rank != self.rank);
         if let Some(d) =
-            others.filter_map(|rank| self.departure(rank)).find(fatal).filter(|_| self.is_settled(now, grace))
+            others.filter_map(|rank| self.departure(rank)).find(fatal).filter(|_| self.is_settled(now, grace, waited))
         {
             return Err(self.missed(&d, operation));
         }
@@ -250,10 +257,13 @@ impl Core {
     }
 
     /// Whether nothing moved for the grace since the last end that was heard of: a peer that had done its part would have let
-    /// this end too, or its error have come. To be asked when a departure was found.
-    fn is_settled(&self, now: u64, grace: u64) -> bool {
+    /// this end too, or its error have come; and nobody is about to tell an error. To be asked when a departure was found by who
+    /// has `waited` so long, ns.
+    fn is_settled(&self, now: u64, grace: u64, waited: u64) -> bool {
         let heard = self.status.load(Ordering::Acquire) & DEPARTED != 0;
-        !heard || now.saturating_sub(self.trouble_ns.load(Ordering::Acquire)) > grace
+        // Not for ever: who is telling it may end amid it.
+        let telling = waited <= INDIRECT * grace && self.hub.is_being_poisoned();
+        !telling && (!heard || now.saturating_sub(self.trouble_ns.load(Ordering::Acquire)) > grace)
     }
 
     /// Without shared memory a call is seen only by those who get its data. Ranks that are blocked for long tell their
@@ -347,7 +357,7 @@ impl Core {
         // Before the news: what a rank had to tell it told before it left, on the same way round the ring. But it may have left
         // because of an end that has yet to be heard of here, by another way.
         let grace = self.config.death_grace.as_nanos() as u64;
-        let calm = waited > grace && self.is_settled(now, grace);
+        let calm = waited > grace && self.is_settled(now, grace, waited);
         let gone = || (0..self.ranks).filter(|rank| *rank != self.rank).filter_map(|rank| self.departure(rank));
         let left = || gone().find(|d| calm && operation.needs(d.rank));
         let gone = gone().find(|d| d.how != Gone::Left).or_else(left);
@@ -376,8 +386,8 @@ impl Core {
         if !said && self.status.load(Ordering::Relaxed) & DEPARTED == 0 {
             return Ok(());
         }
-        let gone = self.departure(rank);
-        gone.map_or(Ok(()), |d| Err(self.departed(&d, &format!("before a {} of rank {}", doing(), self.rank))))
+        let Some(gone) = self.departure(rank) else { return Ok(()) };
+        Err(self.cause_or(|| self.departed(&gone, &format!("before a {} of rank {}", doing(), self.rank))))
     }
 
     /// Something broke that a peer's end may explain; it is the cause if nothing better is heard soon.
@@ -418,7 +428,7 @@ impl Core {
         }
         let gone =
             (0..self.ranks).filter(|r| *r != self.rank).find_map(|r| self.departure(r).filter(|d| d.how != Gone::Left));
-        gone.map(|d| self.departed(&d, &format!("while rank {} was between operations", self.rank)))
+        gone.map(|d| self.cause_or(|| self.departed(&d, &format!("while rank {} was between operations", self.rank))))
     }
 
     /// A peer's process ended. Runs on the service thread.
@@ -482,7 +492,9 @@ impl Settle for Core {
                     let departed =
                         || gone().map(|d| self.departed(&d, &format!("without a call that rank {} made", self.rank)));
                     if cause.is_none() {
-                        cause = Some(self.check().err().or_else(departed)?);
+                        // In this order: who is gone told its reason before.
+                        let departed = departed();
+                        cause = Some(self.check().err().or(departed)?);
                     }
                 }
                 Err(e) => {

@@ -1,0 +1,93 @@
+//! Which of several ends of a peer is told: a peer that aborts because of an error told the error before, and that is the cause.
+
+use std::sync::Mutex;
+
+use oxccl_sys::clock;
+use oxccl_types::Error;
+
+use super::super::core::{Blocked, Core};
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(2);
+
+/// An operation of rank 0 for which nobody does anything; what happens between its looks at errors and at who is gone.
+struct Amid<F: Fn()>(F);
+
+impl<F: Fn()> Blocked for Amid<F> {
+    fn describe(&self) -> String {
+        "a call".to_string()
+    }
+    fn needs(&self, _rank: usize) -> bool {
+        true
+    }
+    fn indirect(&self) -> bool {
+        (self.0)();
+        false
+    }
+}
+
+/// Runs `f` with the cores of two ranks.
+fn pair(f: impl Fn(&Core, &Core) + Sync) {
+    let (give, take) = channel::<Arc<Core>>();
+    // What `f` holds while it runs, and lets go if it panics.
+    let (running, over) = channel::<()>();
+    let (first, second) = (Mutex::new(Some((take, running))), Mutex::new(Some((give, over))));
+    world(
+        2,
+        |c| c.death_grace = GRACE,
+        |comm| {
+            let mine = comm.core().unwrap().clone();
+            if comm.rank == 0 {
+                let (take, _running) = first.lock().unwrap().take().unwrap();
+                f(&mine, &take.recv().unwrap());
+            } else {
+                let (give, over) = second.lock().unwrap().take().unwrap();
+                give.send(mine).unwrap();
+                let _ended = over.recv();
+            }
+            comm.abort().unwrap();
+        },
+    );
+}
+
+/// What a look of an operation finds that has waited for longer than the grace, while `amid` happens.
+fn look(core: &Core, amid: impl Fn()) -> Result<()> {
+    let mut since = clock::now_ns() - (GRACE + GRACE / 2).as_nanos() as u64;
+    core.check_operation(&mut since, None, &Amid(amid))
+}
+
+#[test]
+fn an_error_that_a_peer_told_before_it_aborted_is_the_cause() {
+    pair(|core, peer| {
+        let found = look(core, || {
+            peer.spread(&Error::remote("rank 7 died"));
+            peer.raise_abort();
+        });
+        assert_eq!(found.unwrap_err().text, "rank 7 died");
+    });
+}
+
+#[test]
+fn an_error_that_is_being_told_is_waited_for() {
+    pair(|core, peer| {
+        let found = look(core, || {
+            assert!(core.hub.begin_poison());
+            peer.raise_abort();
+        });
+        found.expect("the error has yet to be told");
+        // Who was telling it has ended meanwhile: not for ever.
+        let mut since = 1;
+        let found = core.check_operation(&mut since, None, &Amid(|| ())).unwrap_err().text;
+        assert!(found.contains("rank 1") && found.contains("aborted its communicator"), "{found}");
+    });
+}
+
+#[test]
+fn an_abort_without_an_error_is_told_as_such() {
+    pair(|core, peer| {
+        let found = look(core, || peer.raise_abort()).unwrap_err().text;
+        assert!(found.contains("rank 1") && found.contains("aborted its communicator"), "{found}");
+        let found = core.check_present(1, || "call".to_string()).unwrap_err().text;
+        assert!(found.contains("rank 1") && found.contains("before a call of rank 0"), "{found}");
+    });
+}
