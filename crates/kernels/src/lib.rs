@@ -338,6 +338,23 @@ pub fn writes_lines(bytes: usize) -> bool {
     bytes.is_multiple_of(64) && copy::across_by_strings(bytes)
 }
 
+/// Copies `bytes` bytes past the caches, to memory that another core reads next.
+///
+/// # Safety
+/// As [`copy`] for one destination, which is not the source.
+pub unsafe fn copy_away(dst: *mut u8, src: *const u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        stream::copy(&[dst], src, bytes);
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        copy_across(dst, src, bytes, bytes);
+    }
+}
+
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or
 /// scratch.
 ///

@@ -210,12 +210,18 @@ pub fn choose(q: &Query) -> Option<Candidate> {
 
 /// The most bytes, a power of two up to `most`, that a rank should publish in flag lines: beyond it the programs over
 /// mapped memory are faster. Whether the buffers of a call are mapped is not known when all ranks must decide alike, so
-/// that of the library counts, which is mapped. 0 when flag lines never pay.
-pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, most: u64) -> u64 {
+/// that of the library counts, which is mapped; or where it is known not to be, `reach` says so. 0 when flag lines never pay.
+pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, most: u64, reach: Reach) -> u64 {
     /// Waits of a program: two until all have met, two until all have moved their data.
     const WAITS: f64 = 4.0;
     // At each of them every rank that shares the core is waited for, and waits itself; calls by flag lines need not.
     let turns = WAITS * model.switch_us * (f64::from(ranks) / model.cores - 1.0).max(0.0);
+    // What is not in the lines themselves is copied to and from slots, which are memory like the scratch.
+    let slots = match reach {
+        Reach::MappedScratch => model.shm.copy_us_per_kib,
+        _ => f64::INFINITY,
+    };
+    let model = &CostModel { eager_us_per_kib: model.eager_us_per_kib.min(slots), ..*model };
     let pays = |published: u64| {
         let bytes = match collective {
             Collective::AllGather | Collective::Gather => published * u64::from(ranks),
@@ -234,7 +240,7 @@ pub fn eager_crossover(model: &CostModel, collective: Collective, ranks: Rank, m
         let simple = |c: &Candidate, needs: Needs| c.protocol == Protocol::Simple && of(c, needs);
         let eager = time(Reach::MappedScratch, &|c| c.protocol == Protocol::Eager);
         let staged = time(Reach::MappedScratch, &|c| simple(c, Needs::MappedScratch));
-        let mapped = time(Reach::MappedUser, &|c| simple(c, Needs::MappedUser));
+        let mapped = time(reach, &|c| simple(c, Needs::MappedUser));
         match (eager, mapped.or(staged)) {
             (Some(eager), Some(other)) => eager <= other + turns,
             (eager, _) => eager.is_some(),
@@ -392,19 +398,19 @@ mod tests {
     #[test]
     fn flag_lines_serve_small_messages_until_memory_is_faster() {
         let model = CostModel::default();
-        let limit = |m: &CostModel, ranks| eager_crossover(m, Collective::AllReduce, ranks, 1 << 16);
+        let limit = |m: &CostModel, ranks| eager_crossover(m, Collective::AllReduce, ranks, 1 << 16, Reach::MappedUser);
         // Every rank reads what all others publish: the more ranks, the less each should.
         assert!(limit(&model, 2) >= 512 && limit(&model, 64) < limit(&model, 8), "{}", limit(&model, 64));
         assert!(limit(&CostModel { eager_us_per_kib: 10.0, ..model }, 2) < limit(&model, 2));
         assert_eq!(limit(&CostModel { eager_us_per_kib: 0.001, ..model }, 2), 1 << 16);
-        assert_eq!(eager_crossover(&model, Collective::AllReduce, 2, 0), 0);
+        assert_eq!(eager_crossover(&model, Collective::AllReduce, 2, 0, Reach::MappedUser), 0);
     }
 
     /// Two ranks with a core each, measured with inputs that are written between the calls and with such that are not: from
     /// 1 to 2 KiB on, direct calls are faster; those with a root run ahead of each other, and stay with flag lines longer.
     #[test]
     fn calls_among_all_leave_flag_lines_earlier_than_those_with_a_root() {
-        let limit = |collective| eager_crossover(&CostModel::default(), collective, 2, 8192);
+        let limit = |collective| eager_crossover(&CostModel::default(), collective, 2, 8192, Reach::MappedUser);
         assert_eq!(limit(Collective::AllReduce), 512);
         for collective in [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
             assert_eq!(limit(collective), 1024, "{collective}");
@@ -421,7 +427,7 @@ mod tests {
     fn a_measured_switch_keeps_flag_lines_where_ranks_share_cores() {
         for switch_us in [0.5, 0.8, 1.2] {
             let model = CostModel { switch_us, ..CostModel::default() };
-            let limit = |collective, ranks, most| eager_crossover(&model, collective, ranks, most);
+            let limit = |collective, ranks, most| eager_crossover(&model, collective, ranks, most, Reach::MappedUser);
             assert!(limit(Collective::AllReduce, 4, 8192) >= 4096, "{switch_us}");
             assert!(limit(Collective::AllReduce, 8, 8192) >= 2048, "{switch_us}");
             assert!(limit(Collective::Broadcast, 4, 32 << 10) >= 16 << 10, "{switch_us}");

@@ -104,7 +104,7 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     q.slot_bytes = 32 << 10;
     q.allow = args.algorithms.clone();
     q.model = constants.model;
-    q.eager_limit = eager_crossover(&q.model, q.collective, q.ranks, 8 << 10);
+    q.eager_limit = eager_crossover(&q.model, q.collective, q.ranks, 8 << 10, Reach::MappedUser);
     q
 }
 

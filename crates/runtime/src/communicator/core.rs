@@ -84,6 +84,8 @@ pub(crate) struct Core {
     pub eager: bool,
     /// By collective: the most bytes that they may carry, and one more; 0: not yet looked up.
     pub eager_limits: [AtomicU32; Collective::COUNT],
+    /// The same for ranks that share cores and whose memory is not mapped.
+    pub voted_limits: [AtomicU32; Collective::COUNT],
     /// All ranks of the clique live in this process.
     pub one_process: bool,
     pub hub: Arc<Hub>,
@@ -292,6 +294,7 @@ impl Core {
             heard: Mutex::default(),
             failure: OnceLock::new(),
             eager_limits: Default::default(),
+            voted_limits: Default::default(),
             eager: parts.members.len() == parts.ranks && allowed.allows("one_shot"),
             allowed,
             rank: parts.rank,

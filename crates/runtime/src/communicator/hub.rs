@@ -44,6 +44,12 @@ const SMALL_SLOTS_RANKS: usize = 16;
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
 const MEDIUM_SLOTS: u64 = 128;
+/// Slots per rank for the payloads of all that are longer, of ranks whose memory is not mapped: a power of two, [`SLOTS`] calls
+/// behind which a peer may have a [`WINDOW`] under way.
+const LONG_SLOTS: u64 = 16;
+const _: () = assert!(LONG_SLOTS >= SLOTS + WINDOW);
+/// Bytes of one of them.
+pub const LONG_BYTES: usize = 64 << 10;
 /// The same for what a root takes from all: more, by which who gives runs ahead of it, but as many as the caches hold of all.
 const TAKEN_SLOTS: u64 = 128;
 /// Bytes of one of them.
@@ -131,6 +137,7 @@ impl Geometry {
             Slots::Medium => (crowded(MEDIUM_SLOTS), MEDIUM_BYTES + LINE),
             Slots::Taken => (crowded(TAKEN_SLOTS), MEDIUM_BYTES + LINE),
             Slots::Given => (crowded(GIVEN_SLOTS), GIVEN_BYTES + LINE),
+            Slots::Long => (crowded(LONG_SLOTS), LONG_BYTES + LINE),
         }
     }
     fn shelf_bytes(&self, kind: Slots) -> usize {
@@ -141,7 +148,7 @@ impl Geometry {
     /// finished all but the last window before it.
     pub fn ahead(&self, kind: Slots) -> u64 {
         let window = match kind {
-            Slots::Usual => return SLOTS,
+            Slots::Usual | Slots::Long => return SLOTS,
             Slots::Small if self.crowded => LONG_WINDOW,
             Slots::Small => WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself may read such slots of others.
@@ -187,11 +194,13 @@ pub enum Slots {
     Taken,
     /// Of calls in which the root gives.
     Given,
+    /// Of calls among all, longer than [`Medium`](Slots::Medium).
+    Long,
 }
 
 impl Slots {
     /// All of them, as they lie one after the other.
-    pub const ALL: [Slots; 5] = [Slots::Usual, Slots::Small, Slots::Medium, Slots::Taken, Slots::Given];
+    pub const ALL: [Slots; 6] = [Slots::Usual, Slots::Small, Slots::Medium, Slots::Taken, Slots::Given, Slots::Long];
 }
 
 /// The slots of one kind, as they lie in a rank's part.
@@ -579,6 +588,7 @@ mod tests {
                     Slots::Small => SMALL_BYTES,
                     Slots::Medium | Slots::Taken => MEDIUM_BYTES,
                     Slots::Given => GIVEN_BYTES,
+                    Slots::Long => LONG_BYTES,
                 };
                 areas.extend((0..g.shelf(kind).0).map(|seq| (hub.slot(m, kind, seq) as usize, bytes)));
             }

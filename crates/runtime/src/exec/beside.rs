@@ -10,7 +10,6 @@
 
 use std::ops::Range;
 
-use oxccl_kernels as kernels;
 use oxccl_types::Collective;
 
 use super::call::Call;
@@ -24,6 +23,7 @@ use super::scratch::{Scratch, area, takes_turns};
 use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::SLOTS;
+use crate::transport::passage::Passage;
 
 /// How far into its area `rank` begins: so that of two ranks each writes the lines that it has read.
 fn shift(core: &Core, call: &Call, rank: usize) -> usize {
@@ -53,10 +53,10 @@ fn receives(core: &Core, call: &Call) -> bool {
 
 /// # Safety
 /// `to` has room for `bytes` bytes, which nobody reads; `input` is readable for as many.
-unsafe fn copy(core: &Core, call: &Call, to: *mut u8, input: *const u8, bytes: usize) {
+unsafe fn copy(core: &Core, passage: &mut Passage, call: &Call, to: *mut u8, input: *const u8, bytes: usize) {
     for part in read_by_others(core, call, bytes).into_iter().filter(|part| !part.is_empty()) {
         // SAFETY: the part lies inside of both.
-        unsafe { kernels::copy_across(to.add(part.start), input.add(part.start), part.len(), bytes) };
+        unsafe { passage.copy(to.add(part.start), input.add(part.start), part.len(), bytes) };
     }
 }
 
@@ -75,8 +75,8 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
     unsafe {
         match shift(core, call, core.rank) {
             // To the end of as many bytes as the input has: its first block.
-            block if block > 0 => kernels::copy_across(area(core, core.me, half).add(block), input, block, bytes),
-            _ => copy(core, call, area(core, core.me, half), input, bytes),
+            block if block > 0 => engine.passage.copy(area(core, core.me, half).add(block), input, block, bytes),
+            _ => copy(core, &mut engine.passage, call, area(core, core.me, half), input, bytes),
         }
     }
     true
@@ -167,8 +167,8 @@ pub(super) fn put_in_slot(
     // SAFETY: the caller's input; the slot has room, and peers are done with it.
     unsafe {
         match moved < bytes {
-            true => kernels::copy_across(to, input.add((1 - core.rank) * moved), moved, moved),
-            false => copy(core, call, to, input, bytes),
+            true => engine.passage.copy(to, input.add((1 - core.rank) * moved), moved, moved),
+            false => copy(core, &mut engine.passage, call, to, input, bytes),
         }
     }
     true

@@ -76,6 +76,7 @@ impl Place {
             n if n <= GIVEN_BYTES && far && gives => Place::Slot(Slots::Given),
             n if n <= MEDIUM_BYTES && far && !gives && collective.rooted() => Place::Slot(Slots::Taken),
             n if n <= MEDIUM_BYTES && far && !gives => Place::Slot(Slots::Medium),
+            _ if far && !collective.rooted() => Place::Slot(Slots::Long),
             _ => Place::Slot(Slots::Usual),
         }
     }
@@ -93,7 +94,7 @@ impl Place {
         match self {
             Place::Line | Place::Slot(Slots::Small) => LONG_WINDOW,
             Place::Slot(Slots::Medium | Slots::Taken | Slots::Given) => MEDIUM_WINDOW,
-            Place::Slot(Slots::Usual) => WINDOW,
+            Place::Slot(Slots::Usual | Slots::Long) => WINDOW,
         }
     }
 }

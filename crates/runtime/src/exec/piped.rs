@@ -17,6 +17,7 @@ use super::collective::Engine;
 use super::pieces::{PLACES, Pipe};
 use crate::communicator::core::Core;
 use crate::device::Step;
+use crate::transport::passage::Passage;
 
 /// Bytes that one step moves before it gives others a chance.
 const STEP: usize = 1 << 20;
@@ -55,19 +56,20 @@ fn pieces(core: &Core, call: &Call) -> u64 {
 }
 
 /// Writes piece `number` to `place`, which is free.
-fn put(core: &Core, call: &Call, send: *const u8, number: u64, place: usize) {
+fn put(core: &Core, passage: &mut Passage, call: &Call, send: *const u8, number: u64, place: usize) {
     let block = call.block_bytes() as usize;
     let before = if call.collective == Collective::Scatter { (1 - core.rank) * block } else { 0 };
     let (start, bytes) = part(core, block, number);
     // SAFETY: the caller's input has the block; the place has room for a piece, and the peer is done with it.
-    unsafe { kernels::copy_across(at(core, core.me, place), send.add(before + start), bytes, block) };
+    unsafe { passage.copy(at(core, core.me, place), send.add(before + start), bytes, block) };
 }
 
 /// Begins to give call `seq`, which this rank announces next: what its line says beside that, and whether the first piece is
 /// there already.
 pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8) -> (u64, bool) {
     let peer = core.hub.flag(1 - core.me, 0);
-    engine.ring.offer(&peer, seq, pieces(core, call), |place| put(core, call, send, 0, place))
+    let passage = &mut engine.passage;
+    engine.ring.offer(&peer, seq, pieces(core, call), |place| put(core, passage, call, send, 0, place))
 }
 
 /// What this rank has to copy for itself; none in place.
@@ -139,7 +141,8 @@ pub(super) fn step(
                 pipe.own += 1;
                 continue;
             }
-            let put = |number, place| put(core, call, send, number, place);
+            let passage = &mut engine.passage;
+            let put = |number, place| put(core, passage, call, send, number, place);
             if !pipe.give(&mut engine.ring, [&mine, &peer], seq, looks, put) {
                 // Not to wait for one that made another call.
                 engine.seen.arrived(core, call, 1 - core.me, seq)?;

@@ -16,8 +16,9 @@ use super::direct::Road;
 use super::lent::Part;
 use super::piped;
 use super::trail;
+use super::votes;
 use crate::communicator::core::Core;
-use crate::communicator::hub::{GIVEN_BYTES, MAX_CHANNELS, SMALL_BYTES};
+use crate::communicator::hub::{GIVEN_BYTES, LONG_BYTES, MAX_CHANNELS, SMALL_BYTES};
 
 /// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,19 +191,34 @@ fn sized(core: &Core, call: &Call) -> u64 {
     bucket(core, call).checked_sub(1).map_or(0, |b| 1u64 << b)
 }
 
-/// Whether the announcing line serves the call. The same answer on every rank.
+/// Whether the announcing line serves the call, or would if [votes](super::votes) say so. The same answer on every rank.
 #[inline]
 pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
-    core.eager
-        && call.collective != Collective::AllToAllV
-        && super::eager::published(call, core.ranks) <= eager_limit(core, call.collective)
+    if !core.eager || call.collective == Collective::AllToAllV {
+        return false;
+    }
+    let published = super::eager::published(call, core.ranks);
+    published <= eager_limit(core, call.collective)
+        || call.scale.is_none() && published <= voted_limit(core, call.collective)
 }
 
-/// The most bytes that a rank publishes in announcing lines.
+/// The most bytes that a rank publishes in announcing lines, whatever memory it has.
 #[inline]
 pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
     match core.eager_limits[collective as usize].load(Ordering::Relaxed) {
         0 => find_eager_limit(core, collective),
+        known => u64::from(known) - 1,
+    }
+}
+
+/// The same where [votes](super::votes) say that not all ranks have mapped memory; 0 where there are none.
+#[inline]
+fn voted_limit(core: &Core, collective: Collective) -> u64 {
+    if !trail::goes_on(core) {
+        return 0;
+    }
+    match core.voted_limits[collective as usize].load(Ordering::Relaxed) {
+        0 => find_voted_limit(core, collective),
         known => u64::from(known) - 1,
     }
 }
@@ -230,11 +246,25 @@ fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
         _ => usual,
     };
     let limit = match core.config.eager_auto {
-        true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most),
+        true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most, Reach::MappedUser),
         false => core.config.eager_limit as u64,
     };
     // Two threads that look it up at once find the same.
     core.eager_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
+    limit
+}
+
+/// Up to the size of a slot, from which on the scratch is faster.
+#[cold]
+fn find_voted_limit(core: &Core, collective: Collective) -> u64 {
+    let limit = match core.config.eager_auto && votes::are_cast(collective) {
+        true => {
+            let (model, ranks) = (&core.config.constants.model, core.ranks as u32);
+            eager_crossover(model, collective, ranks, LONG_BYTES as u64, Reach::MappedScratch)
+        }
+        false => 0,
+    };
+    core.voted_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
     limit
 }
 

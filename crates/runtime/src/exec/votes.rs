@@ -25,13 +25,17 @@ pub(super) fn decide(core: &Core, call: &Call) -> bool {
     trail::goes_on(core) && is_of_class(core, call)
 }
 
-/// What goes into slots of medium size, of calls whose lines all ranks look at.
+/// Whether all ranks look at the lines of all.
+pub(super) fn are_cast(collective: Collective) -> bool {
+    use Collective::{AllGather, AllReduce, AllToAll, ReduceScatter};
+    matches!(collective, AllReduce | AllGather | ReduceScatter | AllToAll)
+}
+
+/// What goes into slots of medium size and longer ones, of calls in which votes are cast.
 #[inline(never)]
 fn is_of_class(core: &Core, call: &Call) -> bool {
     let c = call.collective;
-    let all =
-        matches!(c, Collective::AllReduce | Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll);
-    if !all || call.scale.is_some() {
+    if !are_cast(c) || call.scale.is_some() {
         return false;
     }
     let own = matches!(c, Collective::ReduceScatter | Collective::AllToAll);

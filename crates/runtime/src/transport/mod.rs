@@ -18,6 +18,7 @@ use oxccl_types::{Error, Result};
 #[cfg(any(all(test, not(loom)), feature = "testing"))]
 pub mod conformance;
 pub mod local;
+pub(crate) mod passage;
 pub(crate) mod put;
 mod ring;
 pub mod tcp;

@@ -19,6 +19,7 @@ use crate::exec::slotted;
 use crate::exec::votes::Votes;
 use crate::exec::{again_v, ahead};
 use crate::pages::Pages;
+use crate::transport::passage::Passage;
 
 /// What the collectives of a communicator share: used by the task whose turn it is.
 pub(crate) struct Engine {
@@ -46,6 +47,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) scratch_turn: u64,
     /// What this rank gave in pieces through its ring.
     pub(in crate::exec) ring: Ring,
+    pub(in crate::exec) passage: Passage,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
     pub(in crate::exec) srcs: Vec<*const u8>,
@@ -87,6 +89,7 @@ impl Engine {
             put_at: [0; 2],
             scratch_turn: 0,
             ring: Ring::default(),
+            passage: Passage::default(),
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),

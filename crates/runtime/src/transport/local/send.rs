@@ -12,6 +12,7 @@ use super::policy::{Mapper, Policy, Route};
 use super::trade::Trade;
 use super::{Kind, LEN_BITS, meta};
 use crate::pages::Pages;
+use crate::transport::passage::Passage;
 use crate::transport::ring::Producer;
 use crate::transport::{Header, Peer, SendEnd, Ticket};
 
@@ -35,6 +36,7 @@ pub struct LocalSender {
     large: Range<u64>,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
+    passage: Passage,
 }
 
 /// A connection that carries that many small messages will carry more: it gets all its small slots then.
@@ -58,6 +60,7 @@ impl LocalSender {
             judged: false,
             large: 0..0,
             small: 0,
+            passage: Passage::default(),
         }
     }
 
@@ -184,7 +187,7 @@ impl LocalSender {
                 None => self.area().slot(index, accepted),
             };
             // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
-            unsafe { kernels::copy_across(slot, data, accepted, header.total as usize) };
+            unsafe { self.passage.copy(slot, data, accepted, header.total as usize) };
         } else {
             self.last_borrowed = self.ring.published() + 1;
         }

@@ -1,0 +1,106 @@
+//! What a rank writes where another core read last, and reads next: lines that the two cores' caches hand to each other.
+//!
+//! Between cores of one last cache that takes a few tens of nanoseconds a line, between others up to ten times as long, on some
+//! processors far longer than by way of memory. Where the ranks run is not known, and changes. So such copies are timed, and while
+//! they are slow the next ones go past the caches; now and then one is tried as before.
+
+use oxccl_kernels as kernels;
+use oxccl_sys::clock;
+
+/// Bytes from which on a copy is timed, or goes past the caches: shorter ones are over before it pays.
+const LEAST: usize = 4 << 10;
+/// Bytes that a copy which is not slow moves in a nanosecond, at least. Measured: 9 and more between cores of one last cache, 2 and
+/// less between others (docs/performance.md).
+const RATE: u64 = 4;
+/// Slow copies in a row before the next ones go past the caches: a core that was taken away makes one slow.
+const SLOW: u32 = 3;
+/// How many go past the caches then.
+const AWAY: u32 = 512;
+
+/// How the next copies go.
+#[derive(Debug, Default)]
+pub(crate) struct Passage {
+    slow: u32,
+    away: u32,
+}
+
+impl Passage {
+    /// Copies `bytes` bytes of a transfer of `whole` bytes.
+    ///
+    /// # Safety
+    /// As [`kernels::copy_across`].
+    #[inline]
+    pub(crate) unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if bytes < LEAST {
+                kernels::copy_across(dst, src, bytes, whole);
+            } else if self.goes_away() {
+                kernels::copy_away(dst, src, bytes);
+            } else {
+                let start = clock::now_ns();
+                kernels::copy_across(dst, src, bytes, whole);
+                self.took(bytes, clock::now_ns() - start);
+            }
+        }
+    }
+
+    /// Whether the next copy goes past the caches.
+    #[inline]
+    fn goes_away(&mut self) -> bool {
+        let goes = self.away > 0;
+        self.away -= u32::from(goes);
+        goes
+    }
+
+    /// A copy of `bytes` bytes took so long, ns.
+    #[inline]
+    fn took(&mut self, bytes: usize, ns: u64) {
+        if ns * RATE <= bytes as u64 {
+            self.slow = 0;
+            return;
+        }
+        self.slow += 1;
+        if self.slow >= SLOW {
+            // One slow copy more is enough to go on.
+            self.slow = SLOW - 1;
+            self.away = AWAY;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_slow_copies_in_a_row_send_the_next_ones_past_the_caches() {
+        let mut passage = Passage::default();
+        passage.took(1 << 16, 1 << 15);
+        passage.took(1 << 16, 1 << 12);
+        for _ in 0..SLOW {
+            assert!(!passage.goes_away());
+            passage.took(1 << 16, 1 << 15);
+        }
+        assert_eq!((0..2 * AWAY).take_while(|_| passage.goes_away()).count(), AWAY as usize);
+        // Still slow, and then not.
+        passage.took(1 << 16, 1 << 15);
+        assert_eq!((0..2 * AWAY).take_while(|_| passage.goes_away()).count(), AWAY as usize);
+        passage.took(1 << 16, 1 << 12);
+        assert!(!passage.goes_away() && passage.slow == 0);
+    }
+
+    #[test]
+    fn either_way_all_is_copied() {
+        let src: Vec<u8> = (0..20_000_u32).map(|i| i as u8).collect();
+        for (away, bytes) in
+            [0, 1].into_iter().flat_map(|away| [1, LEAST - 1, LEAST, 20_000].map(|bytes| (away, bytes)))
+        {
+            let mut dst = vec![0; src.len()];
+            let mut passage = Passage { slow: 0, away };
+            // SAFETY: both have as many bytes.
+            unsafe { passage.copy(dst.as_mut_ptr(), src.as_ptr(), bytes, bytes) };
+            assert!(dst[..bytes] == src[..bytes] && dst[bytes..].iter().all(|b| *b == 0), "{away} {bytes}");
+        }
+    }
+}
