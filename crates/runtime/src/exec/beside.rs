@@ -75,8 +75,8 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
     unsafe {
         match shift(core, call, core.rank) {
             // To the end of as many bytes as the input has: its first block.
-            block if block > 0 => engine.passage.copy(area(core, core.me, half).add(block), input, block, bytes),
-            _ => copy(core, &mut engine.passage, call, area(core, core.me, half), input, bytes),
+            block if block > 0 => engine.places.copy(area(core, core.me, half).add(block), input, block, bytes),
+            _ => copy(core, &mut engine.places, call, area(core, core.me, half), input, bytes),
         }
     }
     true
@@ -167,8 +167,8 @@ pub(super) fn put_in_slot(
     // SAFETY: the caller's input; the slot has room, and peers are done with it.
     unsafe {
         match moved < bytes {
-            true => engine.passage.copy(to, input.add((1 - core.rank) * moved), moved, moved),
-            false => copy(core, &mut engine.passage, call, to, input, bytes),
+            true => engine.slots.copy(to, input.add((1 - core.rank) * moved), moved, moved),
+            false => copy(core, &mut engine.slots, call, to, input, bytes),
         }
     }
     true

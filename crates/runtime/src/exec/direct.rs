@@ -740,7 +740,7 @@ fn run_move(
         unsafe {
             match (engine.srcs.as_slice(), engine.dsts.as_slice()) {
                 ([src], [dst]) if first.chunk.buffer == Buffer::Scratch => {
-                    engine.passage.copy(*dst, *src, (n * element) as usize, whole);
+                    engine.places.copy(*dst, *src, (n * element) as usize, whole);
                 }
                 ([src], [_, _, ..]) if touched_bytes(core, call) >= past_caches(core) => {
                     kernels::copy_past_caches(&engine.dsts, *src, (n * element) as usize, whole);
@@ -748,7 +748,7 @@ fn run_move(
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
                 (srcs, [own, across]) if dsts[1].chunk.buffer == Buffer::Scratch && kernels::favours_strings() => {
                     kernels::reduce(call.dtype, call.op, &[*own], srcs, n as usize, post);
-                    engine.passage.copy(*across, own.cast_const(), (n * element) as usize, whole);
+                    engine.places.copy(*across, own.cast_const(), (n * element) as usize, whole);
                 }
                 (srcs, dsts)
                     if first.chunk.buffer != Buffer::Scratch

@@ -68,7 +68,7 @@ fn put(core: &Core, passage: &mut Passage, call: &Call, send: *const u8, number:
 /// there already.
 pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, seq: u64, send: *const u8) -> (u64, bool) {
     let peer = core.hub.flag(1 - core.me, 0);
-    let passage = &mut engine.passage;
+    let passage = &mut engine.places;
     engine.ring.offer(&peer, seq, pieces(core, call), |place| put(core, passage, call, send, 0, place))
 }
 
@@ -141,7 +141,7 @@ pub(super) fn step(
                 pipe.own += 1;
                 continue;
             }
-            let passage = &mut engine.passage;
+            let passage = &mut engine.places;
             let put = |number, place| put(core, passage, call, send, number, place);
             if !pipe.give(&mut engine.ring, [&mine, &peer], seq, looks, put) {
                 // Not to wait for one that made another call.

@@ -9,22 +9,36 @@ use oxccl_sys::clock;
 
 /// Bytes from which on a copy is timed, or goes past the caches: shorter ones are over before it pays.
 const LEAST: usize = 4 << 10;
-/// Bytes that a copy which is not slow moves in a nanosecond, at least. Measured: 9 and more between cores of one last cache, 2 and
-/// less between others (docs/performance.md).
-const RATE: u64 = 4;
+/// Bytes that a copy to a slot which is not slow moves in a nanosecond, at least. Measured on Zen 4: lines that this core has
+/// itself 40, those in the cache of another core beside it 9 to 10, of a core elsewhere 2; from end to end 8 and 2, and by way of
+/// memory 12 to 15 (docs/performance.md).
+const SLOTS_RATE: u64 = 11;
+/// The same to a place so long that its lines have left the other core's own cache: 14 to 23, from end to end as well.
+const LONG_RATE: u64 = 4;
 /// Slow copies in a row before the next ones go past the caches: a core that was taken away makes one slow.
 const SLOW: u32 = 3;
 /// How many go past the caches then.
 const AWAY: u32 = 512;
 
 /// How the next copies go.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Passage {
+    rate: u64,
     slow: u32,
     away: u32,
 }
 
 impl Passage {
+    /// Of copies to slots.
+    pub(crate) const fn by_slots() -> Passage {
+        Passage { rate: SLOTS_RATE, slow: 0, away: 0 }
+    }
+
+    /// Of copies to rings and scratch.
+    pub(crate) const fn by_long_places() -> Passage {
+        Passage { rate: LONG_RATE, slow: 0, away: 0 }
+    }
+
     /// Copies `bytes` bytes of a transfer of `whole` bytes.
     ///
     /// # Safety
@@ -56,7 +70,7 @@ impl Passage {
     /// A copy of `bytes` bytes took so long, ns.
     #[inline]
     fn took(&mut self, bytes: usize, ns: u64) {
-        if ns * RATE <= bytes as u64 {
+        if ns * self.rate <= bytes as u64 {
             self.slow = 0;
             return;
         }
@@ -75,7 +89,7 @@ mod tests {
 
     #[test]
     fn some_slow_copies_in_a_row_send_the_next_ones_past_the_caches() {
-        let mut passage = Passage::default();
+        let mut passage = Passage::by_slots();
         passage.took(1 << 16, 1 << 15);
         passage.took(1 << 16, 1 << 12);
         for _ in 0..SLOW {
@@ -97,7 +111,7 @@ mod tests {
             [0, 1].into_iter().flat_map(|away| [1, LEAST - 1, LEAST, 20_000].map(|bytes| (away, bytes)))
         {
             let mut dst = vec![0; src.len()];
-            let mut passage = Passage { slow: 0, away };
+            let mut passage = Passage { away, ..Passage::by_slots() };
             // SAFETY: both have as many bytes.
             unsafe { passage.copy(dst.as_mut_ptr(), src.as_ptr(), bytes, bytes) };
             assert!(dst[..bytes] == src[..bytes] && dst[bytes..].iter().all(|b| *b == 0), "{away} {bytes}");

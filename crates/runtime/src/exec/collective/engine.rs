@@ -47,7 +47,9 @@ pub(crate) struct Engine {
     pub(in crate::exec) scratch_turn: u64,
     /// What this rank gave in pieces through its ring.
     pub(in crate::exec) ring: Ring,
-    pub(in crate::exec) passage: Passage,
+    /// How what it gives goes to slots, and to the ring and scratch.
+    pub(in crate::exec) slots: Passage,
+    pub(in crate::exec) places: Passage,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
     pub(in crate::exec) srcs: Vec<*const u8>,
@@ -89,7 +91,8 @@ impl Engine {
             put_at: [0; 2],
             scratch_turn: 0,
             ring: Ring::default(),
-            passage: Passage::default(),
+            slots: Passage::by_slots(),
+            places: Passage::by_long_places(),
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),

@@ -60,7 +60,7 @@ impl LocalSender {
             judged: false,
             large: 0..0,
             small: 0,
-            passage: Passage::default(),
+            passage: Passage::by_slots(),
         }
     }
 
