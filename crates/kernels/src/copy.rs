@@ -183,8 +183,11 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 /// Whether [`copy_across`] copies `bytes` bytes by the instruction for whole strings.
 #[inline]
 pub(crate) fn across_by_strings(bytes: usize) -> bool {
-    let from = if bytes.is_multiple_of(2 * 64) { ACROSS_PAIRS } else { ACROSS_STRINGS };
-    bytes >= from && strings::favoured()
+    match bytes {
+        ACROSS_STRINGS.. => strings::favoured(),
+        ACROSS_PAIRS.. => bytes.is_multiple_of(2 * 64) && strings::favoured_if_short(),
+        _ => false,
+    }
 }
 
 /// See [`crate::copy_across`].

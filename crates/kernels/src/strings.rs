@@ -7,26 +7,32 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Whether this processor copies long strings faster by the instruction than by moves.
+/// Not favoured; favoured where it is long; and also where it is short.
+const SLOW: u8 = 0;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LONG: u8 = 1;
+const ALSO_SHORT: u8 = 2;
+
+/// Which of the three this processor is.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-pub(crate) fn favoured() -> bool {
-    const UNKNOWN: u8 = 2;
+fn built() -> u8 {
+    const UNKNOWN: u8 = u8::MAX;
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
     match KNOWN.load(Relaxed) {
         UNKNOWN => {
-            let favoured = look_up();
-            KNOWN.store(u8::from(favoured), Relaxed);
-            favoured
+            let built = look_up();
+            KNOWN.store(built, Relaxed);
+            built
         }
-        known => known == 1,
+        known => known,
     }
 }
 
 /// AMD's processors from Zen 4 on, which is what has AVX-512 in family 19h; Zen 5 is family 1Ah.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
-fn look_up() -> bool {
+fn look_up() -> u8 {
     use std::arch::x86_64::__cpuid;
     /// "AuthenticAMD", as three registers hold it.
     const AMD: [u32; 3] = [0x6874_7541, 0x6974_6e65, 0x444d_4163];
@@ -37,15 +43,34 @@ fn look_up() -> bool {
         0xf => 0xf + ((version >> 20) & 0xff),
         base => base,
     };
-    let new = family > ZEN4 || family == ZEN4 && std::arch::is_x86_feature_detected!("avx512f");
-    [vendor.ebx, vendor.edx, vendor.ecx] == AMD && new && std::arch::is_x86_feature_detected!("ermsb")
+    if [vendor.ebx, vendor.edx, vendor.ecx] != AMD || !std::arch::is_x86_feature_detected!("ermsb") {
+        return SLOW;
+    }
+    match family {
+        ..ZEN4 => SLOW,
+        ZEN4 if !std::arch::is_x86_feature_detected!("avx512f") => SLOW,
+        ZEN4 => LONG,
+        _ => ALSO_SHORT,
+    }
 }
 
 /// The instruction is unknown, or is nothing that an interpreter runs.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
+fn built() -> u8 {
+    SLOW
+}
+
+/// Whether this processor copies long strings faster by the instruction than by moves.
+#[inline]
 pub(crate) fn favoured() -> bool {
-    false
+    built() != SLOW
+}
+
+/// The same of strings of less than a KiB.
+#[inline]
+pub(crate) fn favoured_if_short() -> bool {
+    built() == ALSO_SHORT
 }
 
 /// Whether the instruction is slow for these places, by 15 to 40 times on Zen 4 (measured): the destination begins a few bytes
