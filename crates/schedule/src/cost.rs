@@ -105,7 +105,7 @@ impl Default for CostModel {
 
 impl CostModel {
     /// The defaults of a processor that copies whole strings by an instruction which writes lines without fetching them (AMD's
-    /// from Zen 5 on): what goes through slots and scratch costs half of what it does elsewhere.
+    /// from Zen 4 on): what goes through slots and scratch costs half of what it does elsewhere.
     pub fn of_strings() -> CostModel {
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };

@@ -1,6 +1,6 @@
-//! Where ranks share cores, calls of a few KiB are best carried out over mapped memory: nothing is copied into slots, and many
-//! are under way together. But nobody knows before a call whether all have such memory, and through the scratch they would take
-//! longer than by slots.
+//! Where ranks share cores, calls of a few to 64 KiB are best carried out over mapped memory: nothing is copied into slots, and
+//! many are under way together. But nobody knows before a call whether all have such memory, and through the scratch they would
+//! take longer than by slots.
 //!
 //! So each line of such a call says whether its rank's buffers are mapped, whichever way the call goes, and all ranks, which
 //! look at all lines, find alike what all say: a *vote*. The votes of calls that are certainly over on every rank that begins a
