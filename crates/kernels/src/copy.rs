@@ -216,7 +216,7 @@ pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
 /// As [`crate::copy_across`], on a machine with AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
-unsafe fn across(dst: *mut u8, src: *const u8, bytes: usize) {
+pub(crate) unsafe fn across(dst: *mut u8, src: *const u8, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
     const LINE: usize = 64;
     let lines = bytes / LINE;

@@ -338,6 +338,14 @@ pub fn writes_lines(bytes: usize) -> bool {
     bytes.is_multiple_of(64) && copy::across_by_strings(bytes)
 }
 
+/// Whether a copy to lines that another core read last may be faster [past the caches](copy_away): where the instruction for
+/// whole strings waits for such lines. Elsewhere that loses, or was not measured.
+#[must_use]
+#[inline]
+pub fn may_go_away() -> bool {
+    strings::favoured() && !strings::favoured_if_short()
+}
+
 /// Copies `bytes` bytes past the caches, to memory that another core reads next.
 ///
 /// # Safety

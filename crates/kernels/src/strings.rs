@@ -91,9 +91,9 @@ fn meet(dst: *mut u8, src: *const u8) -> bool {
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize) {
     use crate::copy::{SMALL, copy_small};
-    if meet(dst, src) {
-        // SAFETY: the caller's promise.
-        return unsafe { std::ptr::copy_nonoverlapping(src, dst, bytes) };
+    if meet(dst, src) && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's promise; the machine has the feature.
+        return unsafe { crate::copy::across(dst, src, bytes) };
     }
     let head = dst.addr().wrapping_neg() % SMALL;
     // SAFETY: the caller's promise; `head` is less than a line, of which there is at least one. The direction flag is clear,

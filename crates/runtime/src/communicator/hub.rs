@@ -8,9 +8,10 @@
 //! It knows addresses and words; it does not know collectives.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence};
-use oxccl_sys::{Belfry, Doorbell, SharedMemory, barrier};
+use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence, yield_now};
+use oxccl_sys::{Belfry, Deadline, Doorbell, SharedMemory, barrier};
 use oxccl_types::{Error, Result, ResultCode};
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
@@ -73,6 +74,8 @@ pub const SIGNALS: usize = 8;
 /// Two lines apart, so that the adjacent-line prefetcher does not drag a neighbour's line along.
 const LINE: usize = 128;
 const POISON_TEXT: usize = 2048;
+/// How long the text of an error may take to be written, beyond which its member is taken to have ended amid it.
+const TOLD: Duration = Duration::from_millis(10);
 const HEADER: usize = 4096;
 
 /// Sizes that every member of the clique must agree on.
@@ -352,8 +355,8 @@ impl Hub {
         oxccl_sys::populate(self.slot(member, kind, 0), slots as usize * stride);
     }
 
-    /// The slot of that kind of `member` for collective `seq`. There are medium ones, and those of rooted calls, only where the
-    /// geometry is crowded.
+    /// The slot of that kind of `member` for collective `seq`. There are medium and long ones, and those of rooted calls, only
+    /// where the geometry is crowded.
     #[inline]
     pub fn slot(&self, member: usize, kind: Slots, seq: u64) -> *mut u8 {
         debug_assert!(self.geometry.shelf(kind).0 > 0);
@@ -477,6 +480,11 @@ impl Hub {
     /// Ends the communicator for every member with `error`; the first caller wins.
     pub fn poison(&self, error: &Error) {
         if !self.begin_poison() {
+            // Whoever sees this member leave must find the first error: its text is being copied, unless its member has ended.
+            let bound = Deadline::after(TOLD);
+            while self.is_being_poisoned() && !bound.passed() {
+                yield_now();
+            }
             return;
         }
         let text = error.text.as_bytes();

@@ -308,11 +308,12 @@ impl CollectiveTask {
     /// Tells the peers of the call, if there is room for its line; whether there was.
     #[inline]
     fn announce(&mut self, core: &Core, engine: &mut Engine) -> bool {
-        let ahead = entry::ahead(core, engine, &self.call, self.v.as_deref(), self.seq);
+        let eager = matches!(self.phase, Phase::EagerPublish);
+        let ahead = entry::ahead(core, engine, &self.call, self.v.as_deref(), self.seq, eager);
         if !engine.seen.may_publish(core, self.seq, ahead) {
             return false;
         }
-        if matches!(self.phase, Phase::EagerPublish) {
+        if eager {
             let form = eager::Form::new(core, &self.call);
             form.start_voting(core, engine, &self.call, self.call.signature, self.seq);
             self.phase = Phase::EagerWait;

@@ -248,7 +248,9 @@ impl Form {
         });
         if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
             // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
-            let bytes = if self.settled { self.gives } else { self.gives.min(ASKED_AHEAD) };
+            // A long one would drive out what is still read.
+            let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };
+            let bytes = self.gives.min(most);
             prefetch::all_for_write(self.payload(core, core.me, seq + 1), bytes);
         }
     }

@@ -9,7 +9,7 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::{eager, eager_v, fused, plan, slotted};
+use super::{eager, eager_v, fused, slotted};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, FIRST_BYTES};
 use crate::request::VCounts;
@@ -194,11 +194,12 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     true
 }
 
-/// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such.
-pub(super) fn ahead(core: &Core, engine: &Engine, call: &Call, v: Option<&VCounts>, seq: u64) -> u64 {
+/// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such;
+/// `eager`: its payload travels in its line or a slot.
+pub(super) fn ahead(core: &Core, engine: &Engine, call: &Call, v: Option<&VCounts>, seq: u64, eager: bool) -> u64 {
     match v {
         Some(v) => eager_v::Way::of(core, call, v).ahead(core),
-        _ if plan::is_eager(core, call) => eager::Form::new(core, call).ahead,
+        _ if eager => eager::Form::new(core, call).ahead,
         _ => slotted::lines_ahead(core, engine, call, seq),
     }
 }

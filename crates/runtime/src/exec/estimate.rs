@@ -10,7 +10,7 @@ use oxccl_schedule::select::{Protocol, Query, Reach, candidates};
 use oxccl_types::{Error, Result};
 
 use super::call::Call;
-use super::plan;
+use super::{plan, votes};
 use crate::communicator::core::Core;
 use crate::config::tuning;
 use crate::device;
@@ -40,11 +40,15 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
         in_place: call.send == call.recv.cast_const(),
     };
     let bytes = call.total_bytes(core.ranks);
-    if core.ranks > 1 && plan::is_eager(core, &call) {
+    // What votes would say if all ranks had such memory.
+    let direct = || votes::decide(core, &call) && is_mapped(core, &call);
+    if core.ranks > 1 && plan::is_eager(core, &call) && !direct() {
+        // Long payloads go by slots, which are memory like the scratch.
+        let slots = if votes::decide(core, &call) { model.shm.copy_us_per_kib } else { f64::INFINITY };
         let query = Query {
             root: call.root,
             eager_limit: u64::MAX,
-            model,
+            model: CostModel { eager_us_per_kib: model.eager_us_per_kib.min(slots), ..model },
             ..Query::new(call.collective, bytes, core.ranks as u32, Reach::MappedScratch)
         };
         if let Some(found) = candidates(&query).into_iter().find(|c| c.protocol == Protocol::Eager) {

@@ -191,7 +191,7 @@ fn sized(core: &Core, call: &Call) -> u64 {
     bucket(core, call).checked_sub(1).map_or(0, |b| 1u64 << b)
 }
 
-/// Whether the announcing line serves the call, or would if [votes](super::votes) say so. The same answer on every rank.
+/// Whether the announcing line serves the call, unless [votes](super::votes) say that memory is mapped. The same answer on every rank.
 #[inline]
 pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
     if !core.eager || call.collective == Collective::AllToAllV {

@@ -39,7 +39,8 @@ impl Blocked for Waiting<'_> {
         }
         match &task.phase {
             Phase::EagerPublish | Phase::Announce => {
-                let ahead = entry::ahead(self.core, &self.core.lock_engine(), &task.call, task.v.as_deref(), task.seq);
+                let (eager, v) = (matches!(task.phase, Phase::EagerPublish), task.v.as_deref());
+                let ahead = entry::ahead(self.core, &self.core.lock_engine(), &task.call, v, task.seq, eager);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
