@@ -595,3 +595,32 @@ fn copies_reach_every_destination() {
         in_place.check_guards(bytes);
     }
 }
+
+/// Places a few bytes apart but for whole pages, where the instruction for whole strings is not used, and past the caches.
+#[test]
+fn places_that_meet_and_places_past_the_caches_get_all_bytes() {
+    const BYTES: usize = 10_000;
+    let mut rng = rng();
+    let src = random(&mut rng, DataType::Uint8, BYTES);
+    for apart in [0, 1, 8, 15, 16, 63] {
+        for bytes in [65, 1000, 4096, 9937] {
+            let mut memory = vec![0xa5_u8; BYTES + 2 * 4096];
+            let at = (src.as_ptr().addr() + apart).wrapping_sub(memory.as_ptr().addr()) % 4096;
+            for away in [false, true] {
+                memory.fill(0xa5);
+                let dst = memory[at..].as_mut_ptr();
+                assert_eq!(dst.addr().wrapping_sub(src.as_ptr().addr()) % 4096, apart);
+                // SAFETY: both have as many bytes, and do not overlap.
+                unsafe {
+                    if away {
+                        crate::copy_away(dst, src.as_ptr(), bytes)
+                    } else {
+                        copy_across(dst, src.as_ptr(), bytes, bytes)
+                    }
+                };
+                assert!(memory[at..at + bytes] == src[..bytes], "{apart} apart, {bytes} bytes, away: {away}");
+                assert!(memory[..at].iter().chain(&memory[at + bytes..]).all(|b| *b == 0xa5), "{apart} {bytes} {away}");
+            }
+        }
+    }
+}
