@@ -343,7 +343,7 @@ pub fn writes_lines(bytes: usize) -> bool {
 #[must_use]
 #[inline]
 pub fn may_go_away() -> bool {
-    strings::favoured() && !strings::favoured_if_short()
+    strings::waits_for_lines()
 }
 
 /// Copies `bytes` bytes past the caches, to memory that another core reads next.

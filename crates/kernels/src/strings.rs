@@ -7,9 +7,8 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Not favoured; favoured where it is long; and also where it is short.
+/// Not favoured; favoured where it is long, though it waits for lines of another core; and also where it is short, since it does not.
 const SLOW: u8 = 0;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LONG: u8 = 1;
 const ALSO_SHORT: u8 = 2;
 
@@ -67,7 +66,13 @@ pub(crate) fn favoured() -> bool {
     built() != SLOW
 }
 
-/// The same of strings of less than a KiB.
+/// Whether it waits for the lines of another core that it writes, where it is favoured.
+#[inline]
+pub(crate) fn waits_for_lines() -> bool {
+    built() == LONG
+}
+
+/// As [`favoured`], of strings of less than a KiB.
 #[inline]
 pub(crate) fn favoured_if_short() -> bool {
     built() == ALSO_SHORT

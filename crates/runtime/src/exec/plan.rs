@@ -7,7 +7,7 @@ use oxccl_schedule::algorithms::{Algorithm, find};
 use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent, saves_a_round};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
-use oxccl_sys::sync::Ordering;
+use oxccl_sys::sync::{AtomicU32, Ordering};
 use oxccl_types::{Collective, Error, Result};
 
 use super::ahead::Early;
@@ -205,10 +205,7 @@ pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
 /// The most bytes that a rank publishes in announcing lines, whatever memory it has.
 #[inline]
 pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
-    match core.eager_limits[collective as usize].load(Ordering::Relaxed) {
-        0 => find_eager_limit(core, collective),
-        known => u64::from(known) - 1,
-    }
+    looked_up(&core.eager_limits[collective as usize], || find_eager_limit(core, collective))
 }
 
 /// The same where [votes](super::votes) say that not all ranks have mapped memory; 0 where there are none.
@@ -217,9 +214,20 @@ fn voted_limit(core: &Core, collective: Collective) -> u64 {
     if !trail::goes_on(core) {
         return 0;
     }
-    match core.voted_limits[collective as usize].load(Ordering::Relaxed) {
-        0 => find_voted_limit(core, collective),
-        known => u64::from(known) - 1,
+    looked_up(&core.voted_limits[collective as usize], || find_voted_limit(core, collective))
+}
+
+/// What `known` holds, less one, or if that is nothing what `find` finds, kept there. Two threads that look it up at once find the
+/// same.
+#[inline]
+fn looked_up(known: &AtomicU32, find: impl FnOnce() -> u64) -> u64 {
+    match known.load(Ordering::Relaxed) {
+        0 => {
+            let limit = find();
+            known.store(limit as u32 + 1, Ordering::Relaxed);
+            limit
+        }
+        found => u64::from(found) - 1,
     }
 }
 
@@ -245,27 +253,22 @@ fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
         Collective::AllToAll | Collective::ReduceScatter => slot.min(2 * usual),
         _ => usual,
     };
-    let limit = match core.config.eager_auto {
+    match core.config.eager_auto {
         true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most, Reach::MappedUser),
         false => core.config.eager_limit as u64,
-    };
-    // Two threads that look it up at once find the same.
-    core.eager_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
-    limit
+    }
 }
 
-/// Up to the size of a slot, from which on the scratch is faster.
+/// Up to the size of a slot, the size from which on the scratch is faster.
 #[cold]
 fn find_voted_limit(core: &Core, collective: Collective) -> u64 {
-    let limit = match core.config.eager_auto && votes::are_cast(collective) {
+    match core.config.eager_auto && votes::are_cast(collective) {
         true => {
             let (model, ranks) = (&core.config.constants.model, core.ranks as u32);
             eager_crossover(model, collective, ranks, LONG_BYTES as u64, Reach::MappedScratch)
         }
         false => 0,
-    };
-    core.voted_limits[collective as usize].store(limit as u32 + 1, Ordering::Relaxed);
-    limit
+    }
 }
 
 fn make(core: &Core, call: &Call) -> Result<Plan> {
