@@ -338,11 +338,11 @@ pub fn writes_lines(bytes: usize) -> bool {
     bytes.is_multiple_of(64) && copy::across_by_strings(bytes)
 }
 
-/// Whether a copy to lines that another core read last may be faster [past the caches](copy_away): where the instruction for
-/// whole strings waits for such lines. Elsewhere that loses, or was not measured.
+/// Whether the instruction for whole strings is favoured here, but waits for lines that another core has. Copies to such lines may
+/// be faster [past the caches](copy_away) then; elsewhere that loses, or was not measured.
 #[must_use]
 #[inline]
-pub fn may_go_away() -> bool {
+pub fn waits_for_lines() -> bool {
     strings::waits_for_lines()
 }
 

@@ -98,6 +98,7 @@ constants! {
     "tcp_reduce", "us/KiB", PER_KIB, tcp.reduce_us_per_kib, "receiving over TCP and combining";
     "tcp_op", "us", STEP, tcp.op_us, "a step of a message over TCP";
     "eager", "us/KiB", PER_KIB, eager_us_per_kib, "reading flag lines that carry data";
+    "eager_rooted", "times", (0.1, 100.0), eager_rooted, "what that costs of it in calls with a root that follow one another";
     "kernel_op", "us", STEP, kernel_op_us, "a copy by the kernel between processes, whatever its size";
     "kernel_copy", "us/KiB", PER_KIB, kernel_us_per_kib, "copying between processes by the kernel";
     "kernel_large", "us/KiB", PER_KIB, kernel_large_us_per_kib, "the same of blocks of 4 MiB and more, which lie on large pages";

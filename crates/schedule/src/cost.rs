@@ -68,6 +68,9 @@ pub struct CostModel {
     pub slots: u32,
     /// To read 1 KiB of flag lines that carry data (the eager protocol), us.
     pub eager_us_per_kib: f64,
+    /// What it costs of that in calls with a root, where each rank has a core of its own: they follow one another, so that writing
+    /// and reading go on at the same time, and fill more slots than calls in which all wait for all.
+    pub eager_rooted: f64,
     /// To have the kernel copy from or to the memory of another process, whatever the size, us.
     pub kernel_op_us: f64,
     /// The same per KiB, us.
@@ -96,6 +99,7 @@ impl Default for CostModel {
             push_factor: 3.0,
             slots: 8,
             eager_us_per_kib: 0.1,
+            eager_rooted: 1.2,
             kernel_op_us: 1.0,
             kernel_us_per_kib: 0.06,
             kernel_large_us_per_kib: 0.06,
@@ -111,6 +115,12 @@ impl CostModel {
         let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };
         // Measured with the copy of the own part that the kernel's keeps waiting.
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
+    }
+
+    /// The same of one on which stores wait long for lines that another core has (Zen 4): slots which come round too late to be in
+    /// the first cache still cost more than copies between the buffers from 2 KiB on.
+    pub fn of_waiting_strings() -> CostModel {
+        CostModel { eager_rooted: 2.75, ..CostModel::of_strings() }
     }
 
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:

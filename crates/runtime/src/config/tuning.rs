@@ -105,7 +105,11 @@ fn first_lines(path: &str) -> String {
 /// The defaults for this kind of processor.
 #[must_use]
 pub fn default_model() -> CostModel {
-    if oxccl_kernels::favours_strings() { CostModel::of_strings() } else { CostModel::default() }
+    match oxccl_kernels::favours_strings() {
+        true if oxccl_kernels::waits_for_lines() => CostModel::of_waiting_strings(),
+        true => CostModel::of_strings(),
+        false => CostModel::default(),
+    }
 }
 
 /// The constants that a communicator made now starts with. A file that cannot be used is told in the log, and the

@@ -33,6 +33,10 @@ const RECORDS: usize = 2 * BEHIND;
 const RECORDS_OF_MANY: usize = BEHIND;
 /// The same where they do not: the receiver's count is read once a round of them.
 const RECORDS_APART: usize = 32;
+/// Bytes of a message up to which it goes by a small slot where stores wait long for lines that another core has, see
+/// [`oxccl_kernels::waits_for_lines`]: who reads a slot to its end asks, as processors do unasked, for what is behind it, which the
+/// sender is about to write.
+const SMALL_WAITING: usize = 1536;
 /// Receives that wait together where ranks share cores, see `trail`.
 pub(super) const BEHIND: usize = 64;
 
@@ -53,7 +57,7 @@ pub(crate) fn local_slot_bytes(config: &Config, ranks: usize, short: bool) -> us
 const LONGEST_SLOT: usize = 128 << 10;
 
 /// The sizes of a local connection on `lane` among so many ranks; `crowded` as in the geometry of the hub.
-const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
+fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
     let many = crowded && lane == P2P_LANE && ranks <= CROWDED_SLOTS_RANKS;
     let slots = if many { CROWDED_SLOTS } else { SLOTS };
     let records = match crowded {
@@ -61,14 +65,15 @@ const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> S
         true if ranks <= CROWDED_SLOTS_RANKS => RECORDS,
         true => RECORDS_OF_MANY,
     };
-    Sizes { slots, slot_bytes, records }
+    let small = if !crowded && oxccl_kernels::waits_for_lines() { SMALL_WAITING } else { Sizes::SMALL };
+    Sizes { slots, slot_bytes, records, small }
 }
 
 /// The geometry of the hub knows one lane of its own size, the first.
 const _: () = assert!(P2P_LANE == 0);
 
 /// Bytes of one local connection, of sends and receives and of any other lane.
-pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
+pub(crate) fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
     [
         LocalArea::bytes(sizes(slot_bytes, crowded, ranks, P2P_LANE)),
         LocalArea::bytes(sizes(slot_bytes, crowded, ranks, EXCHANGE_LANE)),
@@ -317,7 +322,11 @@ impl Links {
 
 /// Bytes from which on messages stay where they are, unless a route is forced.
 pub(super) fn direct_from(core: &Core) -> usize {
-    if core.crowded { Policy::DIRECT_FROM_CROWDED } else { Policy::DIRECT_FROM }
+    match core.crowded {
+        true => Policy::DIRECT_FROM_CROWDED,
+        false if oxccl_kernels::waits_for_lines() => Policy::DIRECT_FROM_WAITING,
+        false => Policy::DIRECT_FROM,
+    }
 }
 
 /// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced: a power of two,

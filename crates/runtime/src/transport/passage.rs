@@ -3,7 +3,7 @@
 //! Between cores of one last cache that takes a few tens of nanoseconds a line, between others up to ten times as long, on some
 //! processors far longer than by way of memory. Where the ranks run is not known, and changes. So such copies are timed, and while
 //! they are slow the next ones go past the caches; now and then one is tried as before. Only on processors where that was measured
-//! (`kernels::may_go_away`).
+//! (`kernels::waits_for_lines`).
 
 use oxccl_kernels as kernels;
 use oxccl_sys::clock;
@@ -48,7 +48,7 @@ impl Passage {
     pub(crate) unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
         // SAFETY: the caller's promise.
         unsafe {
-            if bytes < LEAST || !kernels::may_go_away() {
+            if bytes < LEAST || !kernels::waits_for_lines() {
                 kernels::copy_across(dst, src, bytes, whole);
             } else if self.goes_away() {
                 kernels::copy_away(dst, src, bytes);

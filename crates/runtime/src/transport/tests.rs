@@ -359,7 +359,7 @@ fn raw_addresses_and_mixed_routes_deliver() {
 #[test]
 fn more_small_messages_than_slots_are_under_way() {
     const SMALL: usize = 2048;
-    let sizes = Sizes { slots: 2, slot_bytes: 8192, records: 8 };
+    let sizes = Sizes { records: 8, ..Sizes::new(2, 8192) };
     let memory = create(sizes);
     let factory = LocalFactory::<SHM>::default();
     let mut send = factory.sender(area(&memory, sizes));
@@ -419,7 +419,7 @@ fn header_of(n: u64, len: usize) -> super::Header {
 #[test]
 fn slots_that_change_hands_hold_one_message_each() {
     let data: Vec<u8> = (0..9000usize).map(|i| (i * 7 % 253) as u8).collect();
-    for sizes in [Sizes::new(1, 4096), Sizes::new(4, 4096), Sizes { slots: 8, slot_bytes: 4096, records: 32 }] {
+    for sizes in [Sizes::new(1, 4096), Sizes::new(4, 4096), Sizes { records: 32, ..Sizes::new(8, 4096) }] {
         let memory = [create(sizes), create(sizes)];
         let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes));
         let mut random = 88_172_645_463_325_252_u64;

@@ -38,9 +38,6 @@ pub const INLINE_BYTES: usize = 32;
 pub(super) const INLINE_AT: usize = RECORD - INLINE_BYTES;
 /// Alignment of the area: two cache lines, because processors fetch them in pairs.
 pub const AREA_ALIGN: usize = 128;
-/// Bytes of a small slot at most.
-const SMALL_BYTES: usize = 2 << 10;
-
 /// The numbers of a connection, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -51,28 +48,39 @@ pub struct Sizes {
     /// Records, a power of two, at least as many as slots: how many messages may be under way that need no slot. Where
     /// there are more than slots, each has a small slot of its own.
     pub records: usize,
+    /// Bytes of a message up to which it goes by a small slot, at most [`Sizes::SMALL`].
+    pub small: usize,
 }
 
 impl Sizes {
+    /// Bytes of a small slot, of which no more are used than a slot has.
+    pub const SMALL: usize = 2 << 10;
+
     /// As many records as slots.
     pub const fn new(slots: usize, slot_bytes: usize) -> Sizes {
-        Sizes { slots, slot_bytes, records: slots }
+        Sizes { slots, slot_bytes, records: slots, small: Self::SMALL }
     }
 
-    /// Bytes of the small slot of a record; 0 where there are none.
+    /// Bytes of a message up to which it goes by the small slot of its record; 0 where there are none.
     const fn small_bytes(self) -> usize {
         if self.records == self.slots {
             0
-        } else if self.slot_bytes < SMALL_BYTES {
+        } else if self.slot_bytes < self.small {
             self.slot_bytes
         } else {
-            SMALL_BYTES
+            self.small
         }
     }
 
     /// Bytes from one small slot to the next: the first lines of all do not share a set of the caches.
     const fn small_stride(self) -> usize {
-        if self.small_bytes() == 0 { 0 } else { self.small_bytes() + AREA_ALIGN }
+        if self.records == self.slots {
+            0
+        } else if self.slot_bytes < Self::SMALL {
+            self.slot_bytes + AREA_ALIGN
+        } else {
+            Self::SMALL + AREA_ALIGN
+        }
     }
 
     const fn small_at(self) -> usize {
@@ -92,7 +100,7 @@ impl Sizes {
     fn are_possible(self) -> bool {
         let powers = self.slots.is_power_of_two() && self.records.is_power_of_two() && self.records >= self.slots;
         let slots = self.slot_bytes > 0 && self.slot_bytes.is_multiple_of(64) && self.slot_bytes <= 1 << 32;
-        powers && slots && self.records <= 1 << 16
+        powers && slots && self.small <= Self::SMALL && self.records <= 1 << 16
     }
 }
 

@@ -272,7 +272,7 @@ mod tests {
 
     /// All orders in which two ranks can send and receive, with and without slots, as far as `most` messages each.
     fn explore(slots: usize, records: usize, most: u64) -> usize {
-        let sizes = Sizes { slots, slot_bytes: 64, records };
+        let sizes = Sizes { records, ..Sizes::new(slots, 64) };
         let bytes = LocalArea::bytes(sizes);
         let memory = [0, 1].map(|_| oxccl_sys::SharedMemory::create("oxccl-test", bytes).unwrap());
         // SAFETY: zeroed memory of that size, which outlives the areas; nobody else uses it.
