@@ -438,7 +438,9 @@ mod tests {
         }
         // The root's own block, half of what it counts, is not published.
         assert_eq!(limit(waiting, Collective::Scatter), 2048);
-        for collective in [Collective::AllReduce, Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
+        for collective in
+            [Collective::AllReduce, Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter]
+        {
             assert_eq!(limit(waiting, collective), limit(not, collective), "{collective}");
         }
     }
