@@ -3,7 +3,8 @@
 //! whether it was met.
 //!
 //! It is a benchmark, and no test: figures depend on the machine and the hour. What is compared is measured one after the other,
-//! and again if the machine has changed meanwhile: the processors of a virtual machine are two cores now, and siblings then.
+//! and again if the machine has changed meanwhile: the processors of a virtual machine are two cores now, and siblings then. Of
+//! points that are close to their goal, or miss it, the median of three measurements counts.
 
 mod bench;
 mod points;
@@ -12,7 +13,7 @@ use anyhow::{Result, bail};
 
 use crate::peers::COLLECTIVES;
 use bench::{Bench, Ours};
-use points::{Points, Row, bytes_moved};
+use points::{Pair, Points, Row, bytes_moved};
 
 /// Measures some goals.
 type Part = fn(&Bench) -> Result<Vec<Row>>;
@@ -52,41 +53,48 @@ fn pairs(bench: &Bench) -> Result<Vec<Row>> {
     let [mut device, mut malloc, mut floor] = [(); 3].map(|()| Points::default());
     for collective in COLLECTIVES {
         for size in ["8", "128", "2K", "32K", "512K", "8M"] {
-            let (best, under, ours, private) = bench.steady(|| {
-                Ok((
-                    bench.best_peer(collective, 2, size, false)?,
-                    bench.floor(collective, 2, size)?,
-                    bench.ours(&Ours::new(collective, 2, size))?,
-                    bench.ours(&Ours::new(collective, 2, size).with("--memory malloc"))?,
-                ))
+            // Where peers stand at the memory's limit already.
+            let at_limit = matches!(collective, "allgather" | "alltoall" | "sendrecv") && size == "8M";
+            let (best_by, floor_by) = (if at_limit { 0.97 } else { 1.0 }, if is_short(size) { 0.4 } else { 0.6 });
+            let found = bench.pairs(|| {
+                let best = bench.best_peer(collective, 2, size, false)?;
+                let under = bench.floor(collective, 2, size)?;
+                let ours = bench.ours(&Ours::new(collective, 2, size))?;
+                let private = bench.ours(&Ours::new(collective, 2, size).with("--memory malloc"))?;
+                Ok([Pair::of(best, ours, best_by), Pair::of(best, private, 1.0), Pair::of(under, ours, floor_by)])
             })?;
-            device.add(collective, size, best, ours);
-            malloc.add(collective, size, best, private);
-            floor.add(collective, size, under, ours);
+            [&mut device, &mut malloc, &mut floor]
+                .into_iter()
+                .zip(found)
+                .for_each(|(p, pair)| p.add(collective, size, pair));
         }
     }
-    // Where peers stand at the memory's limit already.
-    let at_limit = |c: &str, size: &str| matches!(c, "allgather" | "alltoall" | "sendrecv") && size == "8M";
-    let (short, long) = floor.split(|size| matches!(size, "8" | "128" | "2K"));
+    let (short, long) = floor.split(is_short);
     Ok(vec![
-        device.ahead("2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer", |c, s| {
-            if at_limit(c, s) { 0.97 } else { 1.0 }
-        }),
+        device.ahead("2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer"),
         device.in_the_mean("the same, geometric mean at least 1.6", 1.6),
-        malloc.ahead("malloc memory: ahead of the best peer", |_, _| 1.0),
-        long.ahead("0.6 of the floor's speed from 32 KiB on", |_, _| 0.6),
+        malloc.ahead("malloc memory: ahead of the best peer"),
+        long.ahead("0.6 of the floor's speed from 32 KiB on"),
         long.in_the_mean("the same, geometric mean at least 0.75", 0.75),
-        short.ahead("small messages within 2.5 times the floor", |_, _| 0.4),
+        short.ahead("small messages within 2.5 times the floor"),
     ])
 }
 
-/// An all-reduce of 8 bytes beside a bare round trip.
+/// Sizes whose time the start of a call makes.
+fn is_short(size: &str) -> bool {
+    matches!(size, "8" | "128" | "2K")
+}
+
+/// An all-reduce of 8 bytes beside a bare round trip, which is measured as the calls are: one after the other. A single call
+/// between two barriers is told as well: in it are two looks at the clock, and that ranks leave a barrier one after the other.
 fn line(bench: &Bench) -> Result<Vec<Row>> {
-    let (trip, call) = bench.steady(|| {
-        Ok((bench.round_trip()?, bench.ours(&Ours::new("allreduce", 2, "8").with("--mode sync"))?.unwrap_or(f64::NAN)))
+    let (trip, call, single) = bench.steady(|| {
+        let of = |options: &str| bench.ours(&Ours::new("allreduce", 2, "8").with(options));
+        Ok((bench.round_trip()?, of("-z 1")?.unwrap_or(f64::NAN), of("--mode sync")?.unwrap_or(f64::NAN)))
     })?;
     let goal = "8 B all-reduce, enqueue and synchronise: within 0.35 us of a round trip of a line";
-    Ok(vec![Row::new(goal, format!("{call:.2} us, round trip {trip:.2}"), call <= trip + 0.35)])
+    let measured = format!("{call:.2} us, round trip {trip:.2}; a single call between barriers {single:.2}");
+    Ok(vec![Row::new(goal, measured, call <= trip + 0.35)])
 }
 
 /// More ranks than cores.
@@ -95,22 +103,22 @@ fn crowds(bench: &Bench) -> Result<Vec<Row>> {
     for collective in COLLECTIVES {
         for size in ["8", "8K", "64K"] {
             for ranks in [4, 8] {
-                let (best, two, ours) = bench.steady(|| {
+                let moved = bytes_moved(collective, ranks) / bytes_moved(collective, 2);
+                let [best, two] = bench.pairs(|| {
                     let ours = |ranks| bench.ours(&Ours::new(collective, ranks, size));
-                    Ok((bench.best_peer(collective, ranks, size, false)?, ours(2)?, ours(ranks)?))
+                    let (best, many) = (bench.best_peer(collective, ranks, size, false)?, ours(ranks)?);
+                    let two = if size == "8" { None } else { ours(2)?.map(|t| t * moved) };
+                    Ok([Pair::of(best, many, 1.0), Pair::of(two, many, 1.0 / 1.5)])
                 })?;
                 let name = format!("{size} of {ranks} ranks");
-                points.add(collective, &name, best, ours);
-                if size != "8" {
-                    let moved = bytes_moved(collective, ranks) / bytes_moved(collective, 2);
-                    bytes.add(collective, &name, two.map(|t| t * moved), ours);
-                }
+                points.add(collective, &name, best);
+                bytes.add(collective, &name, two);
             }
         }
     }
     Ok(vec![
-        points.ahead("4 and 8 processes, 8 B to 64 KiB: ahead of the peer whose ranks yield", |_, _| 1.0),
-        bytes.ahead("the same: at most 1.5 times the time of 2 ranks per byte moved", |_, _| 1.0 / 1.5),
+        points.ahead("4 and 8 processes, 8 B to 64 KiB: ahead of the peer whose ranks yield"),
+        bytes.ahead("the same: at most 1.5 times the time of 2 ranks per byte moved"),
     ])
 }
 
@@ -119,11 +127,12 @@ fn threads(bench: &Bench) -> Result<Vec<Row>> {
     let mut points = Points::default();
     for collective in ["allreduce", "allgather", "broadcast", "alltoall"] {
         for size in ["8", "2K", "32K", "512K"] {
-            let (processes, threads) = bench.steady(|| {
+            let [pair] = bench.pairs(|| {
                 let processes = bench.ours(&Ours::new(collective, 2, size))?;
-                Ok((processes, bench.ours(&Ours::new(collective, 2, size).by_threads())?))
+                let threads = bench.ours(&Ours::new(collective, 2, size).by_threads())?;
+                Ok([Pair::of(processes, threads, 1.0)])
             })?;
-            points.add(collective, size, processes, threads);
+            points.add(collective, size, pair);
         }
     }
     Ok(vec![points.in_the_mean("ranks as threads: at least as fast as processes, in the mean", 1.0)])
@@ -133,28 +142,28 @@ fn threads(bench: &Bench) -> Result<Vec<Row>> {
 fn types(bench: &Bench) -> Result<Vec<Row>> {
     let mut points = Points::default();
     for dtype in ["bfloat16", "half", "fp8_e4m3", "fp8_e5m2"] {
-        let (wide, narrow) = bench.steady(|| {
+        let [pair] = bench.pairs(|| {
             let of = |dtype: &str| bench.ours(&Ours::new("allreduce", 2, "64M").with(&format!("-d {dtype}")));
-            Ok((of("float")?, of(dtype)?))
+            Ok([Pair::of(of("float")?, of(dtype)?, 1.0 / 1.1)])
         })?;
-        points.add("allreduce", dtype, wide, narrow);
+        points.add("allreduce", dtype, pair);
     }
-    Ok(vec![points.ahead("narrow types, 64 MiB: at most 1.1 times the time of f32 per byte", |_, _| 1.0 / 1.1)])
+    Ok(vec![points.ahead("narrow types, 64 MiB: at most 1.1 times the time of f32 per byte")])
 }
 
 /// Many small calls together, and communicators in turn.
 fn groups(bench: &Bench) -> Result<Vec<Row>> {
-    let times = bench.steady(|| {
+    let [grouped, turns] = bench.pairs(|| {
         let of = |options: &str| bench.ours(&Ours::new("allreduce", 2, "8").with(options));
-        Ok([of("-z 1")?, of("-m 1000")?, of("-m 1000 --comms 8")?].map(|t| t.unwrap_or(f64::NAN)))
+        let single = of("-z 1")?;
+        Ok([Pair::of(single, of("-m 1000")?, 3.0), Pair::of(single, of("-m 1000 --comms 8")?, 3.0)])
     })?;
-    let [single, grouped, turns] = times;
-    let row = |goal, us: f64| {
-        let times = single / us;
-        Row::new(goal, format!("{times:.1} times: {us:.3} us a call, {single:.3} each synchronised"), times >= 3.0)
+    let row = |goal, pair: Option<Pair>| match pair {
+        Some(pair) => Row::new(goal, format!("{pair}"), pair.is_met()),
+        None => Row::new(goal, "not measured".into(), false),
     };
     Ok(vec![
-        row("1,000 small collectives in a group: 3 times the rate of single calls", grouped),
+        row("1,000 small collectives in a group: 3 times the rate of calls that are each synchronised", grouped),
         row("the same on 8 communicators in turn", turns),
     ])
 }
@@ -164,14 +173,14 @@ fn tcp(bench: &Bench) -> Result<Vec<Row>> {
     let mut points = Points::default();
     for collective in COLLECTIVES {
         for size in ["8", "8K", "128K", "2M"] {
-            let (best, ours) = bench.steady(|| {
+            let [pair] = bench.pairs(|| {
                 let ours = bench.ours(&Ours::new(collective, 2, size).over_tcp())?;
-                Ok((bench.best_peer(collective, 2, size, true)?, ours))
+                Ok([Pair::of(bench.best_peer(collective, 2, size, true)?, ours, 1.0)])
             })?;
-            points.add(collective, size, best, ours);
+            points.add(collective, size, pair);
         }
     }
-    Ok(vec![points.ahead("TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it", |_, _| 1.0)])
+    Ok(vec![points.ahead("TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it")])
 }
 
 /// What a communicator costs, and a rank that waits.
@@ -185,8 +194,13 @@ fn life(bench: &Bench) -> Result<Vec<Row>> {
         Row::new("at most 1 helper thread", format!("{helpers}"), helpers <= 1.0),
     ];
     for ranks in [2, 4, 8] {
-        let late = bench.told(&format!("perf late --procs {ranks}"))?;
-        let (share, last) = (late.number("processor time while waiting")?, late.number("last return\n  median ")?);
+        let late = |_| {
+            let late = bench.told(&format!("perf late --procs {ranks}"))?;
+            Ok((late.number("processor time while waiting")?, late.number("last return\n  median ")?))
+        };
+        let mut found = (0..3).map(late).collect::<Result<Vec<_>>>()?;
+        found.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let (share, last) = found[1];
         if ranks == 2 {
             let goal = "a rank that waits 100 ms: under 10 % of a core after the first 2 ms";
             rows.push(Row::new(goal, format!("{share:.1} %"), share < 10.0));

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::points::Pair;
 use crate::peers::{Peer, build_ours, build_peers, bytes, field, folder, our_name, output};
 use crate::root;
 
@@ -105,6 +106,19 @@ impl Bench {
             }
             tries += 1;
         }
+    }
+
+    /// What `measure` brings, steady. Where one of the points is close to its goal, or misses it, all are measured three times, and
+    /// the median of each counts: a bad hour and a good one are left out alike.
+    pub fn pairs<const N: usize>(&self, measure: impl Fn() -> Result<[Option<Pair>; N]>) -> Result<[Option<Pair>; N]> {
+        const TIMES: usize = 3;
+        let mut found = vec![self.steady(&measure)?];
+        if found[0].iter().flatten().any(Pair::is_close) {
+            for _ in 1..TIMES {
+                found.push(self.steady(&measure)?);
+            }
+        }
+        Ok(std::array::from_fn(|point| Pair::median(found.iter().filter_map(|pairs| pairs[point]).collect())))
     }
 
     /// Least microseconds of a line to another core and back; 0 where there is one core only.

@@ -38,30 +38,81 @@ impl fmt::Display for Row {
     }
 }
 
-/// How many times as long as ours others take.
+/// The times of others and of ours, us, and how many times as long the others' should be at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    others: f64,
+    ours: f64,
+    goal: f64,
+}
+
+impl Pair {
+    /// `None`: one of the two was not measured.
+    pub fn of(others: Option<f64>, ours: Option<f64>, goal: f64) -> Option<Pair> {
+        others.zip(ours).map(|(others, ours)| Pair { others, ours, goal })
+    }
+
+    /// How many times as long as ours others take.
+    pub fn ratio(&self) -> f64 {
+        self.others / self.ours
+    }
+
+    /// Whether it is.
+    pub fn is_met(&self) -> bool {
+        self.ratio() >= self.goal
+    }
+
+    /// Whether one measurement does not tell if the goal is met: it is missed, or not met by far.
+    pub fn is_close(&self) -> bool {
+        const FAR: f64 = 1.25;
+        self.ratio().is_nan() || self.ratio() < FAR * self.goal
+    }
+
+    /// The middle one of several measurements of a point by its ratio.
+    pub fn median(mut all: Vec<Pair>) -> Option<Pair> {
+        all.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+        all.get(all.len().checked_sub(1)? / 2).copied()
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} times: {:.3} us, {:.3} the others", self.ratio(), self.ours, self.others)
+    }
+}
+
+/// A point by collective and size.
+struct Point {
+    collective: String,
+    size: String,
+    pair: Pair,
+}
+
+/// What was measured of one kind.
 #[derive(Default)]
-pub struct Points(Vec<(String, String, f64)>);
+pub struct Points(Vec<Point>);
 
 impl Points {
     /// `None`: not measured, and no point.
-    pub fn add(&mut self, collective: &str, size: &str, others_us: Option<f64>, ours_us: Option<f64>) {
-        if let Some((others, ours)) = others_us.zip(ours_us) {
-            eprintln!("{collective} {size}: {others:.3} us over {ours:.3}: {:.2}", others / ours);
-            self.0.push((collective.into(), size.into(), others / ours));
+    pub fn add(&mut self, collective: &str, size: &str, pair: Option<Pair>) {
+        if let Some(pair) = pair {
+            eprintln!("{collective} {size}: {:.3} us over {:.3}: {:.2}", pair.others, pair.ours, pair.ratio());
+            self.0.push(Point { collective: collective.into(), size: size.into(), pair });
         }
     }
 
     /// Those of some sizes, and the rest.
     pub fn split(self, first: impl Fn(&str) -> bool) -> (Points, Points) {
-        let (a, b) = self.0.into_iter().partition(|point| first(&point.1));
+        let (a, b) = self.0.into_iter().partition(|point| first(&point.size));
         (Points(a), Points(b))
     }
 
-    /// Whether each is at least what `least` says.
-    pub fn ahead(&self, goal: &str, least: impl Fn(&str, &str) -> f64) -> Row {
+    /// Whether each meets its goal.
+    pub fn ahead(&self, goal: &str) -> Row {
+        let missed = self.0.iter().filter(|p| !p.pair.is_met());
         let behind: Vec<String> =
-            self.0.iter().filter(|p| p.2 < least(&p.0, &p.1)).map(|p| format!("{} {} {:.2}", p.0, p.1, p.2)).collect();
-        let least = self.0.iter().map(|p| p.2).fold(f64::INFINITY, f64::min);
+            missed.map(|p| format!("{} {} {:.2}", p.collective, p.size, p.pair.ratio())).collect();
+        let least = self.0.iter().map(|p| p.pair.ratio()).fold(f64::INFINITY, f64::min);
         let mut measured = format!("{} of {} points, least {least:.2}", self.0.len() - behind.len(), self.0.len());
         if !behind.is_empty() {
             measured += &format!(" (not: {})", behind.join(", "));
@@ -71,7 +122,7 @@ impl Points {
 
     /// Whether their geometric mean is at least `least`.
     pub fn in_the_mean(&self, goal: &str, least: f64) -> Row {
-        let mean = mean(self.0.iter().map(|p| p.2));
+        let mean = mean(self.0.iter().map(|p| p.pair.ratio()));
         Row::new(goal, format!("{mean:.2}"), mean >= least)
     }
 }
@@ -83,15 +134,23 @@ mod tests {
     #[test]
     fn a_goal_is_met_when_every_point_is_and_there_are_some() {
         let mut points = Points::default();
-        assert!(!points.ahead("g", |_, _| 1.0).met);
-        points.add("gather", "8", Some(3.0), Some(1.0));
-        points.add("gather", "8K", Some(3.0), None);
-        assert!(points.ahead("g", |_, _| 1.0).met && points.in_the_mean("g", 3.0).met);
-        points.add("scatter", "8", Some(1.0), Some(2.0));
-        let row = points.ahead("g", |_, _| 1.0).to_string();
+        assert!(!points.ahead("g").met);
+        points.add("gather", "8", Pair::of(Some(3.0), Some(1.0), 1.0));
+        points.add("gather", "8K", Pair::of(Some(3.0), None, 1.0));
+        assert!(points.ahead("g").met && points.in_the_mean("g", 3.0).met);
+        points.add("scatter", "8", Pair::of(Some(1.0), Some(2.0), 1.0));
+        let row = points.ahead("g").to_string();
         assert_eq!(row, "| g | 1 of 2 points, least 0.50 (not: scatter 8 0.50) | no |");
         let (small, rest) = points.split(|size| size == "8");
         assert_eq!((small.0.len(), rest.0.len()), (2, 0));
+    }
+
+    #[test]
+    fn what_is_close_is_told_by_the_middle_of_several() {
+        let pair = |others| Pair::of(Some(others), Some(1.0), 2.0).unwrap();
+        assert!(pair(1.9).is_close() && pair(2.4).is_close() && !pair(2.6).is_close());
+        assert_eq!(Pair::median(vec![pair(3.0), pair(1.0), pair(2.0)]), Some(pair(2.0)));
+        assert_eq!(Pair::median(vec![]), None);
     }
 
     #[test]
