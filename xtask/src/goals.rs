@@ -7,6 +7,7 @@
 //! points that are close to their goal, or miss it, the median of three measurements counts.
 
 mod bench;
+mod hosts;
 mod points;
 
 use anyhow::{Result, bail};
@@ -19,7 +20,7 @@ use points::{Pair, Points, Row, bytes_moved};
 type Part = fn(&Bench) -> Result<Vec<Row>>;
 
 /// Parts that can be measured by themselves.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("pairs", pairs),
     ("line", line),
     ("crowds", crowds),
@@ -27,6 +28,7 @@ const PARTS: [(&str, Part); 8] = [
     ("types", types),
     ("groups", groups),
     ("tcp", tcp),
+    ("veth", veth),
     ("life", life),
 ];
 
@@ -181,6 +183,26 @@ fn tcp(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     Ok(vec![points.ahead("TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it")])
+}
+
+/// TCP between two hosts, which are namespaces of this machine.
+fn veth(bench: &Bench) -> Result<Vec<Row>> {
+    let goal = "TCP between two hosts (veth), 8 B to 2 MiB: ahead of the peer that is measured between them";
+    let hosts = match bench.hosts() {
+        Ok(hosts) => hosts,
+        Err(e) => return Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
+    };
+    let mut points = Points::default();
+    for collective in COLLECTIVES {
+        for size in ["8", "8K", "128K", "2M"] {
+            let [pair] = bench.pairs(|| {
+                let ours = bench.ours_between(&hosts, &Ours::new(collective, 2, size).each_alone())?;
+                Ok([Pair::of(bench.peer_between(&hosts, collective, size)?, ours, 1.0)])
+            })?;
+            points.add(collective, size, pair);
+        }
+    }
+    Ok(vec![points.ahead(goal)])
 }
 
 /// What a communicator costs, and a rank that waits.

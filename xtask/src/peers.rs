@@ -53,11 +53,11 @@ impl Default for Plan {
 pub struct Peer {
     pub name: &'static str,
     compiler: &'static str,
-    launcher: &'static str,
+    pub launcher: &'static str,
     /// Arguments before the program; `{n}` is the number of ranks.
     arguments: &'static str,
     /// The same over TCP on the loopback device; `None`: not measured.
-    over_tcp: Option<&'static str>,
+    pub over_tcp: Option<&'static str>,
     /// Ranks that wait give up their core.
     pub yields: bool,
 }

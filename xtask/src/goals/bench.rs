@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::hosts::Hosts;
 use super::points::Pair;
 use crate::peers::{Peer, build_ours, build_peers, bytes, field, folder, our_name, output};
 use crate::root;
@@ -38,6 +39,12 @@ impl Ours {
 
     pub fn with(mut self, options: &str) -> Ours {
         self.options += &format!(" {options}");
+        self
+    }
+
+    /// By ranks that are started by themselves, pinned as others are.
+    pub fn each_alone(mut self) -> Ours {
+        self.options = self.options.replace("--procs 2", "--pin");
         self
     }
 
@@ -150,9 +157,7 @@ impl Bench {
 
     /// Median us of ours. `None`: a size of which a rank has no element.
     pub fn ours(&self, what: &Ours) -> Result<Option<f64>> {
-        let lines = self.folder.join("goals.jsonl");
-        // Absent at the first measurement.
-        let _ = std::fs::remove_file(&lines);
+        let lines = self.lines();
         let mut command = Command::new("timeout");
         command.arg("120").arg(ours()).args(["perf", our_name(&what.collective), "-b", &what.size, "-e", &what.size]);
         command.args(what.options.split(' ')).arg("--jsonl").arg(&lines);
@@ -161,6 +166,38 @@ impl Bench {
         }
         output(&mut command)?;
         least(&std::fs::read_to_string(&lines)?, MEDIAN)
+    }
+
+    /// As [`best_peer`](Self::best_peer), of the peer that spans hosts, one rank on each.
+    pub fn peer_between(&self, hosts: &Hosts, collective: &str, size: &str) -> Result<Option<f64>> {
+        let Some((peer, program)) = self.peers.iter().find(|(peer, _)| peer.over_tcp.is_some()) else {
+            return Ok(None);
+        };
+        let lines = hosts.by_mpi(peer.launcher, program, &[collective, &bytes(size)?.to_string()])?;
+        least(&lines, MEDIAN)
+    }
+
+    /// As [`ours`](Self::ours), one rank on each host.
+    pub fn ours_between(&self, hosts: &Hosts, what: &Ours) -> Result<Option<f64>> {
+        let lines = self.lines();
+        let path = lines.display().to_string();
+        let mut words = vec!["perf", our_name(&what.collective), "-b", &what.size, "-e", &what.size, "--jsonl", &path];
+        words.extend(what.options.split(' '));
+        hosts.by_ranks(&ours(), &words)?;
+        least(&std::fs::read_to_string(&lines)?, MEDIAN)
+    }
+
+    /// The file that figures come in, empty.
+    fn lines(&self) -> PathBuf {
+        let lines = self.folder.join("goals.jsonl");
+        // Absent at the first measurement.
+        let _ = std::fs::remove_file(&lines);
+        lines
+    }
+
+    /// Two hosts, as long as they are kept.
+    pub fn hosts(&self) -> Result<Hosts> {
+        Hosts::new(&self.folder)
     }
 
     /// What `oxccl` prints.
