@@ -20,8 +20,9 @@ use points::{Pair, Points, Row, bytes_moved};
 type Part = fn(&Bench) -> Result<Vec<Row>>;
 
 /// Parts that can be measured by themselves.
-const PARTS: [(&str, Part); 9] = [
+const PARTS: [(&str, Part); 10] = [
     ("pairs", pairs),
+    ("large", large),
     ("line", line),
     ("crowds", crowds),
     ("threads", threads),
@@ -52,11 +53,36 @@ pub fn run(only: &[&str]) -> Result<()> {
 
 /// 2 processes beside the peers and the floor.
 fn pairs(bench: &Bench) -> Result<Vec<Row>> {
+    let [device, malloc, floor] = beside_all(bench, &["8", "128", "2K", "32K", "512K", "8M"])?;
+    let (short, long) = floor.split(is_short);
+    Ok(vec![
+        device.ahead("2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer"),
+        device.in_the_mean("the same, geometric mean at least 1.6", 1.6),
+        malloc.ahead("malloc memory: ahead of the best peer"),
+        long.ahead("0.6 of the floor's speed from 32 KiB on"),
+        long.in_the_mean("the same, geometric mean at least 0.75", 0.75),
+        short.ahead("small messages within 2.5 times the floor"),
+    ])
+}
+
+/// The same of what is longer than the caches.
+fn large(bench: &Bench) -> Result<Vec<Row>> {
+    let [device, malloc, floor] = beside_all(bench, &["32M", "128M"])?;
+    Ok(vec![
+        device.ahead("2 processes, memory of the library, 32 and 128 MiB: ahead of the best peer"),
+        malloc.ahead("32 and 128 MiB, malloc memory: ahead of the best peer"),
+        floor.ahead("32 and 128 MiB: 0.6 of the floor's speed"),
+    ])
+}
+
+/// 2 processes with memory of the library beside the peers, with malloc memory beside them, and beside the floor.
+fn beside_all(bench: &Bench, sizes: &[&str]) -> Result<[Points; 3]> {
     let [mut device, mut malloc, mut floor] = [(); 3].map(|()| Points::default());
     for collective in COLLECTIVES {
-        for size in ["8", "128", "2K", "32K", "512K", "8M"] {
+        for size in sizes.iter().copied() {
             // Where peers stand at the memory's limit already.
-            let at_limit = matches!(collective, "allgather" | "alltoall" | "sendrecv") && size == "8M";
+            let at_limit =
+                matches!(collective, "allgather" | "alltoall" | "sendrecv") && matches!(size, "8M" | "32M" | "128M");
             let (best_by, floor_by) = (if at_limit { 0.97 } else { 1.0 }, if is_short(size) { 0.4 } else { 0.6 });
             let found = bench.pairs(|| {
                 let best = bench.best_peer(collective, 2, size, false)?;
@@ -71,15 +97,7 @@ fn pairs(bench: &Bench) -> Result<Vec<Row>> {
                 .for_each(|(p, pair)| p.add(collective, size, pair));
         }
     }
-    let (short, long) = floor.split(is_short);
-    Ok(vec![
-        device.ahead("2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer"),
-        device.in_the_mean("the same, geometric mean at least 1.6", 1.6),
-        malloc.ahead("malloc memory: ahead of the best peer"),
-        long.ahead("0.6 of the floor's speed from 32 KiB on"),
-        long.in_the_mean("the same, geometric mean at least 0.75", 0.75),
-        short.ahead("small messages within 2.5 times the floor"),
-    ])
+    Ok([device, malloc, floor])
 }
 
 /// Sizes whose time the start of a call makes.
