@@ -195,7 +195,7 @@ fn advance<const CROWDED: bool>(
             ends && form.finish_voting(core, engine, call, *seq)?
         }
         false => {
-            form.start(core, call, signature, *seq, &engine.seen);
+            form.start(core, engine, call, signature, *seq);
             ends && form.finish(core, call, *seq, &mut engine.seen, &mut engine.srcs)?
         }
     };

@@ -191,7 +191,7 @@ impl Form {
     #[inline]
     pub(super) fn start_voting(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64) {
         let mapped = self.votes && votes::own(core, engine, call);
-        self.start_with(core, call, signature, seq, &engine.seen, mapped);
+        self.start_with(core, engine, call, signature, seq, mapped);
     }
 
     /// [`finish`](Self::finish) of a call for which votes may decide.
@@ -210,14 +210,14 @@ impl Form {
     /// Announces the call, with the signature that it has as `seq`, and publishes my payload. `may_publish(seq)` holds, and no
     /// votes decide.
     #[inline]
-    pub(super) fn start(&self, core: &Core, call: &Call, signature: [u64; 2], seq: u64, seen: &Seen) {
+    pub(super) fn start(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64) {
         debug_assert!(!self.votes, "{} says nothing of its buffers", call.describe());
-        self.start_with(core, call, signature, seq, seen, false);
+        self.start_with(core, engine, call, signature, seq, false);
     }
 
     /// `mapped`: what the line says if [`votes`](Self::votes).
     #[inline(always)]
-    fn start_with(&self, core: &Core, call: &Call, signature: [u64; 2], seq: u64, seen: &Seen, mapped: bool) {
+    fn start_with(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64, mapped: bool) {
         if self.gives == 0 {
             publish(core, signature, seq, 0, |_| {});
             return;
@@ -237,16 +237,18 @@ impl Form {
                     kernels::scale(slot, call.send, elements, factor.read(call.dtype));
                 },
                 // SAFETY: as above.
-                None if !self.leaves_own => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                None if self.in_lines() && !self.leaves_own => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                // SAFETY: as above.
+                None if !self.leaves_own => unsafe { engine.places.publish(slot, call.send, self.gives) },
                 // SAFETY: as above; the input is a block longer than what is published of it.
                 None => unsafe {
-                    let before = core.rank * self.block;
-                    kernels::copy(&[slot], call.send, before);
-                    kernels::copy(&[slot.add(before)], call.send.add(before + self.block), self.gives - before);
+                    let (before, behind) = (core.rank * self.block, self.gives - core.rank * self.block);
+                    engine.places.publish(slot, call.send, before);
+                    engine.places.publish(slot.add(before), call.send.add(before + self.block), behind);
                 },
             }
         });
-        if !self.in_lines() && seen.is_known_free(core, seq + 1, self.ahead) {
+        if !self.in_lines() && engine.seen.is_known_free(core, seq + 1, self.ahead) {
             // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
             // A long one would drive out what is still read.
             let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };

@@ -360,7 +360,7 @@ impl Course {
         let count = self.pack(core, call, slot, form.in_slot(), others);
         self.sent = 1 + count;
         call.signature[0] |= (count as u64) << RIDERS_SHIFT | if self.mixed { MIXED } else { 0 };
-        form.start(core, call, call.signature, self.seq, &engine.seen);
+        form.start(core, engine, call, call.signature, self.seq);
         call.signature = self.signature;
     }
 

@@ -136,7 +136,7 @@ impl Window<'_> {
             let (seq, signature) = engine.number(core, made.signature);
             self.begun[self.started] = (seq, signature);
             (made.call.send, made.call.recv, made.call.signature) = (request.send, request.recv, signature);
-            made.form.start(core, &made.call, signature, seq, &engine.seen);
+            made.form.start(core, engine, &made.call, signature, seq);
             self.started += 1;
         }
         // Each comes from another core; asked for together, they come together.

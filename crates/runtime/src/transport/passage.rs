@@ -1,7 +1,7 @@
 //! What a rank writes where another core read last, and reads next: lines that the two cores' caches hand to each other.
 //!
 //! Between cores of one last cache that takes a few tens of nanoseconds a line, between others up to ten times as long, on some
-//! processors far longer than by way of memory. Where the ranks run is not known, and changes. So such copies are timed, and while
+//! processors far longer than by way of memory. Where the ranks run is not known, and changes. So some of them are timed, and while
 //! they are slow the next ones go past the caches; now and then one is tried as before. Only on processors where that was measured
 //! (`kernels::waits_for_lines`).
 
@@ -20,6 +20,8 @@ const LONG_RATE: u64 = 4;
 const SLOW: u32 = 3;
 /// How many go past the caches then.
 const AWAY: u32 = 512;
+/// How many are not timed after one that was not slow: two looks at the clock take a tenth of a short one.
+const TRUSTED: u32 = 15;
 
 /// How the next copies go.
 #[derive(Debug)]
@@ -27,17 +29,18 @@ pub(crate) struct Passage {
     rate: u64,
     slow: u32,
     away: u32,
+    trusted: u32,
 }
 
 impl Passage {
     /// Of copies to slots.
     pub(crate) const fn by_slots() -> Passage {
-        Passage { rate: SLOTS_RATE, slow: 0, away: 0 }
+        Passage { rate: SLOTS_RATE, slow: 0, away: 0, trusted: 0 }
     }
 
     /// Of copies to rings and scratch.
     pub(crate) const fn by_long_places() -> Passage {
-        Passage { rate: LONG_RATE, slow: 0, away: 0 }
+        Passage { rate: LONG_RATE, slow: 0, away: 0, trusted: 0 }
     }
 
     /// Copies `bytes` bytes of a transfer of `whole` bytes.
@@ -47,16 +50,36 @@ impl Passage {
     #[inline]
     pub(crate) unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
         // SAFETY: the caller's promise.
-        unsafe {
-            if bytes < LEAST || !kernels::waits_for_lines() {
-                kernels::copy_across(dst, src, bytes, whole);
-            } else if self.goes_away() {
-                kernels::copy_away(dst, src, bytes);
-            } else {
-                let start = clock::now_ns();
-                kernels::copy_across(dst, src, bytes, whole);
-                self.took(bytes, clock::now_ns() - start);
-            }
+        unsafe { self.pass(dst, src, bytes, || kernels::copy_across(dst, src, bytes, whole)) }
+    }
+
+    /// The same to a slot whose lines were asked for before.
+    ///
+    /// # Safety
+    /// As [`kernels::copy`] for one destination, which is not the source.
+    #[inline]
+    pub(crate) unsafe fn publish(&mut self, dst: *mut u8, src: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.pass(dst, src, bytes, || kernels::copy(&[dst], src, bytes)) }
+    }
+
+    /// Copies by `usual`, or past the caches.
+    ///
+    /// # Safety
+    /// As [`kernels::copy_across`].
+    #[inline]
+    unsafe fn pass(&mut self, dst: *mut u8, src: *const u8, bytes: usize, usual: impl FnOnce()) {
+        if bytes < LEAST || !kernels::waits_for_lines() {
+            usual();
+        } else if self.goes_away() {
+            // SAFETY: the caller's promise.
+            unsafe { kernels::copy_away(dst, src, bytes) }
+        } else if !self.is_timed() {
+            usual();
+        } else {
+            let start = clock::now_ns();
+            usual();
+            self.took(bytes, clock::now_ns() - start);
         }
     }
 
@@ -68,11 +91,19 @@ impl Passage {
         goes
     }
 
+    /// Whether the next copy that does not is timed.
+    #[inline]
+    fn is_timed(&mut self) -> bool {
+        let trusted = self.trusted > 0;
+        self.trusted -= u32::from(trusted);
+        !trusted
+    }
+
     /// A copy of `bytes` bytes took so long, ns.
     #[inline]
     fn took(&mut self, bytes: usize, ns: u64) {
         if ns * self.rate <= bytes as u64 {
-            self.slow = 0;
+            (self.slow, self.trusted) = (0, TRUSTED);
             return;
         }
         self.slow += 1;
@@ -103,6 +134,17 @@ mod tests {
         assert_eq!((0..2 * AWAY).take_while(|_| passage.goes_away()).count(), AWAY as usize);
         passage.took(1 << 16, 1 << 12);
         assert!(!passage.goes_away() && passage.slow == 0);
+    }
+
+    /// Only some are timed while they are fast, each while they are slow.
+    #[test]
+    fn a_fast_copy_speaks_for_the_next_ones() {
+        let mut passage = Passage::by_slots();
+        assert!(passage.is_timed());
+        passage.took(1 << 16, 1 << 12);
+        assert_eq!((0..2 * TRUSTED).take_while(|_| !passage.is_timed()).count(), TRUSTED as usize);
+        passage.took(1 << 16, 1 << 15);
+        assert!(passage.is_timed());
     }
 
     #[test]
