@@ -15,6 +15,7 @@ pub mod service;
 pub mod transport;
 
 pub use communicator::{BUILD, CommConfig, Communicator, Done, MemStat, Team, Window, WindowDone, most_channels};
+pub use exec::limits::Limits;
 pub use exec::one_sided::{OneSided, OneSidedCall, SignalId};
 pub use id::UniqueId;
 pub use request::{OpScalar, Operator, Request, Shape, VCounts, VLists};

@@ -6,12 +6,14 @@
 use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use oxccl_runtime::Limits;
+use oxccl_runtime::config::Config;
 use oxccl_runtime::config::tuning::{self, Constants};
 use oxccl_schedule::{
     algorithms,
     cost::Link as CostLink,
     explain::{draw, explain},
-    select::{AllowList, Query, Reach, candidates, eager_crossover},
+    select::{AllowList, Query, Reach, candidates},
 };
 use oxccl_types::Collective;
 
@@ -104,8 +106,21 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     q.slot_bytes = 32 << 10;
     q.allow = args.algorithms.clone();
     q.model = constants.model;
-    q.eager_limit = eager_crossover(&q.model, q.collective, q.ranks, 8 << 10, Reach::MappedUser);
+    limit_flag_lines(&mut q, constants);
     q
+}
+
+/// As a communicator on one machine does, in this environment: longer payloads where ranks share cores and have memory of their
+/// own, whose copies to slots cost what those to other shared memory do.
+fn limit_flag_lines(q: &mut Query, constants: &Constants) {
+    let config = Config { constants: constants.clone(), ..Config::from_env() };
+    let limits = Limits::of_machine(&config, q.ranks);
+    q.eager_limit = limits.eager(q.collective);
+    let voted = limits.voted(q.collective);
+    if q.reach == Reach::ReadableUser && voted > q.eager_limit {
+        q.eager_limit = voted;
+        q.model.eager_us_per_kib = q.model.eager_us_per_kib.min(q.model.shm.copy_us_per_kib);
+    }
 }
 
 /// The table, the constants, and the drawing when it was asked for.
@@ -128,6 +143,7 @@ fn text(args: &ExplainArgs, constants: &Constants) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use oxccl_schedule::cost::CostModel;
 
     use super::*;
 
@@ -160,6 +176,23 @@ mod tests {
         let chosen = out.lines().find(|l| l.starts_with('*')).and_then(|l| l.split_whitespace().nth(1)).unwrap();
         assert!(out.contains(&format!("\n{chosen} 4 ranks (all_reduce")), "{out}");
         assert!(out.starts_with("all_reduce of 1M over 4 ranks"), "{out}");
+    }
+
+    /// Memory that peers do not map goes by slots where ranks share cores, up to the length from which on scratch is faster.
+    #[test]
+    fn private_memory_of_ranks_that_share_cores_goes_by_slots() {
+        let mut constants = Constants { model: CostModel::of_strings(), ..Constants::default() };
+        let chosen = |line: &str, constants: &Constants| {
+            let words = std::iter::once("explain").chain(line.split_whitespace());
+            let out = text(&Line::try_parse_from(words).unwrap().args, constants).unwrap();
+            out.lines().find(|l| l.starts_with('*')).unwrap().to_owned()
+        };
+        let private = "all_reduce --bytes 32K --ranks 4 --memory malloc";
+        constants.model.cores = 2.0;
+        assert!(chosen(private, &constants).contains("eager"));
+        assert!(!chosen("all_reduce --bytes 32K --ranks 4", &constants).contains("eager"));
+        constants.model.cores = 4.0;
+        assert!(!chosen(private, &constants).contains("eager"));
     }
 
     #[test]

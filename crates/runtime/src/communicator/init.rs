@@ -14,6 +14,7 @@ use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
+use crate::exec::limits::slot_bytes;
 use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes};
 use crate::log::{self, Subsys};
 use crate::request::{Request, VCounts};
@@ -245,9 +246,6 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
 /// The smallest staging memory that there can be, both halves.
 const LEAST_SCRATCH: usize = 64 << 10;
 
-/// Bytes of a payload slot where ranks outnumber cores: what a rank can do before the core passes to another is what counts.
-const CROWDED_SLOT: usize = 32 << 10;
-
 /// Bytes of a large payload slot, for what one of two ranks gives that the other cannot map.
 const LARGE_SLOT: usize = 128 << 10;
 
@@ -261,12 +259,11 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         None => c.scratch,
     };
     let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
-    let slot = if crowded && c.eager_auto { c.eager_limit.max(CROWDED_SLOT) } else { c.eager_limit };
     let lane_slot = local_slot_bytes(c, ranks, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
     Geometry {
         ranks,
         crowded,
-        eager_bytes: slot.max(64).next_multiple_of(64),
+        eager_bytes: slot_bytes(c, crowded),
         large_bytes: if shared.is_none() && !crowded && ranks == 2 { LARGE_SLOT } else { 0 },
         scratch_half: scratch / 2,
         ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },

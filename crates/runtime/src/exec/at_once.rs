@@ -19,7 +19,7 @@ use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::{Message, Over, Quick};
 use super::p2p_short::Begun;
-use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, p2p_quick, p2p_short, plan, trail, votes};
+use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, limits, p2p_quick, p2p_short, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -94,7 +94,7 @@ fn begin_again<const CROWDED: bool>(
 /// Carries out `call`, or begins it; the call comes back when it was not begun. The next one of its shape may be made
 /// [`again`].
 pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream: &Stream) -> Option<Call> {
-    if core.ranks == 1 || !plan::is_eager(core, &call) || goes_direct(core, &call) {
+    if core.ranks == 1 || !limits::is_eager(core, &call) || goes_direct(core, &call) {
         return at_once_direct::run(core, shape, call, stream);
     }
     if core.crowded

@@ -16,6 +16,7 @@ use super::entry;
 use super::fused::Fused;
 use super::lent::{self, Met};
 use super::lent_v::{self, Taken};
+use super::limits;
 use super::messages::{self, MessageState, Run};
 use super::pieces::Pipe;
 use super::piped;
@@ -398,7 +399,7 @@ impl CollectiveTask {
             return Ok(());
         }
         let votes = votes::decide(core, &self.call);
-        if plan::is_eager(core, &self.call) && !(votes && votes::go_direct(engine, &self.call, self.seq)) {
+        if limits::is_eager(core, &self.call) && !(votes && votes::go_direct(engine, &self.call, self.seq)) {
             self.phase = Phase::EagerPublish;
             return Ok(());
         }

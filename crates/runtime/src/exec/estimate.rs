@@ -10,7 +10,7 @@ use oxccl_schedule::select::{Protocol, Query, Reach, candidates};
 use oxccl_types::{Error, Result};
 
 use super::call::Call;
-use super::{plan, votes};
+use super::{limits, plan, votes};
 use crate::communicator::core::Core;
 use crate::config::tuning;
 use crate::device;
@@ -42,7 +42,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     let bytes = call.total_bytes(core.ranks);
     // What votes would say if all ranks had such memory.
     let direct = || votes::decide(core, &call) && is_mapped(core, &call);
-    if core.ranks > 1 && plan::is_eager(core, &call) && !direct() {
+    if core.ranks > 1 && limits::is_eager(core, &call) && !direct() {
         // Long payloads go by slots, which are memory like the scratch.
         let slots = if votes::decide(core, &call) { model.shm.copy_us_per_kib } else { f64::INFINITY };
         let query = Query {

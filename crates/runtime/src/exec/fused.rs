@@ -22,7 +22,7 @@ use super::call::{Call, meet};
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
 use super::written::Written;
-use super::{entry, plan};
+use super::{entry, limits};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::SLOTS;
 use crate::device::{IdleStream, Step, Stream, caught};
@@ -106,7 +106,7 @@ impl Fusion {
             return None;
         }
         let call = Call::new(&request, core.ranks);
-        let most = CALL_BYTES.min(plan::eager_limit(core, call.collective)) / Unit::of(core, &call).input as u64;
+        let most = CALL_BYTES.min(limits::eager_limit(core, call.collective)) / Unit::of(core, &call).input as u64;
         Some(Fusion { call, most: most as u32 })
     }
 

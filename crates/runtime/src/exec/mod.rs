@@ -10,7 +10,7 @@
 //! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
 //! receives (`p2p_quick`, `p2p_short`: small and medium ones without a task), `one_sided` that of puts, signals and waits for signals; what both
-//! do alike is in `operation`. An executor knows no algorithm.
+//! do alike is in `operation`. `limits`: up to which length a payload travels with its line. An executor knows no algorithm.
 
 mod again_direct;
 pub(crate) mod again_v;
@@ -32,6 +32,7 @@ pub(crate) mod imports;
 mod known;
 mod lent;
 mod lent_v;
+pub(crate) mod limits;
 pub(crate) mod links;
 mod messages;
 pub(crate) mod one_sided;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use oxccl_schedule::algorithms::{Algorithm, find};
 use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent, saves_a_round};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
-use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice, eager_crossover};
-use oxccl_sys::sync::{AtomicU32, Ordering};
+use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice};
 use oxccl_types::{Collective, Error, Result};
 
 use super::ahead::Early;
@@ -16,9 +15,8 @@ use super::direct::Road;
 use super::lent::Part;
 use super::piped;
 use super::trail;
-use super::votes;
 use crate::communicator::core::Core;
-use crate::communicator::hub::{GIVEN_BYTES, LONG_BYTES, MAX_CHANNELS, SMALL_BYTES};
+use crate::communicator::hub::MAX_CHANNELS;
 
 /// What the cache is keyed by. `bucket` stands for the size: calls of one bucket share a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,86 +187,6 @@ fn bucket(core: &Core, call: &Call) -> u32 {
 /// Bytes that stand for all sizes of its bucket.
 fn sized(core: &Core, call: &Call) -> u64 {
     bucket(core, call).checked_sub(1).map_or(0, |b| 1u64 << b)
-}
-
-/// Whether the announcing line serves the call, unless [votes](super::votes) say that memory is mapped. The same answer on every rank.
-#[inline]
-pub(crate) fn is_eager(core: &Core, call: &Call) -> bool {
-    if !core.eager || call.collective == Collective::AllToAllV {
-        return false;
-    }
-    let published = super::eager::published(call, core.ranks);
-    published <= eager_limit(core, call.collective)
-        || call.scale.is_none() && published <= voted_limit(core, call.collective)
-}
-
-/// The most bytes that a rank publishes in announcing lines, whatever memory it has.
-#[inline]
-pub(super) fn eager_limit(core: &Core, collective: Collective) -> u64 {
-    looked_up(&core.eager_limits[collective as usize], || find_eager_limit(core, collective))
-}
-
-/// The same where [votes](super::votes) say that not all ranks have mapped memory; 0 where there are none.
-#[inline]
-fn voted_limit(core: &Core, collective: Collective) -> u64 {
-    if !trail::goes_on(core) {
-        return 0;
-    }
-    looked_up(&core.voted_limits[collective as usize], || find_voted_limit(core, collective))
-}
-
-/// What `known` holds, less one, or if that is nothing what `find` finds, kept there. Two threads that look it up at once find the
-/// same.
-#[inline]
-fn looked_up(known: &AtomicU32, find: impl FnOnce() -> u64) -> u64 {
-    match known.load(Ordering::Relaxed) {
-        0 => {
-            let limit = find();
-            known.store(limit as u32 + 1, Ordering::Relaxed);
-            limit
-        }
-        found => u64::from(found) - 1,
-    }
-}
-
-/// Bytes up to which calls that only take from or give to a root go by slots where ranks share cores.
-const ROOTED_BYTES: u64 = GIVEN_BYTES as u64;
-/// The same for blocks that the root would have to copy, one after the other.
-const GATHERED_BYTES: u64 = SMALL_BYTES as u64;
-/// The same for blocks that each rank copies from each, which they may do ahead where the memory is mapped.
-const TAKEN_BYTES: u64 = 4 << 10;
-
-/// The limit that the user set, or up to the default the size from which on mapped memory is faster.
-#[cold]
-fn find_eager_limit(core: &Core, collective: Collective) -> u64 {
-    // Where ranks share cores, calls with a root gain most by running ahead: their slots are larger, see the geometry.
-    let (slot, usual) = (core.hub.geometry().eager_bytes as u64, core.config.eager_limit as u64);
-    let most = match collective {
-        // Beyond it, the ranks that touch the one root's memory run ahead as well, and copy once.
-        Collective::Broadcast | Collective::Scatter if trail::goes_on(core) => slot.min(ROOTED_BYTES),
-        Collective::Gather if trail::goes_on(core) => slot.min(GATHERED_BYTES),
-        Collective::AllGather if trail::goes_on(core) => usual.min(TAKEN_BYTES),
-        c if c.rooted() => slot,
-        // Of what is published, each rank reads a block.
-        Collective::AllToAll | Collective::ReduceScatter => slot.min(2 * usual),
-        _ => usual,
-    };
-    match core.config.eager_auto {
-        true => eager_crossover(&core.config.constants.model, collective, core.ranks as u32, most, Reach::MappedUser),
-        false => core.config.eager_limit as u64,
-    }
-}
-
-/// Up to the size of a slot, the size from which on the scratch is faster.
-#[cold]
-fn find_voted_limit(core: &Core, collective: Collective) -> u64 {
-    match core.config.eager_auto && votes::are_cast(collective) {
-        true => {
-            let (model, ranks) = (&core.config.constants.model, core.ranks as u32);
-            eager_crossover(model, collective, ranks, LONG_BYTES as u64, Reach::MappedScratch)
-        }
-        false => 0,
-    }
 }
 
 fn make(core: &Core, call: &Call) -> Result<Plan> {

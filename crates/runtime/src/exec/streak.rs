@@ -12,7 +12,7 @@ use oxccl_types::Result;
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::known::Made;
-use super::plan;
+use super::limits;
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::WINDOW;
 use crate::device::{IdleStream, Stream, Task, caught};
@@ -45,7 +45,7 @@ fn streak(core: &Arc<Core>, stream: &Stream, shape: Shape, requests: &[Request<(
         Some(made) => made,
         None => {
             let call = Call::new(first, core.ranks);
-            if !plan::is_eager(core, &call) {
+            if !limits::is_eager(core, &call) {
                 return 0;
             }
             engine.known.make(core, Some(shape), call)

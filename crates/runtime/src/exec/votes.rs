@@ -11,7 +11,7 @@ use oxccl_types::Collective;
 use super::call::Call;
 use super::collective::Engine;
 use super::direct;
-use super::plan;
+use super::limits;
 use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::{LENT_WINDOW, SMALL_BYTES};
@@ -40,7 +40,7 @@ fn is_of_class(core: &Core, call: &Call) -> bool {
     }
     let own = matches!(c, Collective::ReduceScatter | Collective::AllToAll);
     let blocks = c.input_blocks(core.ranks) as u64 - u64::from(own);
-    call.block_bytes() * blocks > SMALL_BYTES as u64 && plan::is_eager(core, call)
+    call.block_bytes() * blocks > SMALL_BYTES as u64 && limits::is_eager(core, call)
 }
 
 /// The votes of a communicator.

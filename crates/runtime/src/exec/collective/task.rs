@@ -42,7 +42,7 @@ impl Task for CollectiveTask {
     fn is_quick(&self) -> bool {
         let meets =
             self.v.is_some() && matches!(self.phase, Phase::Start | Phase::Announce | Phase::Meet | Phase::LentV(_));
-        let short = |c: &Arc<Core>| plan::is_eager(c, &self.call) || at_once_direct::is_quick(c, &self.call);
+        let short = |c: &Arc<Core>| limits::is_eager(c, &self.call) || at_once_direct::is_quick(c, &self.call);
         let exchanges = |c: &Arc<Core>| matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick(c));
         let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges(c) || (meets && c.eager));
         self.batch == 0 && self.core.as_ref().is_some_and(quick)
