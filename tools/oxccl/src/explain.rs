@@ -13,7 +13,7 @@ use oxccl_schedule::{
     algorithms,
     cost::Link as CostLink,
     explain::{draw, explain},
-    select::{AllowList, Query, Reach, candidates},
+    select::{AllowList, Query, Reach, candidates, published_bytes},
 };
 use oxccl_types::Collective;
 
@@ -101,7 +101,7 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     let mut q = Query::new(args.collective, args.bytes as u64, args.ranks, reach);
     q.root = args.root;
     q.in_place = args.in_place;
-    // What the library uses when the environment says nothing, so that the choice shown is the one it makes.
+    // What the library uses, so that the choice shown is the one it makes.
     q.max_channels = 1;
     q.slot_bytes = 32 << 10;
     q.allow = args.algorithms.clone();
@@ -116,8 +116,8 @@ fn limit_flag_lines(q: &mut Query, constants: &Constants) {
     let config = Config { constants: constants.clone(), ..Config::from_env() };
     let limits = Limits::of_machine(&config, q.ranks);
     q.eager_limit = limits.eager(q.collective);
-    let voted = limits.voted(q.collective);
-    if q.reach == Reach::ReadableUser && voted > q.eager_limit {
+    let (voted, published) = (limits.voted(q.collective), published_bytes(q.collective, q.bytes, q.ranks));
+    if q.reach == Reach::ReadableUser && published > q.eager_limit && published <= voted {
         q.eager_limit = voted;
         q.model.eager_us_per_kib = q.model.eager_us_per_kib.min(q.model.shm.copy_us_per_kib);
     }

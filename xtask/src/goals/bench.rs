@@ -42,9 +42,9 @@ impl Ours {
         self
     }
 
-    /// By ranks that are started by themselves, pinned as others are.
+    /// By ranks that are started by themselves, bound to no core, as the peer's are on hosts that share the cores.
     pub fn each_alone(mut self) -> Ours {
-        self.options = self.options.replace("--procs 2", "--pin");
+        self.options = self.options.replace("--procs 2", "--pin=false");
         self
     }
 
@@ -116,7 +116,7 @@ impl Bench {
     }
 
     /// What `measure` brings, steady. Where one of the points is close to its goal, or misses it, all are measured three times, and
-    /// the median of each counts: a bad hour and a good one are left out alike.
+    /// the median of each counts. One that a lucky measurement put far above its goal stays there.
     pub fn pairs<const N: usize>(&self, measure: impl Fn() -> Result<[Option<Pair>; N]>) -> Result<[Option<Pair>; N]> {
         const TIMES: usize = 3;
         let mut found = vec![self.steady(&measure)?];

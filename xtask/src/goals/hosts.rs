@@ -32,11 +32,9 @@ impl Hosts {
             bail!("`ip` is not installed: iproute2");
         }
         let id = std::process::id();
-        // A network for each process, so that two runs beside each other do not meet.
-        let subnet = id % 250;
         let hosts = Hosts {
             names: [0, 1].map(|host| format!("oxccl-goals-{id}-{host}")),
-            addresses: [1, 2].map(|host| format!("10.213.{subnet}.{host}")),
+            addresses: [1, 2].map(|host| format!("10.213.77.{host}")),
             agent: folder.join("agent"),
         };
         hosts.make()?;
@@ -55,6 +53,11 @@ impl Hosts {
         for (name, address) in self.names.iter().zip(&self.addresses) {
             ip(&format!("-n {name} addr add {address}/24 dev {DEVICE}"))?;
             ip(&format!("-n {name} link set {DEVICE} up"))?;
+        }
+        // Both sides alike: what the machine has may pace what is sent (bbr), which ours avoids on one machine only.
+        const ALIKE: &str = "echo reno > /proc/sys/net/ipv4/tcp_congestion_control";
+        for name in &self.names {
+            output(Command::new("ip").args(["netns", "exec", name, "sh", "-c", ALIKE]))?;
         }
         // The kernel says a while later that the devices run; until then nobody uses them.
         let limit = Instant::now() + Duration::from_secs(10);
@@ -117,7 +120,12 @@ impl Hosts {
             command.env("OXCCL_SHM", "0").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
             command.spawn().with_context(|| format!("cannot start {}", program.display()))
         };
-        let both = [start(0)?, start(1)?];
+        let mut first = start(0)?;
+        let second = start(1).inspect_err(|_| {
+            // Alone it would wait for the other. It may be over by itself.
+            let _ = first.kill().and_then(|()| first.wait());
+        })?;
+        let both = [first, second];
         // Each ends by itself, by its limit at the latest: both are waited for before one is judged.
         for (rank, out) in both.map(Child::wait_with_output).into_iter().enumerate() {
             let out = out?;

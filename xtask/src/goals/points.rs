@@ -57,6 +57,11 @@ impl Pair {
         self.others / self.ours
     }
 
+    /// `ours of others`, us.
+    pub fn ours_of_others(&self) -> String {
+        format!("{:.2} of {:.2}", self.ours, self.others)
+    }
+
     /// Whether it is.
     pub fn is_met(&self) -> bool {
         self.ratio() >= self.goal

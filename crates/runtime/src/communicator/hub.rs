@@ -97,6 +97,8 @@ pub struct Geometry {
     pub lanes: usize,
     /// Bytes of one slot of a local connection.
     pub lane_slot: usize,
+    /// Bytes of a message up to which it goes there by a small slot, where each rank has a core of its own.
+    pub lane_small: usize,
     /// Bytes of one local connection, on the first lane and on any other.
     pub lane_bytes: [usize; 2],
 }
@@ -564,6 +566,7 @@ mod tests {
             ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,
+            lane_small: crate::transport::local::Sizes::SMALL,
             lane_bytes: [20_000, 10_000],
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()

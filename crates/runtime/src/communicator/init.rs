@@ -15,7 +15,7 @@ use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
 use crate::exec::limits::slot_bytes;
-use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes};
+use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes, small_bytes};
 use crate::log::{self, Subsys};
 use crate::request::{Request, VCounts};
 use crate::service::CommKey;
@@ -112,7 +112,8 @@ pub(super) fn params(
 ) -> Params {
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
-    let flags = (u8::from(light) * LIGHT) | (u8::from(oxccl_kernels::favours_strings()) * LINES);
+    let (lines, waits) = (oxccl_kernels::favours_strings(), oxccl_kernels::waits_for_lines());
+    let flags = (u8::from(light) * LIGHT) | (u8::from(lines) * LINES) | (u8::from(waits) * WAITS);
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
     let boot = host::boot_number().unwrap_or_default().to_le_bytes();
@@ -269,6 +270,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
+        lane_small: small_bytes(false),
         lane_bytes: lane_bytes(lane_slot, crowded, ranks),
     }
 }
@@ -305,6 +307,8 @@ const FLAGS_AT: usize = 16;
 const LIGHT: u8 = 1;
 /// Its processor, as far as it can tell, writes whole lines without reading them.
 const LINES: u8 = 2;
+/// But its stores wait for those that another core has.
+const WAITS: u8 = 4;
 
 /// Whether all `members` said `flag`.
 fn all_say(flag: u8, peers: &[PeerInfo], members: &[usize]) -> bool {
@@ -331,7 +335,10 @@ pub(super) fn build(
     agreed::tell(boot.rank, &own, &config);
     let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
-    let geometry = geometry_of(&config, boot.clique.len(), shared);
+    let geometry = Geometry {
+        lane_small: small_bytes(all_say(WAITS, &boot.peers, &boot.clique)),
+        ..geometry_of(&config, boot.clique.len(), shared)
+    };
     let light = all_say(LIGHT, &boot.peers, &boot.clique);
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
     let cma = probe(&boot, &hub, abort)?;

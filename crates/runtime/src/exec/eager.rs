@@ -239,16 +239,16 @@ impl Form {
                 // SAFETY: as above.
                 None if self.in_lines() && !self.leaves_own => unsafe { kernels::copy(&[slot], call.send, self.gives) },
                 // SAFETY: as above.
-                None if !self.leaves_own => unsafe { engine.places.publish(slot, call.send, self.gives) },
+                None if !self.leaves_own => unsafe { engine.payloads.publish(slot, call.send, self.gives) },
                 // SAFETY: as above; the input is a block longer than what is published of it.
                 None => unsafe {
                     let (before, behind) = (core.rank * self.block, self.gives - core.rank * self.block);
-                    engine.places.publish(slot, call.send, before);
-                    engine.places.publish(slot.add(before), call.send.add(before + self.block), behind);
+                    engine.payloads.publish(slot, call.send, before);
+                    engine.payloads.publish(slot.add(before), call.send.add(before + self.block), behind);
                 },
             }
         });
-        if !self.in_lines() && engine.seen.is_known_free(core, seq + 1, self.ahead) {
+        if !self.in_lines() && !engine.payloads.is_away() && engine.seen.is_known_free(core, seq + 1, self.ahead) {
             // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
             // A long one would drive out what is still read.
             let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };

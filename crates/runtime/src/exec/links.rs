@@ -57,7 +57,7 @@ pub(crate) fn local_slot_bytes(config: &Config, ranks: usize, short: bool) -> us
 const LONGEST_SLOT: usize = 128 << 10;
 
 /// The sizes of a local connection on `lane` among so many ranks; `crowded` as in the geometry of the hub.
-fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
+const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
     let many = crowded && lane == P2P_LANE && ranks <= CROWDED_SLOTS_RANKS;
     let slots = if many { CROWDED_SLOTS } else { SLOTS };
     let records = match crowded {
@@ -65,15 +65,20 @@ fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
         true if ranks <= CROWDED_SLOTS_RANKS => RECORDS,
         true => RECORDS_OF_MANY,
     };
-    let small = if !crowded && oxccl_kernels::waits_for_lines() { SMALL_WAITING } else { Sizes::SMALL };
-    Sizes { slots, slot_bytes, records, small }
+    Sizes { slots, slot_bytes, records, small: Sizes::SMALL }
+}
+
+/// Bytes of a message up to which it goes by a small slot. `waiting`: all who share memory find that stores wait for lines which
+/// another core has.
+pub(crate) const fn small_bytes(waiting: bool) -> usize {
+    if waiting { SMALL_WAITING } else { Sizes::SMALL }
 }
 
 /// The geometry of the hub knows one lane of its own size, the first.
 const _: () = assert!(P2P_LANE == 0);
 
 /// Bytes of one local connection, of sends and receives and of any other lane.
-pub(crate) fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
+pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
     [
         LocalArea::bytes(sizes(slot_bytes, crowded, ranks, P2P_LANE)),
         LocalArea::bytes(sizes(slot_bytes, crowded, ranks, EXCHANGE_LANE)),
@@ -304,9 +309,11 @@ impl Mapper for DeviceMapper {
 fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let g = core.hub.geometry();
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
+    let usual = sizes(g.lane_slot, g.crowded, g.ranks, lane);
+    let small = if g.crowded { usual.small } else { g.lane_small };
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
-    unsafe { LocalArea::new(base, g.lane_bytes(lane), sizes(g.lane_slot, g.crowded, g.ranks, lane)) }
+    unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, ..usual }) }
 }
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {
@@ -349,7 +356,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
     let policy = match (core.config.p2p.as_str(), lane) {
         // Channels of collectives rely on their sources being free at once: slots only.
         (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
-        ("direct", _) => Policy { same_process: same, ..Policy::new(same, false) },
+        ("direct", _) => Policy { direct_from: Some(direct_from(core)), ..Policy::new(same, false) },
         ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
         _ => Policy {
             direct_from: Some(direct_from(core)),

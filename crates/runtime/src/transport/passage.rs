@@ -38,6 +38,11 @@ impl Passage {
         Passage { rate: SLOTS_RATE, slow: 0, away: 0, trusted: 0 }
     }
 
+    /// Of copies to slots that ranks fill ahead of each other: so many that their lines have left the other core's own cache, too.
+    pub(crate) const fn by_many_slots() -> Passage {
+        Passage::by_long_places()
+    }
+
     /// Of copies to rings and scratch.
     pub(crate) const fn by_long_places() -> Passage {
         Passage { rate: LONG_RATE, slow: 0, away: 0, trusted: 0 }
@@ -81,6 +86,12 @@ impl Passage {
             usual();
             self.took(bytes, clock::now_ns() - start);
         }
+    }
+
+    /// Whether copies of some length go past the caches now.
+    #[inline]
+    pub(crate) fn is_away(&self) -> bool {
+        self.away > 0
     }
 
     /// Whether the next copy goes past the caches.
@@ -157,6 +168,11 @@ mod tests {
             let mut passage = Passage { away, ..Passage::by_slots() };
             // SAFETY: both have as many bytes.
             unsafe { passage.copy(dst.as_mut_ptr(), src.as_ptr(), bytes, bytes) };
+            assert!(dst[..bytes] == src[..bytes] && dst[bytes..].iter().all(|b| *b == 0), "{away} {bytes}");
+            dst.fill(0);
+            let mut passage = Passage { away, ..Passage::by_many_slots() };
+            // SAFETY: as above.
+            unsafe { passage.publish(dst.as_mut_ptr(), src.as_ptr(), bytes) };
             assert!(dst[..bytes] == src[..bytes] && dst[bytes..].iter().all(|b| *b == 0), "{away} {bytes}");
         }
     }

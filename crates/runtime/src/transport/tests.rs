@@ -358,8 +358,14 @@ fn raw_addresses_and_mixed_routes_deliver() {
 /// Small messages take a record each; what needs a slot waits for one, and then goes behind what is under way.
 #[test]
 fn more_small_messages_than_slots_are_under_way() {
-    const SMALL: usize = 2048;
-    let sizes = Sizes { records: 8, ..Sizes::new(2, 8192) };
+    for small in [Sizes::SMALL, 1536] {
+        take_small_slots(small);
+    }
+}
+
+/// Messages of up to `small` bytes go by small slots.
+fn take_small_slots(small: usize) {
+    let sizes = Sizes { records: 8, small, ..Sizes::new(2, 8192) };
     let memory = create(sizes);
     let factory = LocalFactory::<SHM>::default();
     let mut send = factory.sender(area(&memory, sizes));
@@ -377,7 +383,7 @@ fn more_small_messages_than_slots_are_under_way() {
         assert!(came && out[..len] == data[n as usize..n as usize + len], "message {n} of {len} bytes");
     };
     for round in 0..20 {
-        let lengths = [8000, SMALL + 1, SMALL, 33, 8, SMALL, 0, SMALL];
+        let lengths = [8000, small + 1, small, 33, 8, small, 0, small];
         let first = round * 8;
         // Two of them need slots, of which there are two; what needs another finds none, though there are records.
         for (i, len) in lengths.iter().enumerate().take(4) {

@@ -47,8 +47,9 @@ pub(crate) struct Engine {
     pub(in crate::exec) scratch_turn: u64,
     /// What this rank gave in pieces through its ring.
     pub(in crate::exec) ring: Ring,
-    /// How what it gives goes to slots, and to the ring and scratch.
+    /// How what it gives goes to slots, to those of eager calls, and to the ring and scratch.
     pub(in crate::exec) slots: Passage,
+    pub(in crate::exec) payloads: Passage,
     pub(in crate::exec) places: Passage,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
@@ -92,6 +93,7 @@ impl Engine {
             scratch_turn: 0,
             ring: Ring::default(),
             slots: Passage::by_slots(),
+            payloads: Passage::by_many_slots(),
             places: Passage::by_long_places(),
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),

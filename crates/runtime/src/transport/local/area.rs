@@ -38,6 +38,7 @@ pub const INLINE_BYTES: usize = 32;
 pub(super) const INLINE_AT: usize = RECORD - INLINE_BYTES;
 /// Alignment of the area: two cache lines, because processors fetch them in pairs.
 pub const AREA_ALIGN: usize = 128;
+
 /// The numbers of a connection, the same at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
