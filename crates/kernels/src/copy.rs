@@ -18,8 +18,6 @@ const AHEAD: usize = 2048;
 const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
 /// The same of the first-level cache, where the instruction is favoured: up to here moves are faster all the same.
 const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
-/// As [`NEAREST`] where the source is what another core wrote and the instruction waits for lines.
-const FETCHED: std::ops::RangeInclusive<usize> = (8 << 10) + 1..=(16 << 10);
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
@@ -178,27 +176,6 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
 unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { copy_near(dst, src, bytes) }
-}
-
-/// Whether [`fetch`] copies them faster than [`copy`].
-#[inline]
-pub(crate) fn fetches(bytes: usize) -> bool {
-    FETCHED.contains(&bytes) && strings::waits_for_lines()
-}
-
-/// By moves.
-///
-/// # Safety
-/// `src` is readable and `dst` writable for `bytes` bytes; they are equal or do not overlap.
-#[inline(never)]
-pub(crate) unsafe fn fetch(dst: *mut u8, src: *const u8, bytes: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise, without the case that it excepts; the machine has the feature.
-        return unsafe { across(dst, src, bytes) };
-    }
     // SAFETY: the caller's promise.
     unsafe { copy_near(dst, src, bytes) }
 }

@@ -300,16 +300,6 @@ pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     }
 }
 
-/// As [`copy`] of memory that another core has written, to one destination.
-///
-/// # Safety
-/// As [`copy`].
-#[inline]
-pub unsafe fn fetch(dst: *mut u8, src: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { if copy::fetches(bytes) { copy::fetch(dst, src, bytes) } else { copy(&[dst], src, bytes) } }
-}
-
 /// As [`copy`], for a part of a transfer of `whole` bytes, which says what of it the caches may hold.
 ///
 /// # Safety

@@ -117,8 +117,8 @@ impl CostModel {
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
-    /// The same of one on which stores wait long for lines that another core has (Zen 4): slots which come round too late to be in
-    /// the first cache still cost more than copies between the buffers from 2 KiB on.
+    /// The same of one on which stores wait long for lines that another core has (Zen 4): slots cost more
+    /// than copies between the buffers from more than 1 KiB on.
     pub fn of_waiting_strings() -> CostModel {
         CostModel { eager_rooted: 2.75, ..CostModel::of_strings() }
     }

@@ -275,8 +275,8 @@ impl Made {
                         return Ok(Some(pc));
                     }
                 }
-                Deed::Move { at, middle, end, count, post, fetches } => {
-                    self.resolved.carry_out(engine, &self.call, [at, middle, end], count, post, fetches)?;
+                Deed::Move { at, middle, end, count, post } => {
+                    self.resolved.carry_out(engine, &self.call, [at, middle, end], count, post)?;
                 }
             }
         }

@@ -543,9 +543,7 @@ fn resolve_move(bound: &Bound<'_>, engine: &Engine, srcs: &[Place], dsts: &[Plac
         return Deed::Nothing;
     }
     let post = if srcs.len() == bound.core.ranks { bound.call.post } else { Post::None };
-    let me = bound.core.rank as u32;
-    let fetches = matches!((srcs, dsts), ([src], [dst]) if src.rank != me && dst.rank == me);
-    Deed::Move { at, middle, end: to.len(), count: (range.end - range.start) as usize, post, fetches }
+    Deed::Move { at, middle, end: to.len(), count: (range.end - range.start) as usize, post }
 }
 
 /// A program resolved for one call.
@@ -575,8 +573,6 @@ pub(super) enum Deed {
         end: usize,
         count: usize,
         post: Post,
-        /// One source, of a peer, and this rank's memory.
-        fetches: bool,
     },
 }
 
@@ -589,7 +585,6 @@ impl Resolved {
         parts: [usize; 3],
         count: usize,
         post: Post,
-        fetches: bool,
     ) -> Result<()> {
         let [at, middle, end] = parts;
         let (srcs, dsts) = (&self.spots[at..middle], &self.spots[middle..end]);
@@ -604,11 +599,7 @@ impl Resolved {
         // SAFETY: as in `run_move`.
         unsafe {
             if let ([src], [dst]) = (srcs, dsts) {
-                let (src, bytes) = (src.at.cast_const(), count * call.dtype.size());
-                match fetches {
-                    true => kernels::fetch(dst.at, src, bytes),
-                    false => kernels::copy(&[dst.at], src, bytes),
-                }
+                kernels::copy(&[dst.at], src.at.cast_const(), count * call.dtype.size());
                 return Ok(());
             }
             to.clear();
