@@ -20,6 +20,12 @@ pub use std::{
     thread::yield_now,
 };
 
+/// Stores before it stay before those behind it: the compiler does not move them. Which core sees what is another matter.
+#[inline(always)]
+pub fn kept_in_order() {
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Release);
+}
+
 /// Between two of the looks at a line that another core will write, of which this was the `looks`-th: the first do without a
 /// pause, which takes as long as a line takes to come.
 #[inline]

@@ -5,13 +5,13 @@
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
-use oxccl_sys::sync::Ordering;
+use oxccl_sys::sync::{Ordering, kept_in_order};
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
 use super::collective::Engine;
 use super::entry::{Seen, publish};
-use super::{direct, votes};
+use super::{direct, entry, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
     GIVEN_BYTES, Geometry, INLINE_BYTES, LINES_AHEAD, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots,
@@ -224,10 +224,6 @@ impl Form {
         }
         let in_line = if self.in_lines() { self.gives } else { 8 * usize::from(self.votes) };
         publish(core, signature, seq, in_line, |line| {
-            if self.votes {
-                // SAFETY: the payload lies in a slot.
-                unsafe { direct::say_mapped(line, mapped) };
-            }
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the
@@ -237,7 +233,7 @@ impl Form {
                     kernels::scale(slot, call.send, elements, factor.read(call.dtype));
                 },
                 // SAFETY: as above.
-                None if self.in_lines() && !self.leaves_own => unsafe { kernels::copy(&[slot], call.send, self.gives) },
+                None if self.in_lines() => unsafe { self.fill_line(core, slot, call.send) },
                 // SAFETY: as above.
                 None if !self.leaves_own => unsafe { engine.payloads.publish(slot, call.send, self.gives) },
                 // SAFETY: as above; the input is a block longer than what is published of it.
@@ -247,6 +243,11 @@ impl Form {
                     engine.payloads.publish(slot.add(before), call.send.add(before + self.block), behind);
                 },
             }
+            if self.votes {
+                kept_in_order();
+                // SAFETY: the payload lies in a slot.
+                unsafe { direct::say_mapped(line, mapped) };
+            }
         });
         if !self.in_lines() && !engine.payloads.is_away() && engine.seen.is_known_free(core, seq + 1, self.ahead) {
             // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
@@ -254,6 +255,22 @@ impl Form {
             let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };
             let bytes = self.gives.min(most);
             prefetch::all_for_write(self.payload(core, core.me, seq + 1), bytes);
+        }
+    }
+
+    /// Writes the payload of an input that is not scaled into the body of a line.
+    ///
+    /// # Safety
+    /// The body has room for [`gives`](Self::gives) bytes, and the input for as many and the block that is left out.
+    #[inline]
+    unsafe fn fill_line(&self, core: &Core, body: *mut u8, input: *const u8) {
+        let before = if self.leaves_own { core.rank * self.block } else { self.gives };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.leaves_own {
+                entry::put(body.add(before), input.add(before + self.block), self.gives - before);
+            }
+            entry::put(body, input, before);
         }
     }
 

@@ -6,11 +6,12 @@
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
+use oxccl_sys::sync::kept_in_order;
 use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::entry::publish;
+use super::entry::{publish, put};
 use super::lent_v;
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
@@ -156,14 +157,14 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
         // `published` counted.
         unsafe {
-            body.cast::<u32>().write(place);
             let beside = beside(core, core.me, place, seq);
             match beside {
-                Some(slot) if table > 0 => fill(core, call, v, body.add(WORD), slot),
-                Some(slot) => fill(core, call, v, slot, slot.add(WORD * core.members.len())),
-                None if place == IN_LINE => fill(core, call, v, body.add(WORD), body.add(WORD + table)),
+                Some(slot) if table > 0 => fill(core, call, v, body.add(WORD), slot, to_slot),
+                Some(slot) => fill(core, call, v, slot, slot.add(WORD * core.members.len()), to_slot),
+                None if place == IN_LINE => fill(core, call, v, body.add(WORD), body.add(WORD + table), put),
                 None => {}
             }
+            body.cast::<u32>().write(place);
         }
     });
     if place == IN_SLOT && engine.seen.is_known_free(core, seq + 1, SLOTS) {
@@ -172,17 +173,33 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     place != BY_MESSAGES
 }
 
+/// Copies one part.
+type Copy = unsafe fn(*mut u8, *const u8, usize);
+
+/// To a slot.
+///
+/// # Safety
+/// As [`kernels::copy`].
+unsafe fn to_slot(at: *mut u8, part: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { kernels::copy(&[at], part, bytes) }
+}
+
 /// # Safety
 /// `table` and `at` are writable for the table and the parts; the counts and displacements lie inside the caller's buffer.
-unsafe fn fill(core: &Core, call: &Call, v: &VCounts, table: *mut u8, mut at: *mut u8) {
+#[inline(always)]
+unsafe fn fill(core: &Core, call: &Call, v: &VCounts, table: *mut u8, mut at: *mut u8, copy: Copy) {
     let element = call.dtype.size();
+    let bytes = |rank: usize| if rank == core.rank { 0 } else { v.send_counts[rank] * element };
     // SAFETY: the caller's promise.
     unsafe {
+        for rank in &core.members {
+            copy(at, call.send.add(v.send_displs[*rank] * element), bytes(*rank));
+            at = at.add(bytes(*rank));
+        }
+        kept_in_order();
         for (member, rank) in core.members.iter().enumerate() {
-            let bytes = if *rank == core.rank { 0 } else { v.send_counts[*rank] * element };
-            table.cast::<u32>().add(member).write_unaligned(bytes as u32);
-            kernels::copy(&[at], call.send.add(v.send_displs[*rank] * element), bytes);
-            at = at.add(bytes);
+            table.cast::<u32>().add(member).write_unaligned(bytes(*rank) as u32);
         }
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Every collective of a clique starts with it, so mismatched calls are found before any data is believed.
 
+use oxccl_kernels as kernels;
 use oxccl_sys::Belfry;
 use oxccl_sys::prefetch;
-use oxccl_sys::sync::{Ordering, pause_between};
+use oxccl_sys::sync::{Ordering, kept_in_order, pause_between};
 use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
@@ -268,17 +269,41 @@ pub(crate) fn different(core: &Core, mine: [u64; 2], rank: usize, theirs: [u64; 
     ))
 }
 
+/// Bytes of a line of the cache, of which an entry line has two.
+const HALF: usize = 64;
+
+/// Copies `bytes` bytes to `at` in the body of my line, in the order that [`publish`] asks for.
+///
+/// # Safety
+/// They are readable, and fit behind `at`; `publish` made the body writable.
+#[inline(always)]
+pub(super) unsafe fn put(at: *mut u8, src: *const u8, bytes: usize) {
+    let first = bytes.min(HALF - at.addr() % HALF);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if bytes > first {
+            kernels::copy(&[at.add(first)], src.add(first), bytes - first);
+            kept_in_order();
+        }
+        kernels::copy(&[at], src, first);
+    }
+}
+
 /// Writes my line of `seq`: `fill` writes the `bytes` bytes of its body, then the sequence is stored and sleepers are
 /// woken.
+///
+/// What does not lie in the line's first half `fill` writes first, whatever it is: who waits looks at that half all the time, and
+/// if a store to it is followed by one that has to wait for another line, takes it away in between.
 #[inline(always)]
 pub(super) fn publish(core: &Core, signature: [u64; 2], seq: u64, bytes: usize, fill: impl FnOnce(*mut u8)) {
     let line = core.hub.entry(core.me, seq);
+    fill(line.body);
+    kept_in_order();
     // SAFETY: `may_publish` said that no peer reads this line any more; only this rank writes it.
     unsafe {
         line.signature.write(signature[0]);
         line.signature.add(1).write(signature[1]);
     }
-    fill(line.body);
     // SYNC: entry-line
     line.seq.store(seq, Ordering::Release);
     core.hub.ring_all(core.me);
@@ -287,5 +312,27 @@ pub(super) fn publish(core: &Core, signature: [u64; 2], seq: u64, bytes: usize, 
     prefetch::for_write(next);
     if bytes > FIRST_BYTES {
         prefetch::for_write(next.wrapping_add(FIRST_BYTES));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(128))]
+    struct Line([u8; 2 * HALF]);
+
+    #[test]
+    fn all_that_is_put_is_there_and_nothing_else() {
+        let src: Vec<u8> = (1..=2 * HALF as u8).collect();
+        for at in 0..2 * HALF {
+            for bytes in 0..=2 * HALF - at {
+                let mut line = Line([0; 2 * HALF]);
+                // SAFETY: both have so many bytes.
+                unsafe { put(line.0.as_mut_ptr().add(at), src.as_ptr(), bytes) };
+                assert_eq!(line.0[at..at + bytes], src[..bytes], "{at} {bytes}");
+                assert!(line.0[..at].iter().chain(&line.0[at + bytes..]).all(|b| *b == 0), "{at} {bytes}");
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use oxccl_kernels as kernels;
+use oxccl_sys::sync::kept_in_order;
 use oxccl_types::{Error, Result};
 
 use super::call::Call;
@@ -76,14 +77,15 @@ pub(super) unsafe fn fill(core: &Core, v: &VCounts, place: Place, body: *mut u8)
     let words = body.cast::<u64>();
     // SAFETY: the body has room for `MOST_MEMBERS` entries and is 8-byte aligned.
     unsafe {
-        words.write(u64::from(LENT) | u64::from(place.segment) << 32);
-        words.add(1).write(place.at);
-        words.add(2).write(withdrawn());
         for (member, rank) in core.members.iter().enumerate() {
             // `place` looked that they fit.
             let entry = v.send_displs[*rank] as u64 | (v.send_counts[*rank] as u64) << 32;
             words.add(HEAD + member).write(entry);
         }
+        kept_in_order();
+        words.write(u64::from(LENT) | u64::from(place.segment) << 32);
+        words.add(1).write(place.at);
+        words.add(2).write(withdrawn());
     }
 }
 

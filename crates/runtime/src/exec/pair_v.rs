@@ -6,13 +6,14 @@ use std::hint::black_box;
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
+use oxccl_sys::sync::kept_in_order;
 use oxccl_types::Result;
 
 use super::at_once::{Pause, end_v};
 use super::call::Call;
 use super::collective::Engine;
 use super::eager_v::{IN_LINE, IN_SLOT, WORD, Way};
-use super::entry::publish;
+use super::entry::{publish, put};
 use crate::communicator::core::Core;
 use crate::communicator::hub::SLOTS;
 use crate::request::{VCounts, VLists};
@@ -106,14 +107,18 @@ impl Pair {
         engine.half ^= 1;
         let (word, in_line) = if self.in_line { (IN_LINE, self.gives.bytes) } else { (IN_SLOT, 0) };
         publish(core, signature, seq, WORD + TABLE + in_line, |body| {
-            let beside = if self.in_line { body.wrapping_add(WORD + TABLE) } else { core.hub.payload(core.me, seq) };
             // SAFETY: the body and the slot, of which no peer reads anything any more, have room for table and part, since the
             // call went this way before; the part lies in the caller's buffer.
             unsafe {
+                let part = send.add(self.gives.at);
+                match self.in_line {
+                    true => put(body.add(WORD + TABLE), part, self.gives.bytes),
+                    false => kernels::copy(&[core.hub.payload(core.me, seq)], part, self.gives.bytes),
+                }
+                kept_in_order();
                 let words = body.cast::<u32>();
                 words.write(word);
                 words.add(1).cast::<[u32; 2]>().write(self.table);
-                kernels::copy(&[beside], send.add(self.gives.at), self.gives.bytes);
             }
         });
         if !self.in_line && engine.seen.is_known_free(core, seq + 1, SLOTS) {
