@@ -18,6 +18,9 @@ const AHEAD: usize = 2048;
 const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
 /// The same of the first-level cache, where the instruction is favoured: up to here moves are faster all the same.
 const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
+/// The same of a copy that is the only one, on Zen 4: no other drives source and destination out of that cache, of which they
+/// take all at most.
+const ALONE: usize = 16 << 10;
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
@@ -123,6 +126,20 @@ unsafe fn copy_near(dst: *mut u8, src: *const u8, bytes: usize) {
     }
     // SAFETY: the caller's promise; `std::ptr::copy` allows a destination that is the source.
     unsafe { std::ptr::copy(src, dst, bytes) }
+}
+
+/// See [`crate::copy_alone`].
+///
+/// # Safety
+/// As [`crate::copy_alone`].
+pub(crate) unsafe fn copy_alone(dst: *mut u8, src: *const u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if bytes <= ALONE && strings::waits_for_lines() && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's promise; the machine has the feature.
+        return unsafe { across(dst, src, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(&[dst], src, bytes, bytes) }
 }
 
 /// As [`copy_near`], by the instruction for whole strings.

@@ -300,6 +300,22 @@ pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     }
 }
 
+/// As [`copy`] to one destination, which is not the source, by a core that copies nothing else between two of them, as far as it
+/// knows: the first-level cache still has what is short.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn copy_alone(dst: *mut u8, src: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match bytes {
+            ..=copy::SMALL => copy::copy_small(dst, src, bytes),
+            _ => copy::copy_alone(dst, src, bytes),
+        }
+    }
+}
+
 /// As [`copy`], for a part of a transfer of `whole` bytes, which says what of it the caches may hold.
 ///
 /// # Safety

@@ -585,6 +585,11 @@ fn copies_reach_every_destination() {
         unsafe { copy_across(slot.ptr(), src.as_ptr(), bytes, whole) };
         assert!(slot.content() == src, "{bytes} bytes across");
         slot.check_guards(bytes);
+        let mut alone = Guarded::new(&vec![0; bytes], 7);
+        // SAFETY: as above.
+        unsafe { crate::copy_alone(alone.ptr(), src.as_ptr(), bytes) };
+        assert!(alone.content() == src, "{bytes} bytes alone");
+        alone.check_guards(bytes);
         let mut in_place = Guarded::new(&src, 5);
         // SAFETY: the source is the destination.
         unsafe {

@@ -599,7 +599,9 @@ impl Resolved {
         // SAFETY: as in `run_move`.
         unsafe {
             if let ([src], [dst]) = (srcs, dsts) {
-                kernels::copy(&[dst.at], src.at.cast_const(), count * call.dtype.size());
+                let (dst, src, bytes) = (dst.at, src.at.cast_const(), count * call.dtype.size());
+                let alone = matches!(call.collective, Collective::Gather | Collective::Scatter) && dst.cast_const() != src;
+                if alone { kernels::copy_alone(dst, src, bytes) } else { kernels::copy(&[dst], src, bytes) }
                 return Ok(());
             }
             to.clear();
