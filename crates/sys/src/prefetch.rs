@@ -1,6 +1,7 @@
 //! Hints to the cache: what a core will soon read or write, so that the line is there by then.
 //!
-//! A hint changes no value and faults on no address; machines without such an instruction do nothing.
+//! A hint changes no value and faults on no address; machines without such an instruction do nothing. Where hints are not enough,
+//! [`take_back`] stores.
 
 /// The line at `at` will be written: asks for it to be this core's own.
 #[inline(always)]
@@ -36,4 +37,17 @@ pub fn for_read(at: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Makes the line of `word` this core's own by a store, of zero. A hint does not where the core still has the line and another
+/// one has looked at it since: on Zen 4 such a hint is dropped (docs/performance.md).
+///
+/// The stores behind it wait for the line, so it is for who has to wait for something else anyway.
+///
+/// # Safety
+/// `word` is aligned and writable, and nobody needs what it holds.
+#[inline(always)]
+pub unsafe fn take_back(word: *mut u64) {
+    // SAFETY: the caller's promise. Volatile: it stays, though nobody reads what it writes.
+    unsafe { word.write_volatile(0) };
 }

@@ -192,6 +192,7 @@ pub(super) fn announce(
             unsafe { body.cast::<u64>().add(i).write(*word) };
         }
     });
+    engine.seen.take_back(core, seq + 1, size_of::<Words>());
     words
 }
 
@@ -600,8 +601,13 @@ impl Resolved {
         unsafe {
             if let ([src], [dst]) = (srcs, dsts) {
                 let (dst, src, bytes) = (dst.at, src.at.cast_const(), count * call.dtype.size());
-                let alone = matches!(call.collective, Collective::Gather | Collective::Scatter) && dst.cast_const() != src;
-                if alone { kernels::copy_alone(dst, src, bytes) } else { kernels::copy(&[dst], src, bytes) }
+                let alone =
+                    matches!(call.collective, Collective::Gather | Collective::Scatter) && dst.cast_const() != src;
+                if alone {
+                    kernels::copy_alone(dst, src, bytes)
+                } else {
+                    kernels::copy(&[dst], src, bytes)
+                }
                 return Ok(());
             }
             to.clear();

@@ -22,6 +22,9 @@ use crate::communicator::hub::{
 /// still read of the slots before it should stay with them.
 const ASKED_AHEAD: usize = 2048;
 
+/// Bytes of the next slot up to which its lines are taken back by stores, each of which waits for the one before.
+const TAKEN_BACK: usize = 256;
+
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
     call.block_bytes() * call.collective.input_blocks(ranks) as u64
@@ -152,6 +155,12 @@ impl Form {
         }
     }
 
+    /// Whether this rank waits for every peer when it has published its payload.
+    #[inline]
+    fn waits_for_all(&self) -> bool {
+        matches!(self.takes, Takes::All)
+    }
+
     /// Whether the payloads lie in the lines.
     pub(super) fn in_lines(&self) -> bool {
         self.place == Place::Line
@@ -254,7 +263,16 @@ impl Form {
             // A long one would drive out what is still read.
             let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };
             let bytes = self.gives.min(most);
-            prefetch::all_for_write(self.payload(core, core.me, seq + 1), bytes);
+            let next = self.payload(core, core.me, seq + 1);
+            if self.waits_for_all() && bytes <= TAKEN_BACK && !core.crowded {
+                // SAFETY: it is free, and has room for whole lines.
+                (0..bytes).step_by(64).for_each(|n| unsafe { prefetch::take_back(next.add(n).cast()) });
+            } else {
+                prefetch::all_for_write(next, bytes);
+            }
+        }
+        if self.waits_for_all() {
+            engine.seen.take_back(core, seq + 1, in_line);
         }
     }
 

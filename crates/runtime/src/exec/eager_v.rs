@@ -167,6 +167,7 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
             body.cast::<u32>().write(place);
         }
     });
+    engine.seen.take_back(core, seq + 1, in_line);
     if place == IN_SLOT && engine.seen.is_known_free(core, seq + 1, SLOTS) {
         prefetch::all_for_write(core.hub.payload(core.me, seq + 1), bytes);
     }

@@ -12,7 +12,7 @@ use super::call::{Call, describe};
 use super::collective::Engine;
 use super::{eager, eager_v, fused, slotted};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, FIRST_BYTES};
+use crate::communicator::hub::{DEPTH, FIRST_BYTES, LINES_AHEAD};
 use crate::request::VCounts;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
@@ -95,6 +95,23 @@ impl Seen {
     pub(super) fn is_known_free(&self, core: &Core, seq: u64, ahead: u64) -> bool {
         let started = |m: usize| m == core.me || self.lines[m].max(self.freed[m]) > seq - ahead;
         seq <= ahead || (0..self.lines.len()).all(started)
+    }
+
+    /// Takes my line of `seq` back from the peers that have looked at it, with room for `bytes` bytes of a body, if they are known
+    /// to be done with it: the next call finds it here. By who waits for them anyway, with a core of its own.
+    #[inline(always)]
+    pub(super) fn take_back(&self, core: &Core, seq: u64, bytes: usize) {
+        if core.crowded || seq > LINES_AHEAD && self.all_freed <= seq - LINES_AHEAD {
+            return;
+        }
+        let body = core.hub.entry(core.me, seq).body;
+        // SAFETY: `may_publish` would hold; bodies have `INLINE_BYTES` bytes, and both places are where a word begins.
+        unsafe {
+            prefetch::take_back(body.cast());
+            if bytes > FIRST_BYTES {
+                prefetch::take_back(body.add(FIRST_BYTES).cast());
+            }
+        }
     }
 
     /// Whether every peer has started call `need`.

@@ -121,6 +121,7 @@ impl Pair {
                 words.add(1).cast::<[u32; 2]>().write(self.table);
             }
         });
+        engine.seen.take_back(core, seq + 1, WORD + TABLE + in_line);
         if !self.in_line && engine.seen.is_known_free(core, seq + 1, SLOTS) {
             prefetch::all_for_write(core.hub.payload(core.me, seq + 1), self.gives.bytes);
         }
