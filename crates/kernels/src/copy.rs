@@ -20,6 +20,7 @@ const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
 const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// The same of a copy that is the only one, on Zen 4: no other drives source and destination out of that cache, of which they
 /// take all at most.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const ALONE: usize = 16 << 10;
 /// Bytes from which on a copy to lines that another core has asks for them ahead. Below, the core's own stores do.
 const ACROSS: usize = 8 << 10;
@@ -134,7 +135,11 @@ unsafe fn copy_near(dst: *mut u8, src: *const u8, bytes: usize) {
 /// As [`crate::copy_alone`].
 pub(crate) unsafe fn copy_alone(dst: *mut u8, src: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if bytes <= ALONE && strings::waits_for_lines() && std::arch::is_x86_feature_detected!("avx") {
+    if bytes > *NEAREST.end()
+        && bytes <= ALONE
+        && strings::waits_for_lines()
+        && std::arch::is_x86_feature_detected!("avx")
+    {
         // SAFETY: the caller's promise; the machine has the feature.
         return unsafe { across(dst, src, bytes) };
     }

@@ -300,11 +300,11 @@ pub unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     }
 }
 
-/// As [`copy`] to one destination, which is not the source, by a core that copies nothing else between two of them, as far as it
-/// knows: the first-level cache still has what is short.
+/// As [`copy`] to one destination, by a core that copies nothing else between two of them, as far as it knows: the first-level
+/// cache still has what is short.
 ///
 /// # Safety
-/// As [`copy`].
+/// As [`copy`] for one destination, which is not the source.
 #[inline]
 pub unsafe fn copy_alone(dst: *mut u8, src: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.

@@ -590,6 +590,15 @@ fn copies_reach_every_destination() {
         unsafe { crate::copy_alone(alone.ptr(), src.as_ptr(), bytes) };
         assert!(alone.content() == src, "{bytes} bytes alone");
         alone.check_guards(bytes);
+        // What it does where the instruction waits for lines, on any processor that can.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if std::arch::is_x86_feature_detected!("avx") {
+            let mut moved = Guarded::new(&vec![0; bytes], 9);
+            // SAFETY: as above; the machine has AVX.
+            unsafe { crate::copy::across(moved.ptr(), src.as_ptr(), bytes) };
+            assert!(moved.content() == src, "{bytes} bytes by moves");
+            moved.check_guards(bytes);
+        }
         let mut in_place = Guarded::new(&src, 5);
         // SAFETY: the source is the destination.
         unsafe {

@@ -1,5 +1,5 @@
 //! Calls by which one of two ranks gives without waiting for the other, in pieces through a ring: what is told when the other
-//! made another call, or one of them dies, with a part of it under way.
+//! made another call, or one of them dies, with a part of it under way; and what a late one finds.
 //!
 //! Each rank is a process of its own: this binary started again.
 
@@ -21,6 +21,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const NOTICE: Duration = Duration::from_secs(10);
 /// The status of a rank that is to die.
 const GONE: i32 = 7;
+/// What goes by slots: in lines of slots, announced by the line alone, and in slots that the line speaks of.
+const SHORT: [usize; 4] = [700, 1_500, 3_000, 10_000];
+/// Calls that a root makes ahead, so that the place of the next call but one after them is that of the first.
+const GIVEN: usize = 7;
 /// More than a ring holds, and less.
 const LENGTHS: [usize; 2] = [3_000_001, 150_001];
 
@@ -51,6 +55,15 @@ fn who_takes_is_told_of_the_other_that_ends() {
     LENGTHS.iter().for_each(|bytes| run("giver-dies", *bytes, Some(0)));
 }
 
+/// What the root gave in each of the calls ahead is there when the other comes, though the root has since made a call for which
+/// it waits, and asked for the place of the next.
+#[test]
+fn who_takes_late_gets_what_was_given() {
+    for bytes in SHORT {
+        run("taker-late", bytes, None);
+    }
+}
+
 struct Side {
     comm: std::sync::Arc<Communicator>,
     stream: Stream,
@@ -60,20 +73,62 @@ struct Side {
 
 impl Side {
     fn call(&mut self, collective: Collective, root: usize, bytes: usize) -> Result<(), Error> {
+        let stream = self.stream.clone();
+        self.begin(collective, root, (0, 0), bytes, &stream)?;
+        self.stream.synchronize()
+    }
+
+    /// A call from and to these places of the buffers, on `stream`.
+    fn begin(
+        &mut self,
+        collective: Collective,
+        root: usize,
+        (from, to): (usize, usize),
+        bytes: usize,
+        stream: &Stream,
+    ) -> Result<(), Error> {
         self.comm.submit(Request {
             collective,
-            send: self.input.as_ptr(),
-            recv: self.output.as_mut_ptr(),
+            send: self.input[from..from + bytes].as_ptr(),
+            recv: self.output[to..to + bytes].as_mut_ptr(),
             count: bytes,
             dtype: DataType::Uint8,
             op: Operator::Builtin(ReduceOp::Sum),
             root,
             bias: std::ptr::null(),
             v: None,
-            stream: self.stream.clone(),
-        })?;
-        self.stream.synchronize()
+            stream: stream.clone(),
+        })
     }
+}
+
+/// The root broadcasts, then waits in an all-reduce; the other makes its calls only when a message says that all that is done.
+fn take_late(mut side: Side, rank: usize, bytes: usize) {
+    /// Bytes of the all-reduce: few lines of a slot.
+    const SUM: usize = 200;
+    let (stream, aside) = (side.stream.clone(), Stream::new().unwrap());
+    side.input = (0..GIVEN * bytes).map(|i| if rank == 0 { (i % 251) as u8 + 1 } else { 0 }).collect();
+    for round in 0..20 {
+        side.output = vec![0; GIVEN * bytes + SUM];
+        if rank == 1 {
+            side.begin(Collective::Recv, 0, (0, 0), 1, &aside).unwrap();
+            aside.synchronize().unwrap();
+        }
+        for call in 0..GIVEN {
+            side.begin(Collective::Broadcast, 0, (call * bytes, call * bytes), bytes, &stream).unwrap();
+        }
+        side.begin(Collective::AllReduce, 0, (0, GIVEN * bytes), SUM, &stream).unwrap();
+        if rank == 0 {
+            side.begin(Collective::Send, 1, (0, 0), 1, &aside).unwrap();
+            aside.synchronize().unwrap();
+        }
+        stream.synchronize().unwrap();
+        let right = |(i, b): (usize, &u8)| *b == (i % 251) as u8 + 1;
+        let wrong = side.output[..GIVEN * bytes].iter().enumerate().find(|pair| !right(*pair));
+        assert!(wrong.is_none(), "rank {rank}, round {round}, {bytes} bytes a call: byte {wrong:?}");
+        assert!(side.output[GIVEN * bytes..].iter().enumerate().all(right), "the sum, round {round}");
+    }
+    side.comm.destroy().unwrap();
 }
 
 #[test]
@@ -86,6 +141,9 @@ fn worker() {
     let comm = Communicator::init_rank(2, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
     let (input, output) = (vec![rank as u8; bytes], vec![0; 2 * bytes]);
     let mut side = Side { comm, stream: Stream::new().unwrap(), input, output };
+    if case == "taker-late" {
+        return take_late(side, rank, bytes);
+    }
     // Good ones first: they are known, and the ring was used.
     for _ in 0..3 {
         side.call(Collective::Broadcast, 0, bytes).unwrap();

@@ -1,7 +1,7 @@
 //! Hints to the cache: what a core will soon read or write, so that the line is there by then.
 //!
 //! A hint changes no value and faults on no address; machines without such an instruction do nothing. Where hints are not enough,
-//! [`take_back`] stores.
+//! [`reclaim`] stores.
 
 /// The line at `at` will be written: asks for it to be this core's own.
 #[inline(always)]
@@ -45,9 +45,10 @@ pub fn for_read(at: *const u8) {
 /// The stores behind it wait for the line, so it is for who has to wait for something else anyway.
 ///
 /// # Safety
-/// `word` is aligned and writable, and nobody needs what it holds.
+/// `word` is aligned and writable, and nobody else reads or writes it meanwhile: whoever did has done so before, by what this
+/// thread has seen.
 #[inline(always)]
-pub unsafe fn take_back(word: *mut u64) {
+pub unsafe fn reclaim(word: *mut u64) {
     // SAFETY: the caller's promise. Volatile: it stays, though nobody reads what it writes.
     unsafe { word.write_volatile(0) };
 }

@@ -20,10 +20,11 @@ pub use std::{
     thread::yield_now,
 };
 
-/// Stores before it stay before those behind it: the compiler does not move them. Which core sees what is another matter.
+/// Stores before it stay before those behind it: the compiler does not move them. For speed alone: which core sees what when is
+/// not said by it.
 #[inline(always)]
 pub fn kept_in_order() {
-    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Release);
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
 }
 
 /// Between two of the looks at a line that another core will write, of which this was the `looks`-th: the first do without a

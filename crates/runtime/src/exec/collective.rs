@@ -326,7 +326,10 @@ impl CollectiveTask {
                 let way = eager_v::Way::of(core, &self.call, v);
                 self.published = eager_v::announce(core, engine, &self.call, v, way, self.seq);
             }
-            (Some(Plan::Messages(_)), None) => entry::publish(core, self.call.signature, self.seq, 0, |_| {}),
+            (Some(Plan::Messages(_)), None) => {
+                entry::publish(core, self.call.signature, self.seq, |_| {});
+                entry::ask_for(core, self.seq + 1, 0);
+            }
             (plan, None) => {
                 let aside = plan.map_or_else(Aside::default, Plan::aside);
                 let words = direct::announce(core, engine, &self.call, self.seq, self.send, aside, false);

@@ -16,7 +16,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::beside;
 use super::call::Call;
 use super::collective::Engine;
-use super::entry::publish;
+use super::entry::{ask_for, publish};
 use super::far::{self, Combination, Desk, Owner, Spot};
 use super::pieces::{self, Pipe, flag_of};
 use super::piped;
@@ -186,13 +186,17 @@ pub(super) fn announce(
         words[0] |= BESIDE;
     }
     words[0] |= if behind { BEHIND } else { 0 };
-    publish(core, call.signature, seq, size_of::<Words>(), |body| {
+    publish(core, call.signature, seq, |body| {
         for (i, word) in words.iter().enumerate() {
             // SAFETY: the body has room for that and is 8-byte aligned.
             unsafe { body.cast::<u64>().add(i).write(*word) };
         }
     });
-    engine.seen.take_back(core, seq + 1, size_of::<Words>());
+    // Who gives by a slot or in pieces does not wait for the line.
+    match words[0] & (IN_SLOT | PIPED) == 0 {
+        true => engine.seen.reclaim(core, seq + 1, size_of::<Words>()),
+        false => ask_for(core, seq + 1, size_of::<Words>()),
+    }
     words
 }
 

@@ -10,8 +10,8 @@ use oxccl_types::{Collective, Result};
 
 use super::call::Call;
 use super::collective::Engine;
-use super::entry::{Seen, publish};
-use super::{direct, entry, votes};
+use super::entry::{Seen, ask_for, publish, put};
+use super::{direct, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
     GIVEN_BYTES, Geometry, INLINE_BYTES, LINES_AHEAD, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots,
@@ -22,8 +22,8 @@ use crate::communicator::hub::{
 /// still read of the slots before it should stay with them.
 const ASKED_AHEAD: usize = 2048;
 
-/// Bytes of the next slot up to which its lines are taken back by stores, each of which waits for the one before.
-const TAKEN_BACK: usize = 256;
+/// Bytes of the next slot up to which its lines are reclaimed by stores, each of which waits for the one before.
+const RECLAIMED: usize = 256;
 
 /// Bytes that the rank which publishes most puts into its slot: what the eager limit is compared with.
 pub(super) fn published(call: &Call, ranks: usize) -> u64 {
@@ -228,11 +228,11 @@ impl Form {
     #[inline(always)]
     fn start_with(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64, mapped: bool) {
         if self.gives == 0 {
-            publish(core, signature, seq, 0, |_| {});
-            return;
+            publish(core, signature, seq, |_| {});
+            return ask_for(core, seq + 1, 0);
         }
         let in_line = if self.in_lines() { self.gives } else { 8 * usize::from(self.votes) };
-        publish(core, signature, seq, in_line, |line| {
+        publish(core, signature, seq, |line| {
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
                 // SAFETY: the slot has room for `published` bytes and no peer reads it any more; the input is the
@@ -258,21 +258,22 @@ impl Form {
                 unsafe { direct::say_mapped(line, mapped) };
             }
         });
-        if !self.in_lines() && !engine.payloads.is_away() && engine.seen.is_known_free(core, seq + 1, self.ahead) {
+        if !self.in_lines() && !engine.payloads.is_away() && engine.seen.is_known_free(core.me, seq + 1, self.ahead) {
             // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
             // A long one would drive out what is still read.
             let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };
             let bytes = self.gives.min(most);
             let next = self.payload(core, core.me, seq + 1);
-            if self.waits_for_all() && bytes <= TAKEN_BACK && !core.crowded {
-                // SAFETY: it is free, and has room for whole lines.
-                (0..bytes).step_by(64).for_each(|n| unsafe { prefetch::take_back(next.add(n).cast()) });
+            if self.waits_for_all() && bytes <= RECLAIMED && !core.crowded {
+                // SAFETY: it is free, as was seen, and has room for whole lines.
+                (0..bytes).step_by(64).for_each(|n| unsafe { prefetch::reclaim(next.add(n).cast()) });
             } else {
                 prefetch::all_for_write(next, bytes);
             }
         }
-        if self.waits_for_all() {
-            engine.seen.take_back(core, seq + 1, in_line);
+        match self.waits_for_all() {
+            true => engine.seen.reclaim(core, seq + 1, in_line),
+            false => ask_for(core, seq + 1, in_line),
         }
     }
 
@@ -286,9 +287,9 @@ impl Form {
         // SAFETY: the caller's promise.
         unsafe {
             if self.leaves_own {
-                entry::put(body.add(before), input.add(before + self.block), self.gives - before);
+                put(body.add(before), input.add(before + self.block), self.gives - before);
             }
-            entry::put(body, input, before);
+            put(body, input, before);
         }
     }
 

@@ -11,7 +11,7 @@ use oxccl_types::{Collective, Error, Result, Signature};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::entry::{publish, put};
+use super::entry::{ask_for, publish, put};
 use super::lent_v;
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
@@ -139,7 +139,8 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
     if large && let Some(place) = lent_v::place(core, engine, call, v) {
         // SAFETY: `may_publish`.
-        publish(core, call.signature, seq, INLINE_BYTES, |body| unsafe { lent_v::fill(core, v, place, body) });
+        publish(core, call.signature, seq, |body| unsafe { lent_v::fill(core, v, place, body) });
+        ask_for(core, seq + 1, INLINE_BYTES);
         return true;
     }
     let (place, bytes) = match way {
@@ -153,7 +154,7 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     if let Some(slots) = slots {
         engine.known.populate(core, slots);
     }
-    publish(core, call.signature, seq, in_line, |body| {
+    publish(core, call.signature, seq, |body| {
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what
         // `published` counted.
         unsafe {
@@ -167,15 +168,15 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
             body.cast::<u32>().write(place);
         }
     });
-    engine.seen.take_back(core, seq + 1, in_line);
-    if place == IN_SLOT && engine.seen.is_known_free(core, seq + 1, SLOTS) {
+    engine.seen.reclaim(core, seq + 1, in_line);
+    if place == IN_SLOT && engine.seen.is_known_free(core.me, seq + 1, SLOTS) {
         prefetch::all_for_write(core.hub.payload(core.me, seq + 1), bytes);
     }
     place != BY_MESSAGES
 }
 
-/// Copies one part.
-type Copy = unsafe fn(*mut u8, *const u8, usize);
+/// Copies one part to where it is published.
+type PutPart = unsafe fn(*mut u8, *const u8, usize);
 
 /// To a slot.
 ///
@@ -189,17 +190,19 @@ unsafe fn to_slot(at: *mut u8, part: *const u8, bytes: usize) {
 /// # Safety
 /// `table` and `at` are writable for the table and the parts; the counts and displacements lie inside the caller's buffer.
 #[inline(always)]
-unsafe fn fill(core: &Core, call: &Call, v: &VCounts, table: *mut u8, mut at: *mut u8, copy: Copy) {
+unsafe fn fill(core: &Core, call: &Call, v: &VCounts, table: *mut u8, at: *mut u8, put_part: PutPart) {
     let element = call.dtype.size();
     let bytes = |rank: usize| if rank == core.rank { 0 } else { v.send_counts[rank] * element };
     // SAFETY: the caller's promise.
     unsafe {
-        for rank in &core.members {
-            copy(at, call.send.add(v.send_displs[*rank] * element), bytes(*rank));
-            at = at.add(bytes(*rank));
+        // From the last one on, as `publish` asks for.
+        let mut end = at.add(core.members.iter().map(|rank| bytes(*rank)).sum());
+        for rank in core.members.iter().rev() {
+            end = end.sub(bytes(*rank));
+            put_part(end, call.send.add(v.send_displs[*rank] * element), bytes(*rank));
         }
         kept_in_order();
-        for (member, rank) in core.members.iter().enumerate() {
+        for (member, rank) in core.members.iter().enumerate().rev() {
             table.cast::<u32>().add(member).write_unaligned(bytes(*rank) as u32);
         }
     }

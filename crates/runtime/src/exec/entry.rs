@@ -87,29 +87,35 @@ impl Seen {
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
         // Who has started call `seq - ahead + 1` has finished what the line or slot was used for before: see `LINES_AHEAD`;
         // calls with slots are finished before the next one starts, or there are so many more slots.
-        seq <= ahead || self.all_freed > seq - ahead || self.may_publish_now(core, seq - ahead + 1, ahead)
+        self.all_have_freed(seq, ahead) || self.may_publish_now(core, seq - ahead + 1, ahead)
     }
 
-    /// Whether [`may_publish`](Seen::may_publish) is known to hold, without a look at any peer.
+    /// Whether [`may_publish`](Seen::may_publish) is known to hold by the last look at all peers.
+    #[inline(always)]
+    fn all_have_freed(&self, seq: u64, ahead: u64) -> bool {
+        seq <= ahead || self.all_freed > seq - ahead
+    }
+
+    /// The same by all that is known of each of them. `me`: this rank. Stores to what is free rest on it.
     #[inline]
-    pub(super) fn is_known_free(&self, core: &Core, seq: u64, ahead: u64) -> bool {
-        let started = |m: usize| m == core.me || self.lines[m].max(self.freed[m]) > seq - ahead;
+    pub(super) fn is_known_free(&self, me: usize, seq: u64, ahead: u64) -> bool {
+        let started = |m: usize| m == me || self.lines[m].max(self.freed[m]) > seq - ahead;
         seq <= ahead || (0..self.lines.len()).all(started)
     }
 
-    /// Takes my line of `seq` back from the peers that have looked at it, with room for `bytes` bytes of a body, if they are known
-    /// to be done with it: the next call finds it here. By who waits for them anyway, with a core of its own.
+    /// [`ask_for`] by a rank that waits for the peers anyway: if it has a core of its own, and they are known to be done with the
+    /// line, it reclaims it from them by a store.
     #[inline(always)]
-    pub(super) fn take_back(&self, core: &Core, seq: u64, bytes: usize) {
-        if core.crowded || seq > LINES_AHEAD && self.all_freed <= seq - LINES_AHEAD {
-            return;
+    pub(super) fn reclaim(&self, core: &Core, seq: u64, bytes: usize) {
+        if core.crowded || !self.all_have_freed(seq, LINES_AHEAD) {
+            return ask_for(core, seq, bytes);
         }
         let body = core.hub.entry(core.me, seq).body;
         // SAFETY: `may_publish` would hold; bodies have `INLINE_BYTES` bytes, and both places are where a word begins.
         unsafe {
-            prefetch::take_back(body.cast());
+            prefetch::reclaim(body.cast());
             if bytes > FIRST_BYTES {
-                prefetch::take_back(body.add(FIRST_BYTES).cast());
+                prefetch::reclaim(body.add(FIRST_BYTES).cast());
             }
         }
     }
@@ -306,13 +312,15 @@ pub(super) unsafe fn put(at: *mut u8, src: *const u8, bytes: usize) {
     }
 }
 
-/// Writes my line of `seq`: `fill` writes the `bytes` bytes of its body, then the sequence is stored and sleepers are
+/// Writes my line of `seq`: `fill` writes what is in its body, then the sequence is stored and sleepers are
 /// woken.
 ///
-/// What does not lie in the line's first half `fill` writes first, whatever it is: who waits looks at that half all the time, and
-/// if a store to it is followed by one that has to wait for another line, takes it away in between.
+/// What does not lie in the line's first half `fill` writes first (but for scaled inputs): who waits looks at that half all the
+/// time, and if a store to it is followed by one that has to wait for another line, takes it away in between.
+///
+/// The next line is asked for behind it, see [`ask_for`].
 #[inline(always)]
-pub(super) fn publish(core: &Core, signature: [u64; 2], seq: u64, bytes: usize, fill: impl FnOnce(*mut u8)) {
+pub(super) fn publish(core: &Core, signature: [u64; 2], seq: u64, fill: impl FnOnce(*mut u8)) {
     let line = core.hub.entry(core.me, seq);
     fill(line.body);
     kept_in_order();
@@ -324,17 +332,40 @@ pub(super) fn publish(core: &Core, signature: [u64; 2], seq: u64, bytes: usize, 
     // SYNC: entry-line
     line.seq.store(seq, Ordering::Release);
     core.hub.ring_all(core.me);
-    // Peers have read the next line some calls ago: it comes back while this call goes on.
-    let next = core.hub.entry(core.me, seq + 1).body;
-    prefetch::for_write(next);
+}
+
+/// Asks for my line of `seq`, the next one, with room for `bytes` bytes of a body: peers have read it some calls ago, and it comes
+/// back while the call in front goes on.
+#[inline(always)]
+pub(super) fn ask_for(core: &Core, seq: u64, bytes: usize) {
+    let body = core.hub.entry(core.me, seq).body;
+    prefetch::for_write(body);
     if bytes > FIRST_BYTES {
-        prefetch::for_write(next.wrapping_add(FIRST_BYTES));
+        prefetch::for_write(body.wrapping_add(FIRST_BYTES));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of two ranks, the first: the peer has started call `known`, as was seen by its line, by a look at a later one, or by both.
+    #[test]
+    fn lines_and_slots_are_free_when_the_peer_has_started_the_call_that_says_so() {
+        for (ahead, known) in [(8, 1), (8, 100), (LINES_AHEAD, 1), (LINES_AHEAD, 1000)] {
+            let (mut by_line, mut by_look, mut by_all) = (Seen::new(2), Seen::new(2), Seen::new(2));
+            (by_line.lines[1], by_look.freed[1], by_all.all_freed) = (known, known, known);
+            for seq in 1..known + 2 * ahead {
+                // Who has started call `seq - ahead + 1` is done with what `seq` takes the place of.
+                let free = seq <= ahead || known > seq - ahead;
+                assert_eq!(by_line.is_known_free(0, seq, ahead), free, "{seq} {ahead} {known}");
+                assert_eq!(by_look.is_known_free(0, seq, ahead), free, "{seq} {ahead} {known}");
+                assert_eq!(by_all.all_have_freed(seq, ahead), free, "{seq} {ahead} {known}");
+                // What is known of itself says nothing.
+                assert_eq!(by_line.is_known_free(1, seq, ahead), seq <= ahead, "{seq} {ahead} {known}");
+            }
+        }
+    }
 
     #[repr(align(128))]
     struct Line([u8; 2 * HALF]);

@@ -77,7 +77,7 @@ pub(super) unsafe fn fill(core: &Core, v: &VCounts, place: Place, body: *mut u8)
     let words = body.cast::<u64>();
     // SAFETY: the body has room for `MOST_MEMBERS` entries and is 8-byte aligned.
     unsafe {
-        for (member, rank) in core.members.iter().enumerate() {
+        for (member, rank) in core.members.iter().enumerate().rev() {
             // `place` looked that they fit.
             let entry = v.send_displs[*rank] as u64 | (v.send_counts[*rank] as u64) << 32;
             words.add(HEAD + member).write(entry);

@@ -106,7 +106,7 @@ impl Pair {
         // As `eager_v::announce` does.
         engine.half ^= 1;
         let (word, in_line) = if self.in_line { (IN_LINE, self.gives.bytes) } else { (IN_SLOT, 0) };
-        publish(core, signature, seq, WORD + TABLE + in_line, |body| {
+        publish(core, signature, seq, |body| {
             // SAFETY: the body and the slot, of which no peer reads anything any more, have room for table and part, since the
             // call went this way before; the part lies in the caller's buffer.
             unsafe {
@@ -121,8 +121,8 @@ impl Pair {
                 words.add(1).cast::<[u32; 2]>().write(self.table);
             }
         });
-        engine.seen.take_back(core, seq + 1, WORD + TABLE + in_line);
-        if !self.in_line && engine.seen.is_known_free(core, seq + 1, SLOTS) {
+        engine.seen.reclaim(core, seq + 1, WORD + TABLE + in_line);
+        if !self.in_line && engine.seen.is_known_free(core.me, seq + 1, SLOTS) {
             prefetch::all_for_write(core.hub.payload(core.me, seq + 1), self.gives.bytes);
         }
     }

@@ -251,17 +251,17 @@ impl LocalSender {
         // SAFETY: by contract; the record is reserved.
         unsafe { self.put_inline(index, header, data, len) };
         if let Some(next) = self.ring.free() {
-            self.take_back(next);
+            self.reclaim(next);
         }
         Ok(true)
     }
 
-    /// Takes record `index`, which is free, back from the receiver, which has looked at it.
+    /// Reclaims record `index`, which is free, from the receiver, which has looked at it.
     #[inline(always)]
-    fn take_back(&self, index: usize) {
-        // SAFETY: a free record of eight words is the sender's alone until it is published, and all but the first, which holds
-        // the tag, are written before.
-        unsafe { prefetch::take_back(self.area().record(index).add(1)) };
+    fn reclaim(&self, index: usize) {
+        // SAFETY: a free record of eight words is the sender's alone until it is published: that the receiver is done with it was
+        // seen. All but the first word, which holds the tag, are written anew before.
+        unsafe { prefetch::reclaim(self.area().record(index).add(1)) };
     }
 
     /// Asks for the next record and the first `bytes` of its slot, where the receiver is known to have had its use of them:
@@ -269,7 +269,7 @@ impl LocalSender {
     #[inline]
     fn ask_for_next(&self, bytes: usize) {
         if let Some(index) = self.ring.free() {
-            self.take_back(index);
+            self.reclaim(index);
             // A slot that changes hands is not yet known, and near by then.
             let stays = self.trade.is_none() || self.area().is_small(bytes);
             if stays && !kernels::writes_lines(bytes) {
