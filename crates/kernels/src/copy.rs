@@ -147,6 +147,20 @@ pub(crate) unsafe fn copy_alone(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe { copy(&[dst], src, bytes, bytes) }
 }
 
+/// See [`crate::copy_taken`].
+///
+/// # Safety
+/// As [`crate::copy_taken`].
+pub(crate) unsafe fn copy_taken(dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if whole < LONG && strings::waits_for_lines() && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's promise; the machine has the feature.
+        return unsafe { across(dst, src, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(&[dst], src, bytes, whole) }
+}
+
 /// As [`copy_near`], by the instruction for whole strings.
 ///
 /// # Safety

@@ -316,6 +316,22 @@ pub unsafe fn copy_alone(dst: *mut u8, src: *const u8, bytes: usize) {
     }
 }
 
+/// As [`copy_part`] to one destination, of what another core has written through its caches, perhaps so long ago that its own no
+/// longer hold it.
+///
+/// # Safety
+/// As [`copy`] for one destination, which is not the source.
+#[inline]
+pub unsafe fn copy_taken(dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match bytes {
+            ..=copy::SMALL => copy::copy_small(dst, src, bytes),
+            _ => copy::copy_taken(dst, src, bytes, whole),
+        }
+    }
+}
+
 /// As [`copy`], for a part of a transfer of `whole` bytes, which says what of it the caches may hold.
 ///
 /// # Safety

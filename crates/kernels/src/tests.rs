@@ -590,6 +590,11 @@ fn copies_reach_every_destination() {
         unsafe { crate::copy_alone(alone.ptr(), src.as_ptr(), bytes) };
         assert!(alone.content() == src, "{bytes} bytes alone");
         alone.check_guards(bytes);
+        let mut taken = Guarded::new(&vec![0; bytes], 11);
+        // SAFETY: as above.
+        unsafe { crate::copy_taken(taken.ptr(), src.as_ptr(), bytes, whole) };
+        assert!(taken.content() == src, "{bytes} bytes taken");
+        taken.check_guards(bytes);
         // What it does where the instruction waits for lines, on any processor that can.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if std::arch::is_x86_feature_detected!("avx") {

@@ -440,7 +440,7 @@ impl Side {
     /// Rank 1 ends its calls before rank 0 makes them: it says so by a message, for which rank 0 waits first.
     fn runs_ahead(&mut self, call: &str) {
         const CALLS: usize = 5;
-        // More than what a root that works out of place puts into a slot.
+        // More than what a root that works out of place puts into a slot, but where stores wait for lines of another core.
         let count = if call == "in_place" { 8 << 10 } else { 4 << 10 };
         for _ in 0..10 {
             if self.rank == 0 {

@@ -1,5 +1,5 @@
 //! Calls by which one of two ranks gives without waiting for the other, in pieces through a ring: what is told when the other
-//! made another call, or one of them dies, with a part of it under way; and what a late one finds.
+//! made another call, or one of them dies, with a part of it under way; and what a late one finds. The same of messages.
 //!
 //! Each rank is a process of its own: this binary started again.
 
@@ -22,11 +22,13 @@ const NOTICE: Duration = Duration::from_secs(10);
 /// The status of a rank that is to die.
 const GONE: i32 = 7;
 /// What goes by slots: in lines of slots, announced by the line alone, and in slots that the line speaks of.
-const SHORT: [usize; 4] = [700, 1_500, 3_000, 10_000];
+const SHORT: [usize; 5] = [700, 1_500, 3_000, 10_000, 60_000];
+/// Messages, from such as need no slot to such as are longer than one.
+const MESSAGES: [usize; 6] = [500, 1_000, 9_999, 60_000, 262_144, 300_000];
 /// Calls that a root makes ahead, so that the place of the next call but one after them is that of the first.
 const GIVEN: usize = 7;
-/// More than a ring holds, and less.
-const LENGTHS: [usize; 2] = [3_000_001, 150_001];
+/// More than the longest ring holds, and less.
+const LENGTHS: [usize; 2] = [7_000_001, 150_001];
 
 fn run(case: &str, bytes: usize, dies: Option<usize>) {
     let gone = |rank: usize| if dies == Some(rank) { GONE } else { 0 };
@@ -61,6 +63,14 @@ fn who_takes_is_told_of_the_other_that_ends() {
 fn who_takes_late_gets_what_was_given() {
     for bytes in SHORT {
         run("taker-late", bytes, None);
+    }
+}
+
+/// Many in one direction, which go round all of the slots, then such as change direction, then many again.
+#[test]
+fn messages_one_way_and_both_ways_arrive_as_they_were() {
+    for bytes in MESSAGES {
+        run("messages", bytes, None);
     }
 }
 
@@ -107,8 +117,9 @@ fn take_late(mut side: Side, rank: usize, bytes: usize) {
     /// Bytes of the all-reduce: few lines of a slot.
     const SUM: usize = 200;
     let (stream, aside) = (side.stream.clone(), Stream::new().unwrap());
-    side.input = (0..GIVEN * bytes).map(|i| if rank == 0 { (i % 251) as u8 + 1 } else { 0 }).collect();
     for round in 0..20 {
+        let value = |i: usize| ((i + 31 * round) % 251) as u8 + 1;
+        side.input = (0..GIVEN * bytes).map(|i| if rank == 0 { value(i) } else { 0 }).collect();
         side.output = vec![0; GIVEN * bytes + SUM];
         if rank == 1 {
             side.begin(Collective::Recv, 0, (0, 0), 1, &aside).unwrap();
@@ -123,10 +134,38 @@ fn take_late(mut side: Side, rank: usize, bytes: usize) {
             aside.synchronize().unwrap();
         }
         stream.synchronize().unwrap();
-        let right = |(i, b): (usize, &u8)| *b == (i % 251) as u8 + 1;
+        let right = |(i, b): (usize, &u8)| *b == value(i);
         let wrong = side.output[..GIVEN * bytes].iter().enumerate().find(|pair| !right(*pair));
         assert!(wrong.is_none(), "rank {rank}, round {round}, {bytes} bytes a call: byte {wrong:?}");
         assert!(side.output[GIVEN * bytes..].iter().enumerate().all(right), "the sum, round {round}");
+    }
+    side.comm.destroy().unwrap();
+}
+
+/// Messages of rank 0 or 1 to the other, in bursts that the other receives when all that fits was sent. None is as the one before.
+fn pass(mut side: Side, rank: usize, bytes: usize) {
+    /// Messages that begin at different places of the buffers.
+    const BURST: usize = 20;
+    let input: Vec<u8> = (0..bytes + 256 * BURST).map(|i| (i % 251) as u8).collect();
+    let stream = side.stream.clone();
+    let mut burst = |sender: usize, number: usize, messages: usize| {
+        let from = |message: usize| (number * 7 + message * 13) % (256 * BURST);
+        let kind = if rank == sender { Collective::Send } else { Collective::Recv };
+        (side.input, side.output) = (input.clone(), vec![0; messages * bytes]);
+        for message in 0..messages {
+            side.begin(kind, 1 - rank, (from(message), message * bytes), bytes, &stream).unwrap();
+        }
+        stream.synchronize().unwrap();
+        for message in (0..messages).filter(|_| rank != sender) {
+            let (got, sent) = (&side.output[message * bytes..][..bytes], &input[from(message)..][..bytes]);
+            let wrong = got.iter().zip(sent).position(|(a, b)| a != b);
+            assert!(wrong.is_none(), "message {message} of burst {number} from {sender}: byte {wrong:?}");
+        }
+    };
+    for number in 0..16 {
+        // Enough in a row to go round, and more than the slots hold.
+        (0..8).for_each(|n| burst(number % 2, 8 * number + n, BURST));
+        (0..10).for_each(|n| burst(n % 2, n, 1 + n / 2));
     }
     side.comm.destroy().unwrap();
 }
@@ -143,6 +182,9 @@ fn worker() {
     let mut side = Side { comm, stream: Stream::new().unwrap(), input, output };
     if case == "taker-late" {
         return take_late(side, rank, bytes);
+    }
+    if case == "messages" {
+        return pass(side, rank, bytes);
     }
     // Good ones first: they are known, and the ring was used.
     for _ in 0..3 {

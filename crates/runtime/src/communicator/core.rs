@@ -257,6 +257,7 @@ impl Core {
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
         let ranks_here = crate::exec::taken::ranks_here(ranks_here(&parts));
+        let ring_places = crate::exec::piped::ring_places(parts.hub.geometry());
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
@@ -270,7 +271,7 @@ impl Core {
             crowded,
             trades,
             polls: crate::exec::entry::polls(crowded),
-            engine: Latch::new(Engine::new(parts.ranks, parts.members.len(), parts.config.large_pages)),
+            engine: Latch::new(Engine::new(parts.ranks, parts.members.len(), ring_places, parts.config.large_pages)),
             pool: Latch::new(Vec::with_capacity(POOL)),
             lists: Latch::new(Vec::with_capacity(LISTS)),
             links: Latch::default(),

@@ -1,8 +1,8 @@
 //! The hub: the one shared segment of a communicator on a machine, and its layout.
 //!
 //! Every clique (the ranks of a communicator that share memory) has one hub. It holds, for each member: the *entry
-//! lines* that start every collective, the *payload slots* of the eager protocol, the *flag lines* of direct programs,
-//! the *status line* (doorbell, progress), the *scratch*, and for each ordered pair of members the areas of the local
+//! lines* that start every collective, the *payload slots*, the *flag lines* of direct programs,
+//! the *status line* (doorbell, progress), the *scratch*, the *ring*, and for each ordered pair of members the areas of the local
 //! connections. All of it is zero at the start and numbered by sequence, so nothing is ever reset.
 //!
 //! It knows addresses and words; it does not know collectives.
@@ -13,6 +13,8 @@ use std::time::Duration;
 use oxccl_sys::sync::{Ordering, SharedU32, SharedU64, fence, yield_now};
 use oxccl_sys::{Belfry, Deadline, Doorbell, SharedMemory, barrier};
 use oxccl_types::{Error, Result, ResultCode};
+
+use crate::transport::passage::READ_AHEAD;
 
 /// Entry lines per rank: how many collectives a rank may run ahead of a peer that it does not wait for. Where ranks share
 /// a core, that many are made between two switches.
@@ -65,6 +67,11 @@ const BODY_AT: usize = 24;
 pub const INLINE_BYTES: usize = LINE - BODY_AT;
 /// Bytes of the body in the first of the two.
 pub const FIRST_BYTES: usize = 64 - BODY_AT;
+/// Bytes that the payloads of a rank that gives to one other go round, and the pieces in its ring, where stores wait for lines of
+/// another core: when a line is written again it has left both cores' own caches (docs/performance.md).
+const ROUND: usize = 3 << 20;
+/// Bytes between two of the payloads, see [`READ_AHEAD`].
+const ROUND_GAP: usize = READ_AHEAD;
 /// Greatest number of channels of a program.
 pub const MAX_CHANNELS: usize = 4;
 /// Contexts of one-sided calls; each has signals of its own.
@@ -91,14 +98,16 @@ pub struct Geometry {
     pub crowded: bool,
     /// Bytes of one half of a rank's scratch.
     pub scratch_half: usize,
-    /// Bytes of a rank's ring, through which it gives one other what peers cannot map; 0: there is none.
+    /// Bytes of a rank's ring, through which it gives one other what peers cannot map; 0: there is none. Where stores
+    /// [wait](Self::waits) it is longer.
     pub ring_bytes: usize,
     /// Lanes of local connections per ordered pair; `exec::links` says what each carries.
     pub lanes: usize,
     /// Bytes of one slot of a local connection.
     pub lane_slot: usize,
-    /// Bytes of a message up to which it goes there by a small slot, where each rank has a core of its own.
-    pub lane_small: usize,
+    /// All members find that stores wait for lines which another core has, see [`oxccl_kernels::waits_for_lines`]. Where what lies
+    /// is found by it, not how much room there is.
+    pub waits: bool,
     /// Bytes of one local connection, on the first lane and on any other.
     pub lane_bytes: [usize; 2],
 }
@@ -120,7 +129,15 @@ impl Geometry {
         LINE * (DEPTH as usize + MAX_CHANNELS + 2)
     }
     fn payload_bytes(&self) -> usize {
-        self.large_offset() + page((self.large_bytes + LINE) * SLOTS as usize)
+        self.large_offset() + page(self.large_area())
+    }
+    /// Bytes of all large slots, in slots or as what payloads go round: those of as many calls, and what is left at the end.
+    fn large_area(&self) -> usize {
+        if self.large_bytes == 0 {
+            0
+        } else {
+            ((self.large_bytes + LINE + ROUND_GAP) * (SLOTS as usize + 1)).max(ROUND)
+        }
     }
     /// Where the large slots lie among all slots.
     fn large_offset(&self) -> usize {
@@ -165,7 +182,15 @@ impl Geometry {
         (self.shelf(kind).0 - window).min(LINES_AHEAD)
     }
     fn rank_bytes(&self) -> usize {
-        self.ring_offset() + page(self.ring_bytes)
+        self.ring_offset() + page(self.ring_room())
+    }
+    /// Bytes of the longest ring that a rank may have.
+    fn ring_room(&self) -> usize {
+        if self.ring_bytes == 0 { 0 } else { self.ring_bytes.max(ROUND) }
+    }
+    /// How many times as long the ring may be as `ring_bytes`.
+    pub fn ring_times(&self) -> usize {
+        if self.waits && self.ring_bytes > 0 { self.ring_room() / self.ring_bytes } else { 1 }
     }
     /// Where the ring lies in a rank's part: behind its scratch.
     fn ring_offset(&self) -> usize {
@@ -350,6 +375,39 @@ impl Hub {
         self.at(slots + (seq % SLOTS) as usize * (self.geometry.large_bytes + LINE))
     }
 
+    /// Where a payload of `member` of `bytes` bytes, at most `geometry.large_bytes`, lies that goes round the large slots, `from` bytes
+    /// behind where those begin or at their beginning; and where the next one may.
+    ///
+    /// [`SLOTS`] payloads of any length have room, and the rest of it behind the last of them: see [`Geometry::large_area`].
+    pub fn round(&self, member: usize, from: usize, bytes: usize) -> (*mut u8, usize) {
+        debug_assert!(bytes <= self.geometry.large_bytes);
+        let at = if from + bytes > self.geometry.large_area() { 0 } else { from };
+        let place = self.at(self.rank_base(member) + self.large_at + at);
+        (place, at + bytes.next_multiple_of(LINE) + ROUND_GAP)
+    }
+
+    /// Has all of what payloads of `member` go round in memory; where the first one may lie, behind the large slots, of which some
+    /// may be in use.
+    #[cold]
+    pub fn populate_round(&self, member: usize) -> usize {
+        oxccl_sys::populate(self.large_payload(member, 0), self.geometry.large_area());
+        (self.geometry.large_bytes + LINE) * SLOTS as usize
+    }
+
+    /// How far behind the beginning of its part a payload of `member` lies.
+    #[inline]
+    pub fn offset_of(&self, member: usize, payload: *const u8) -> u64 {
+        (payload.addr() - self.at(self.rank_base(member)).addr()) as u64
+    }
+
+    /// The payload of `bytes` bytes that lies so far behind the beginning of the part of `member`; `None` where none does.
+    #[inline]
+    pub fn payload_at(&self, member: usize, offset: u64, bytes: usize) -> Option<*mut u8> {
+        let from = usize::try_from(offset).ok()?;
+        let inside = from >= self.geometry.lines_bytes() && from.checked_add(bytes)? <= self.scratch_at;
+        inside.then(|| self.at(self.rank_base(member) + from))
+    }
+
     /// Has all slots of one kind of `member` in memory before they are used for the first time.
     #[cold]
     pub fn populate(&self, member: usize, kind: Slots) {
@@ -442,7 +500,7 @@ impl Hub {
         self.at(self.rank_base(member) + self.scratch_at + half * self.geometry.scratch_half)
     }
 
-    /// The ring of `member`: `geometry.ring_bytes` bytes.
+    /// The ring of `member`: `geometry.ring_bytes` bytes, or up to [`ring_times`](Geometry::ring_times) as many.
     pub fn ring_memory(&self, member: usize) -> *mut u8 {
         self.at(self.rank_base(member) + self.geometry.ring_offset())
     }
@@ -553,6 +611,8 @@ impl Belfry for Hub {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     fn hub(ranks: usize) -> Hub {
@@ -566,7 +626,7 @@ mod tests {
             ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,
-            lane_small: crate::transport::local::Sizes::SMALL,
+            waits: false,
             lane_bytes: [20_000, 10_000],
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
@@ -612,7 +672,7 @@ mod tests {
             for half in 0..2 {
                 areas.push((hub.scratch(m, half) as usize, g.scratch_half));
             }
-            areas.push((hub.ring_memory(m) as usize, g.ring_bytes));
+            areas.push((hub.ring_memory(m) as usize, g.ring_room()));
             for to in 0..3 {
                 for lane in 0..g.lanes {
                     areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes(lane)));
@@ -625,6 +685,53 @@ mod tests {
         }
         let last = areas[areas.len() - 1];
         assert!(last.0 + last.1 <= hub.base as usize + g.total());
+    }
+
+    /// Whatever lengths they have, as many payloads as there may be under way have places of their own; the first ones also beside
+    /// those in large slots.
+    #[test]
+    fn payloads_that_go_round_do_not_overlap() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let (mut random, hub) = (fastrand::Rng::with_seed(seed), hub(2));
+        let large = hub.geometry().large_bytes;
+        let begin = hub.large_payload(1, 0) as usize;
+        let slot = |seq| (hub.large_payload(1, seq) as usize, large);
+        let mut under_way: VecDeque<(usize, usize)> = (0..SLOTS).map(slot).collect();
+        let (mut from, mut rounds, mut last) = (hub.populate_round(1), 0, 0);
+        for n in 0..10_000 {
+            under_way.pop_front();
+            let bytes = match n / 1_000 % 3 {
+                0 => large,
+                1 => 1 + random.usize(..large),
+                _ => 1 + random.usize(..2_000),
+            };
+            let (place, behind) = hub.round(1, from, bytes);
+            from = behind;
+            let at = place as usize;
+            assert!(
+                at >= begin && at + bytes <= begin + hub.geometry().large_area() && at.is_multiple_of(64),
+                "payload {n}"
+            );
+            let met = under_way.iter().find(|(other, len)| at < other + len && *other < at + bytes);
+            assert!(met.is_none(), "payload {n} of {bytes} bytes at {at:#x} lies in {met:?}");
+            assert_eq!(hub.payload_at(1, hub.offset_of(1, place), bytes), Some(place));
+            (rounds, last) = (rounds + usize::from(at < last), at);
+            under_way.push_back((at, bytes));
+        }
+        assert!(rounds > 10, "{rounds} rounds");
+    }
+
+    /// What a line may say is checked.
+    #[test]
+    fn no_payload_lies_elsewhere() {
+        let hub = hub(2);
+        let (first, end) = (hub.offset_of(0, hub.payload(0, 0)), hub.offset_of(0, hub.scratch(0, 0)));
+        assert_eq!(hub.payload_at(0, first, 8), Some(hub.payload(0, 0)));
+        assert!(hub.payload_at(0, end - 8, 8).is_some());
+        for (at, bytes) in [(first - 1, 8), (0, 8), (end - 7, 8), (end, 1), (u64::MAX, 1), (first, usize::MAX)] {
+            assert_eq!(hub.payload_at(0, at, bytes), None, "{bytes} bytes at {at:#x}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
 use crate::exec::limits::slot_bytes;
-use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes, small_bytes};
+use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes};
 use crate::log::{self, Subsys};
 use crate::request::{Request, VCounts};
 use crate::service::CommKey;
@@ -270,7 +270,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
-        lane_small: small_bytes(false),
+        waits: false,
         lane_bytes: lane_bytes(lane_slot, crowded, ranks),
     }
 }
@@ -336,7 +336,7 @@ pub(super) fn build(
     let shared = shared_channels(boot.peers.iter().map(|p| &p.payload[..]));
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = Geometry {
-        lane_small: small_bytes(all_say(WAITS, &boot.peers, &boot.clique)),
+        waits: all_say(WAITS, &boot.peers, &boot.clique),
         ..geometry_of(&config, boot.clique.len(), shared)
     };
     let light = all_say(LIGHT, &boot.peers, &boot.clique);

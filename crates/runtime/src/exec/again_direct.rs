@@ -179,7 +179,7 @@ impl Made {
         if !ends {
             return Ok(Some(Phase::Meet));
         }
-        if let Some(given) = beside::given(core, engine, &self.call, Some(&self.plan), core.me, *seq, &own) {
+        if let Some(given) = beside::gives(core, engine, &self.call, Some(&self.plan), *seq, &own) {
             return self.go_on(core, engine, *seq, given);
         }
         if let Some(giver) = beside::giver_for(core, &self.call) {
@@ -187,7 +187,7 @@ impl Made {
                 return Ok(Some(Phase::Meet));
             }
             let words = direct::words(core, giver, *seq);
-            if let Some(given) = beside::given(core, engine, &self.call, Some(&self.plan), giver, *seq, &words) {
+            if let Some(given) = beside::given(core, engine, &self.call, Some(&self.plan), giver, *seq, &words)? {
                 return self.go_on(core, engine, *seq, given);
             }
         }

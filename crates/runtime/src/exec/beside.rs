@@ -2,7 +2,8 @@
 //! map, or of a call that is `apart`, copied to where they can read it. What the eager protocol does with small ones; but each rank decides for itself.
 //!
 //! What fits a payload slot and is all that moves between ranks (what a root gives to all others, or of two ranks one to the
-//! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them.
+//! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them. Its
+//! line says where that lies: where stores wait for lines of another core payloads of one of two ranks go round many more of them.
 //! All else is put into an *area*; the ranks meet, and if every input came so the call ends there.
 //!
 //! The area is a quarter of a half of the scratch (see `scratch`); direct calls use the halves in turn. A rank puts something
@@ -10,7 +11,8 @@
 
 use std::ops::Range;
 
-use oxccl_types::Collective;
+use oxccl_kernels as kernels;
+use oxccl_types::{Collective, Error, Result};
 
 use super::call::Call;
 use super::collective::Engine;
@@ -51,13 +53,17 @@ fn receives(core: &Core, call: &Call) -> bool {
     !matches!(call.collective, Collective::Reduce | Collective::Gather) || core.rank as u32 == call.root
 }
 
+/// Whether some of it went past the caches.
+///
 /// # Safety
 /// `to` has room for `bytes` bytes, which nobody reads; `input` is readable for as many.
-unsafe fn copy(core: &Core, passage: &mut Passage, call: &Call, to: *mut u8, input: *const u8, bytes: usize) {
+unsafe fn copy(core: &Core, passage: &mut Passage, call: &Call, to: *mut u8, input: *const u8, bytes: usize) -> bool {
+    let mut away = false;
     for part in read_by_others(core, call, bytes).into_iter().filter(|part| !part.is_empty()) {
         // SAFETY: the part lies inside of both.
-        unsafe { passage.copy(to.add(part.start), input.add(part.start), part.len(), bytes) };
+        away |= unsafe { passage.copy(to.add(part.start), input.add(part.start), part.len(), bytes) };
     }
+    away
 }
 
 /// Copies the input beside the line of the direct call `seq`, which this rank announces next; whether there was room.
@@ -77,7 +83,7 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
             // To the end of as many bytes as the input has: its first block.
             block if block > 0 => engine.places.copy(area(core, core.me, half).add(block), input, block, bytes),
             _ => copy(core, &mut engine.places, call, area(core, core.me, half), input, bytes),
-        }
+        };
     }
     true
 }
@@ -119,35 +125,76 @@ pub(super) fn giver_for(core: &Core, call: &Call) -> Option<usize> {
     giver(core, call).filter(|member| *member != core.me)
 }
 
-/// Bytes of the giver's input that move, if they may go into a slot. A block of a scatter of two ranks lies at its start.
-///
-/// Measured with two processes on cores of their own: a broadcast out of place and longer blocks of a gather are faster
-/// where the other rank's core, or the kernel, copies at the same time. Only the root knows whether it works in place.
-fn slot_payload(core: &Core, call: &Call) -> Option<usize> {
-    let (geometry, block) = (core.hub.geometry(), call.block_bytes() as usize);
-    let most = match call.collective {
-        Collective::Broadcast if core.rank as u32 == call.root && call.send != call.recv.cast_const() => {
-            geometry.eager_bytes
-        }
-        Collective::Broadcast => geometry.eager_bytes.max(geometry.large_bytes / 2),
-        Collective::Scatter if core.ranks > 2 => geometry.eager_bytes / core.ranks,
-        Collective::Scatter => geometry.eager_bytes.max(geometry.large_bytes / 8),
-        Collective::Gather => geometry.eager_bytes.max(geometry.large_bytes / 4),
-        _ => geometry.eager_bytes.max(geometry.large_bytes),
-    };
+/// Bytes of the giver's input that move. A block of a scatter of two ranks lies at the start of its slot.
+fn moved(core: &Core, call: &Call) -> usize {
     let blocks = if call.collective == Collective::Scatter && core.ranks > 2 { core.ranks } else { 1 };
-    (block <= most).then_some(blocks * block)
+    blocks * call.block_bytes() as usize
 }
 
-/// The slot of `giver` for the `bytes` bytes that move in call `seq`.
-fn slot(core: &Core, giver: usize, seq: u64, bytes: usize) -> *mut u8 {
-    match bytes <= core.hub.geometry().eager_bytes {
-        true => core.hub.payload(giver, seq),
-        false => core.hub.large_payload(giver, seq),
+/// Bytes up to which what this rank gives goes into a slot, as this rank alone decides; a slot has as many.
+///
+/// Measured with two processes on cores of their own: a broadcast out of place and longer blocks of a gather are faster
+/// where the other rank's core, or the kernel, copies at the same time. Only the root knows whether it works in place. But where
+/// cores wait for each other's lines slots are faster than rings up to half of one: copies to them go past the caches earlier
+/// (`transport::passage`).
+fn most_by_slot(core: &Core, call: &Call) -> usize {
+    let geometry = core.hub.geometry();
+    let (usual, large) = (geometry.eager_bytes, geometry.large_bytes);
+    match call.collective {
+        Collective::Reduce => usual.max(large),
+        Collective::Scatter if core.ranks > 2 => usual,
+        Collective::Broadcast | Collective::Scatter | Collective::Gather if geometry.waits => usual.max(large / 2),
+        Collective::Broadcast if core.rank as u32 == call.root && call.send != call.recv.cast_const() => usual,
+        Collective::Broadcast => usual.max(large / 2),
+        Collective::Scatter => usual.max(large / 8),
+        _ => usual.max(large / 4),
     }
 }
 
-/// Copies the input of the giver, if that is this rank, to a payload slot of call `seq`; whether there was room.
+/// Payloads that a rank gives by slots in which they stay in the caches, before it gives more by such as go round: of who gives that
+/// many, more will come, and those take more memory.
+const OFTEN: u8 = 64;
+
+/// The slot of this rank for the `bytes` bytes that it gives in call `seq`, and how they go there. Where cores wait for each other's
+/// lines payloads go [round](crate::communicator::hub::Hub::round), once they are many.
+fn slot<'e>(core: &Core, engine: &'e mut Engine, seq: u64, bytes: usize) -> (*mut u8, &'e mut Passage) {
+    let geometry = core.hub.geometry();
+    let long = bytes > geometry.eager_bytes;
+    if !geometry.waits || bytes > geometry.large_bytes || !many_are_given(core, engine) {
+        let slot = if long { core.hub.large_payload(core.me, seq) } else { core.hub.payload(core.me, seq) };
+        return (slot, &mut engine.slots);
+    }
+    // Past the caches few lines are faster than many.
+    if engine.rounds.is_away() && !long {
+        return (core.hub.payload(core.me, seq), &mut engine.rounds);
+    }
+    let (place, behind) = core.hub.round(core.me, engine.round, bytes);
+    engine.round = behind;
+    (place, &mut engine.rounds)
+}
+
+/// Counts a payload of this rank; whether there were many before.
+fn many_are_given(core: &Core, engine: &mut Engine) -> bool {
+    if engine.given == OFTEN {
+        return true;
+    }
+    engine.given += 1;
+    if engine.given == OFTEN {
+        engine.round = core.hub.populate_round(core.me);
+    }
+    false
+}
+
+/// What the line of a giver says of a payload that lies in a slot.
+#[derive(Clone, Copy)]
+pub(super) struct InSlot {
+    /// How far behind the beginning of its part of the hub.
+    pub(super) at: u64,
+    /// It went past the caches.
+    pub(super) away: bool,
+}
+
+/// Copies the input of the giver, if that is this rank, to a payload slot of call `seq`: `None` if there was no room.
 pub(super) fn put_in_slot(
     core: &Core,
     engine: &mut Engine,
@@ -155,44 +202,102 @@ pub(super) fn put_in_slot(
     seq: u64,
     input: *const u8,
     bytes: usize,
-) -> bool {
+) -> Option<InSlot> {
     if !core.eager || giver(core, call) != Some(core.me) {
-        return false;
+        return None;
     }
-    let Some(moved) = slot_payload(core, call) else { return false };
-    if !engine.seen.may_publish(core, seq, SLOTS) {
-        return false;
+    let moved = moved(core, call);
+    if moved > most_by_slot(core, call) || !engine.seen.may_publish(core, seq, SLOTS) {
+        return None;
     }
-    let to = slot(core, core.me, seq, moved);
-    // SAFETY: the caller's input; the slot has room, and peers are done with it.
-    unsafe {
+    let (to, passage) = slot(core, engine, seq, moved);
+    // SAFETY: the caller's input; the slot has room, and peers are done with it: they are with all calls but the last ones, of
+    // which there are no more than slots.
+    let away = unsafe {
         match moved < bytes {
-            true => engine.slots.copy(to, input.add((1 - core.rank) * moved), moved, moved),
-            false => copy(core, &mut engine.slots, call, to, input, bytes),
+            true => passage.copy(to, input.add((1 - core.rank) * moved), moved, moved),
+            false => copy(core, passage, call, to, input, bytes),
         }
-    }
-    true
+    };
+    Some(InSlot { at: core.hub.offset_of(core.me, to), away })
 }
 
-/// Ends call `seq`, whose payload is in a slot of `giver`, which may be this rank.
-fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, giver: usize, seq: u64) {
-    let moved = slot_payload(core, call).unwrap_or(0);
-    let from = |member: usize| match member == core.me {
-        true => call.send,
-        false => slot(core, giver, seq, moved).cast_const(),
+/// Takes what call `seq` moves from the `slot` of `giver`.
+///
+/// # Errors
+/// `InternalError` where its line speaks of a slot that is none.
+fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, giver: usize, seq: u64, slot: InSlot) -> Result<()> {
+    let Some(there) = core.hub.payload_at(giver, slot.at, moved(core, call)) else {
+        return Err(no_slot(core, call, giver, slot));
     };
-    let one_block = call.collective == Collective::Scatter && core.ranks == 2;
-    let before = |member: usize| if member != core.me && one_block { 0 } else { core.rank };
-    if receives(core, call) {
-        // As in `take`: the giver writes the slot again when this rank has started a later call.
-        debug_assert!(giver == core.me || engine.next_number() == seq + 1, "{} is taken too late", call.describe());
-        // SAFETY: the payload is complete, since the line has arrived, and stays until this rank has started a later call;
-        // the output is the caller's.
-        unsafe { Form::new(core, call).combine_parts(core, call, from, before, &mut engine.srcs) };
+    // As in `take`: the giver writes the slot again when this rank has started a later call.
+    debug_assert_eq!(engine.next_number(), seq + 1, "{} is taken too late", call.describe());
+    // SAFETY: the payload is complete, since the line has arrived, and stays until this rank has started a later call; the
+    // buffers are the caller's.
+    unsafe {
+        if call.collective == Collective::Reduce {
+            let from = |member: usize| if member == core.me { call.send } else { there.cast_const() };
+            Form::new(core, call).combine(core, call, from, &mut engine.srcs);
+        } else {
+            let (to, from) = carried(core, call, giver);
+            take_block(call, call.recv.add(to), there.add(from), slot.away);
+            keep(core, call);
+        }
     }
-    // Of two ranks, the other one is known to have made the call unless this one gives.
-    if giver == core.me || core.ranks > 2 {
-        engine.leave_unsettled(seq, call.signature);
+    Ok(())
+}
+
+#[cold]
+fn no_slot(core: &Core, call: &Call, giver: usize, slot: InSlot) -> Error {
+    Error::internal(format!(
+        "{}: rank {} says that its payload lies at {:#x} of its part of the shared memory, where no payload does: its library is \
+         another one, or something wrote over that memory",
+        call.describe(),
+        core.members[giver],
+        slot.at
+    ))
+}
+
+/// Where in its output this rank puts its block of what `giver` gives, and where in the slot that begins.
+fn carried(core: &Core, call: &Call, giver: usize) -> (usize, usize) {
+    let block = call.block_bytes() as usize;
+    match call.collective {
+        Collective::Scatter if core.ranks > 2 => (0, core.rank * block),
+        Collective::Gather => (core.members[giver] * block, 0),
+        _ => (0, 0),
+    }
+}
+
+/// Takes the block of `call` that lies at `from`; `away`: it went there past the caches.
+///
+/// # Safety
+/// As [`kernels::copy`] for one destination, which is not the source.
+unsafe fn take_block(call: &Call, to: *mut u8, from: *const u8, away: bool) {
+    let block = call.block_bytes() as usize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match away {
+            true => kernels::copy(&[to], from, block),
+            false => kernels::copy_taken(to, from, block, block),
+        }
+    }
+}
+
+/// Copies the root's own block; nothing in place.
+///
+/// # Safety
+/// The buffers of the caller have it.
+unsafe fn keep(core: &Core, call: &Call) {
+    let own = core.rank * call.block_bytes() as usize;
+    let (from, to) = match call.collective {
+        _ if core.rank as u32 != call.root => return,
+        Collective::Broadcast => (call.send, call.recv),
+        Collective::Scatter => (call.send.wrapping_add(own), call.recv),
+        _ => (call.send, call.recv.wrapping_add(own)),
+    };
+    if from != to.cast_const() {
+        // SAFETY: the caller's promise.
+        unsafe { kernels::copy(&[to], from, call.block_bytes() as usize) };
     }
 }
 
@@ -203,8 +308,32 @@ pub(super) enum Given {
     Piped(Pipe),
 }
 
-/// How call `seq`, served by `plan`, goes on if that rests on what the line of `giver` says alone, which may be this rank.
-/// `None`: all have to meet.
+/// How call `seq`, served by `plan`, goes on if that rests on what the line of this rank says alone. `None`: all have to meet.
+#[inline]
+pub(super) fn gives(
+    core: &Core,
+    engine: &mut Engine,
+    call: &Call,
+    plan: Option<&Plan>,
+    seq: u64,
+    words: &Words,
+) -> Option<Given> {
+    let given = if direct::in_slot(words).is_some() {
+        // SAFETY: the caller's buffers.
+        unsafe { keep(core, call) };
+        engine.leave_unsettled(seq, call.signature);
+        Given::Over
+    } else {
+        Given::Piped(direct::pipe(words, true)?)
+    };
+    lent::stray(engine, plan);
+    Some(given)
+}
+
+/// The same if that rests on what the line of `giver` says, which is another rank.
+///
+/// # Errors
+/// Those of [`take_from_slot`].
 #[inline]
 pub(super) fn given(
     core: &Core,
@@ -214,13 +343,18 @@ pub(super) fn given(
     giver: usize,
     seq: u64,
     words: &Words,
-) -> Option<Given> {
-    let given = if direct::in_slot(words) {
-        take_from_slot(core, engine, call, giver, seq);
+) -> Result<Option<Given>> {
+    let given = if let Some(slot) = direct::in_slot(words) {
+        take_from_slot(core, engine, call, giver, seq, slot)?;
+        // Of two ranks, the other one is known to have made the call.
+        if core.ranks > 2 {
+            engine.leave_unsettled(seq, call.signature);
+        }
         Given::Over
     } else {
-        Given::Piped(direct::pipe(words, giver == core.me)?)
+        let Some(pipe) = direct::pipe(words, false) else { return Ok(None) };
+        Given::Piped(pipe)
     };
     lent::stray(engine, plan);
-    Some(given)
+    Ok(Some(given))
 }

@@ -333,7 +333,7 @@ impl CollectiveTask {
             (plan, None) => {
                 let aside = plan.map_or_else(Aside::default, Plan::aside);
                 let words = direct::announce(core, engine, &self.call, self.seq, self.send, aside, false);
-                if let Some(given) = beside::given(core, engine, &self.call, plan, core.me, self.seq, &words) {
+                if let Some(given) = beside::gives(core, engine, &self.call, plan, self.seq, &words) {
                     self.phase = given.into();
                 }
             }

@@ -13,7 +13,7 @@ use oxccl_sys::Belfry;
 use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Error, Result};
 
-use super::beside;
+use super::beside::{self, InSlot};
 use super::call::Call;
 use super::collective::Engine;
 use super::entry::{ask_for, publish};
@@ -103,7 +103,7 @@ const REACHES: u64 = 4;
 
 /// My input lies beside my line.
 const BESIDE: u64 = 8;
-/// My input, which is all that is moved, is in my payload slot.
+/// My input, which is all that is moved, is in a payload slot; of what a giver gives the second word says where that lies.
 const IN_SLOT: u64 = 16;
 
 /// Calls in front of this one are not over on this rank.
@@ -112,17 +112,23 @@ const BEHIND: u64 = 32;
 const PIPED: u64 = 64;
 /// The first piece is there.
 const PIECE: u64 = 128;
+/// What was put there went past the caches. In a bit of the segment of an input, which such a line has none of.
+const AWAY: u64 = 1 << 8;
 
-/// Whether a line says that.
+/// Whether a line says that its payload is in a slot of its giver, and which.
 #[inline]
-pub(super) fn in_slot(words: &Words) -> bool {
-    words[0] & IN_SLOT != 0
+pub(super) fn in_slot(words: &Words) -> Option<InSlot> {
+    (words[0] & IN_SLOT != 0).then_some(InSlot { at: words[1], away: words[0] & AWAY != 0 })
 }
 
 /// How the call goes on whose line says `words`, if it is piped; `gives`: the line is that of this rank.
 #[inline]
 pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
-    (words[0] & PIPED != 0).then(|| Pipe::new(gives, words[1], words[0] & PIECE != 0))
+    (words[0] & PIPED != 0).then(|| {
+        let mut pipe = Pipe::new(gives, words[1], words[0] & PIECE != 0);
+        pipe.away = words[0] & AWAY != 0;
+        pipe
+    })
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
@@ -153,13 +159,14 @@ pub(super) fn announce(
             } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;
-            } else if beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
-                words[0] |= IN_SLOT;
+            } else if let Some(slot) = beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
+                words[0] |= IN_SLOT | if slot.away { AWAY } else { 0 };
+                words[1] = slot.at;
             } else if aside.beside && beside::put(core, engine, call, seq, send, input_bytes) {
                 words[0] |= BESIDE;
             } else if aside.piped && beside::giver(core, call) == Some(core.me) {
                 let (first, there) = piped::offer(core, engine, call, seq, send);
-                words[0] |= PIPED | if there { PIECE } else { 0 };
+                words[0] |= PIPED | if there { PIECE } else { 0 } | if engine.places.is_away() { AWAY } else { 0 };
                 words[1] = first;
             } else if core.reaches {
                 engine.pages.used(send, input_bytes);

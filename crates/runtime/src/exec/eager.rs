@@ -368,7 +368,7 @@ impl Form {
     /// # Safety
     /// As there.
     #[inline]
-    pub(super) unsafe fn combine_parts(
+    unsafe fn combine_parts(
         &self,
         core: &Core,
         call: &Call,

@@ -16,6 +16,7 @@ use crate::service;
 use crate::transport::local::{
     Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
 };
+use crate::transport::passage::READ_AHEAD;
 use crate::transport::tcp::{TcpEnd, TcpOptions};
 use crate::transport::{Peer, RecvEnd, SendEnd};
 
@@ -34,9 +35,8 @@ const RECORDS_OF_MANY: usize = BEHIND;
 /// The same where they do not: the receiver's count is read once a round of them.
 const RECORDS_APART: usize = 32;
 /// Bytes of a message up to which it goes by a small slot where stores wait long for lines that another core has, see
-/// [`oxccl_kernels::waits_for_lines`]: who reads a slot to its end asks, as processors do unasked, for what is behind it, which the
-/// sender is about to write.
-const SMALL_WAITING: usize = 1536;
+/// [`oxccl_kernels::waits_for_lines`]: who reads it does not ask for the next slot, which the sender is about to write.
+const SMALL_WAITING: usize = Sizes::SMALL - READ_AHEAD - 64;
 /// Receives that wait together where ranks share cores, see `trail`.
 pub(super) const BEHIND: usize = 64;
 
@@ -310,7 +310,7 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let g = core.hub.geometry();
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
     let usual = sizes(g.lane_slot, g.crowded, g.ranks, lane);
-    let small = if g.crowded { usual.small } else { g.lane_small };
+    let small = if g.crowded { usual.small } else { small_bytes(g.waits) };
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
     unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, ..usual }) }
@@ -369,7 +369,11 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
     let area = area(core, core.rank as u32, to, lane)?;
     let end = LocalSender::new(area, policy, Some(core.mapper()), peer(core, to));
     Ok(Some(Box::new(match trades(core, to) {
-        true => end.trading(self::area(core, to, core.rank as u32, lane)?, (core.rank as u32) < to),
+        true => {
+            // Measured for one pair, whose slots are the longest.
+            let round = core.hub.geometry().waits && core.ranks == 2 && lane == P2P_LANE;
+            end.trading(self::area(core, to, core.rank as u32, lane)?, (core.rank as u32) < to, round)
+        }
         false => end,
     })))
 }

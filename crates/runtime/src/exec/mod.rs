@@ -43,7 +43,7 @@ pub(crate) mod p2p_quick;
 mod p2p_short;
 mod pair_v;
 mod pieces;
-mod piped;
+pub(crate) mod piped;
 pub(crate) mod plan;
 mod scratch;
 mod slotted;

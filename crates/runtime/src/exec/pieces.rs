@@ -9,6 +9,8 @@ use oxccl_sys::sync::{Ordering, SharedU64, pause_between};
 const EPOCH_BITS: u32 = 28;
 /// Places of a ring.
 pub(super) const PLACES: usize = 16;
+/// The same where it is so long that its lines leave the caches on the way.
+pub(super) const MOST_PLACES: usize = 3 * PLACES;
 
 /// The flag that says `epoch` of call `seq`.
 #[inline]
@@ -48,7 +50,9 @@ fn look(flag: &SharedU64, seen: &mut u64, needed: u64, most: u32) -> bool {
 }
 
 /// The ring of this rank, as who gives sees it. A model checker's has fewer places.
-pub(super) struct Ring<const N: usize = PLACES> {
+pub(super) struct Ring<const N: usize = MOST_PLACES> {
+    /// Places that are used, as the peer knows, too.
+    places: usize,
     /// Pieces of all calls up to now.
     head: u64,
     /// Per place the flag of the peer that says that it has taken the piece there.
@@ -57,16 +61,16 @@ pub(super) struct Ring<const N: usize = PLACES> {
     seen: u64,
 }
 
-impl<const N: usize> Default for Ring<N> {
-    fn default() -> Ring<N> {
-        Ring { head: 0, taken: [0; N], seen: 0 }
-    }
-}
-
 impl<const N: usize> Ring<N> {
-    /// Where piece `index` lies.
-    pub(super) fn place(index: u64) -> usize {
-        index as usize % N
+    /// One of so many places.
+    pub(super) fn new(places: usize) -> Ring<N> {
+        debug_assert!((1..=N).contains(&places));
+        Ring { places, head: 0, taken: [0; N], seen: 0 }
+    }
+
+    /// Where piece `index` lies, here and in the ring of the peer.
+    pub(super) fn place(&self, index: u64) -> usize {
+        index as usize % self.places
     }
 
     /// Begins to give call `seq` of so many pieces: which piece of the ring the first one is, and whether `put` has put it there:
@@ -77,7 +81,7 @@ impl<const N: usize> Ring<N> {
         self.head += pieces;
         let there = self.is_free(peer, first, 1);
         if there {
-            put(Self::place(first));
+            put(self.place(first));
             self.holds(first, seq, 0);
         }
         (first, there)
@@ -85,13 +89,13 @@ impl<const N: usize> Ring<N> {
 
     /// Whether piece `index` may be written: the peer has taken what lay in its place, or does while this looks, `most` so often.
     fn is_free(&mut self, peer: &SharedU64, index: u64, most: u32) -> bool {
-        let needed = self.taken[Self::place(index)];
+        let needed = self.taken[self.place(index)];
         self.seen >= needed || look(peer, &mut self.seen, needed, most)
     }
 
     /// Piece `number` of call `seq` lies in the place of piece `index`.
     fn holds(&mut self, index: u64, seq: u64, number: u64) {
-        self.taken[Self::place(index)] = flag_of(seq, number + 1);
+        self.taken[self.place(index)] = flag_of(seq, number + 1);
     }
 }
 
@@ -108,13 +112,15 @@ pub(super) struct Pipe {
     pub done: u64,
     /// Pieces of what stays on this rank that are copied.
     pub own: u64,
+    /// What the giver writes goes past its caches.
+    pub away: bool,
 }
 
 impl Pipe {
     /// The call whose giver's line says `first` and `there`; `gives`: that is this rank.
     pub(super) fn new(gives: bool, first: u64, there: bool) -> Pipe {
         let there = u64::from(there);
-        Pipe { gives, first, there, done: if gives { there } else { 0 }, own: 0 }
+        Pipe { gives, first, there, done: if gives { there } else { 0 }, own: 0, away: false }
     }
 
     /// Has `put` write the next piece, if its place is free or becomes so while this looks, `most` so often. It gets the piece's
@@ -132,7 +138,7 @@ impl Pipe {
         if !ring.is_free(peer, index, most) {
             return false;
         }
-        put(self.done, Ring::<N>::place(index));
+        put(self.done, ring.place(index));
         ring.holds(index, seq, self.done);
         self.moved(mine, seq);
         true
@@ -154,8 +160,14 @@ impl Pipe {
 
     /// Has `take` read the next piece, which is there. It gets the piece's number and place.
     #[inline]
-    pub(super) fn take<const N: usize>(&mut self, mine: &SharedU64, seq: u64, take: impl FnOnce(u64, usize)) {
-        take(self.done, Ring::<N>::place(self.first + self.done));
+    pub(super) fn take<const N: usize>(
+        &mut self,
+        ring: &Ring<N>,
+        mine: &SharedU64,
+        seq: u64,
+        take: impl FnOnce(u64, usize),
+    ) {
+        take(self.done, ring.place(self.first + self.done));
         self.moved(mine, seq);
     }
 

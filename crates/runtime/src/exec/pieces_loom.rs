@@ -112,7 +112,7 @@ impl Rank {
         while pipe.done < pieces {
             let there = pipe.is_there(&peer, seq, pieces, LOOKS);
             if there {
-                pipe.take::<PLACES>(&flag, seq, |number, place| {
+                pipe.take(&self.ring, &flag, seq, |number, place| {
                     // SAFETY: there; loom reports who else would touch it.
                     let got = theirs.places[place].with(|p| unsafe { *p });
                     assert_eq!(got, piece(seq, number), "piece {number} of call {seq}");
@@ -145,7 +145,8 @@ fn play(preemptions: Option<usize>, calls: &'static [Call], left: [Option<u64>; 
             lines: (0..=calls.len()).map(|_| AtomicU64::new(0)).collect(),
         };
         let ranks = Arc::new(Ranks { hubs: [hub(), hub()], aborted: AtomicU64::new(0) });
-        let [lower, higher] = [0, 1].map(|me| Rank { ranks: ranks.clone(), me, ring: Ring::default(), left: left[me] });
+        let [lower, higher] =
+            [0, 1].map(|me| Rank { ranks: ranks.clone(), me, ring: Ring::new(PLACES), left: left[me] });
         let other = thread::spawn(move || higher.plays(calls));
         let made = [lower.plays(calls), other.join().unwrap()];
         assert!(left != [None, None] || made == [true, true]);

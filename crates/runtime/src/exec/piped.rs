@@ -14,8 +14,9 @@ use oxccl_types::{Collective, Result};
 
 use super::call::Call;
 use super::collective::Engine;
-use super::pieces::{PLACES, Pipe};
+use super::pieces::{MOST_PLACES, PLACES, Pipe};
 use crate::communicator::core::Core;
+use crate::communicator::hub::Geometry;
 use crate::device::Step;
 use crate::transport::passage::Passage;
 
@@ -33,6 +34,11 @@ pub(super) fn serves(core: &Core, collective: Collective) -> bool {
     let one_way =
         matches!(collective, Collective::Broadcast | Collective::Scatter | Collective::Gather | Collective::Reduce);
     one_way && core.ranks == 2 && core.hub.geometry().ring_bytes > 0 && core.eager && !core.one_process
+}
+
+/// Places of the ring of a rank, each as long as those of the shortest.
+pub(crate) fn ring_places(geometry: &Geometry) -> usize {
+    (PLACES * geometry.ring_times()).min(MOST_PLACES)
 }
 
 fn piece_bytes(core: &Core) -> usize {
@@ -94,7 +100,7 @@ fn keep(core: &Core, call: &Call, own: &Own, number: u64) {
 }
 
 /// Takes piece `number` of the peer, which is there, from `place` of its ring.
-fn take(core: &Core, srcs: &mut Vec<*const u8>, call: &Call, send: *const u8, number: u64, place: usize) {
+fn take(core: &Core, srcs: &mut Vec<*const u8>, call: &Call, send: *const u8, number: u64, place: usize, away: bool) {
     let block = call.block_bytes() as usize;
     let (start, bytes) = part(core, block, number);
     let there = at(core, 1 - core.me, place).cast_const();
@@ -104,7 +110,10 @@ fn take(core: &Core, srcs: &mut Vec<*const u8>, call: &Call, send: *const u8, nu
     unsafe {
         let to = call.recv.add(before + start);
         if call.collective != Collective::Reduce {
-            return kernels::copy_part(&[to], there, bytes, block);
+            return match away {
+                true => kernels::copy_part(&[to], there, bytes, block),
+                false => kernels::copy_taken(to, there, bytes, block),
+            };
         }
         let mine = send.add(start);
         srcs.clear();
@@ -157,7 +166,8 @@ pub(super) fn step(
                 continue;
             }
             let srcs = &mut engine.srcs;
-            pipe.take::<PLACES>(&mine, seq, |number, place| take(core, srcs, call, send, number, place));
+            let away = pipe.away;
+            pipe.take(&engine.ring, &mine, seq, |number, place| take(core, srcs, call, send, number, place, away));
         }
         core.hub.ring_all(core.me);
     }

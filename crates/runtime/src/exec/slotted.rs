@@ -66,7 +66,7 @@ pub(super) fn serves(core: &Core, part: &Part, call: &Call) -> bool {
 
 /// Whether the line of some rank says that its block of call `seq`, of which this rank is the root, is in its slot.
 pub(super) fn any(core: &Core, seq: u64) -> bool {
-    (0..core.members.len()).any(|m| m != core.me && direct::in_slot(&direct::words(core, m, seq)))
+    (0..core.members.len()).any(|m| m != core.me && direct::in_slot(&direct::words(core, m, seq)).is_some())
 }
 
 /// Whether this rank puts its block of call `seq` into the slot before the root has said where it wants it.
@@ -126,7 +126,7 @@ pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, seq: u64, next
     let first = *next;
     while *next < core.members.len() {
         let member = *next;
-        let unasked = member != core.me && direct::in_slot(&direct::words(core, member, seq));
+        let unasked = member != core.me && direct::in_slot(&direct::words(core, member, seq)).is_some();
         if member != core.me && !unasked && !direct::is_raised(core, member, 0, seq, 1, engine.seen.polls()) {
             return Ok(if member > first { Step::Progress } else { Step::Blocked });
         }

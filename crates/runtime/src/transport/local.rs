@@ -7,6 +7,7 @@
 
 mod area;
 mod cma;
+mod one_way;
 mod policy;
 mod recv;
 mod send;

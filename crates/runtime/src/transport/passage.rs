@@ -8,6 +8,9 @@
 use oxccl_kernels as kernels;
 use oxccl_sys::clock;
 
+/// Bytes behind those that a core reads for which its processor asks as well, unasked: what another core writes next had better
+/// not lie there.
+pub(crate) const READ_AHEAD: usize = 1 << 10;
 /// Bytes from which on a copy is timed, or goes past the caches: shorter ones are over before it pays.
 const LEAST: usize = 4 << 10;
 /// Bytes that a copy to a slot which is not slow moves in a nanosecond, at least. Measured on Zen 4: lines that this core has
@@ -18,6 +21,9 @@ const SLOTS_RATE: u64 = 11;
 const LONG_RATE: u64 = 4;
 /// Slow copies in a row before the next ones go past the caches: a core that was taken away makes one slow.
 const SLOW: u32 = 3;
+/// The same to one of many places in turn, whose lines have left both cores' own caches: 40 to 50; of the first ones 10 or so. Those
+/// of a core elsewhere 3 to 7, if they are short: the store buffer takes them.
+const ROUND_RATE: u64 = 8;
 /// How many go past the caches then.
 const AWAY: u32 = 512;
 /// How many are not timed after one that was not slow: two looks at the clock take a tenth of a short one.
@@ -43,17 +49,22 @@ impl Passage {
         Passage::by_long_places()
     }
 
+    /// Of copies to places that go round so many lines that those have left the caches of both cores' own.
+    pub(crate) const fn by_places_in_turn() -> Passage {
+        Passage { rate: ROUND_RATE, slow: 0, away: 0, trusted: 0 }
+    }
+
     /// Of copies to rings and scratch.
     pub(crate) const fn by_long_places() -> Passage {
         Passage { rate: LONG_RATE, slow: 0, away: 0, trusted: 0 }
     }
 
-    /// Copies `bytes` bytes of a transfer of `whole` bytes.
+    /// Copies `bytes` bytes of a transfer of `whole` bytes; whether past the caches.
     ///
     /// # Safety
     /// As [`kernels::copy_across`].
     #[inline]
-    pub(crate) unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize) {
+    pub(crate) unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize) -> bool {
         // SAFETY: the caller's promise.
         unsafe { self.pass(dst, src, bytes, || kernels::copy_across(dst, src, bytes, whole)) }
     }
@@ -65,20 +76,21 @@ impl Passage {
     #[inline]
     pub(crate) unsafe fn publish(&mut self, dst: *mut u8, src: *const u8, bytes: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.pass(dst, src, bytes, || kernels::copy(&[dst], src, bytes)) }
+        unsafe { self.pass(dst, src, bytes, || kernels::copy(&[dst], src, bytes)) };
     }
 
-    /// Copies by `usual`, or past the caches.
+    /// Copies by `usual`, or past the caches; whether so.
     ///
     /// # Safety
     /// As [`kernels::copy_across`].
     #[inline]
-    unsafe fn pass(&mut self, dst: *mut u8, src: *const u8, bytes: usize, usual: impl FnOnce()) {
+    unsafe fn pass(&mut self, dst: *mut u8, src: *const u8, bytes: usize, usual: impl FnOnce()) -> bool {
         if bytes < LEAST || !kernels::waits_for_lines() {
             usual();
         } else if self.goes_away() {
             // SAFETY: the caller's promise.
-            unsafe { kernels::copy_away(dst, src, bytes) }
+            unsafe { kernels::copy_away(dst, src, bytes) };
+            return true;
         } else if !self.is_timed() {
             usual();
         } else {
@@ -86,6 +98,7 @@ impl Passage {
             usual();
             self.took(bytes, clock::now_ns() - start);
         }
+        false
     }
 
     /// Whether copies of some length go past the caches now.

@@ -358,7 +358,7 @@ fn raw_addresses_and_mixed_routes_deliver() {
 /// Small messages take a record each; what needs a slot waits for one, and then goes behind what is under way.
 #[test]
 fn more_small_messages_than_slots_are_under_way() {
-    for small in [Sizes::SMALL, 1536] {
+    for small in [Sizes::SMALL, Sizes::SMALL / 2 - 64] {
         take_small_slots(small);
     }
 }
@@ -407,10 +407,10 @@ struct Trader {
     sent: u64,
 }
 
-fn traders(there: LocalArea, back: LocalArea) -> [Trader; 2] {
+fn traders(there: LocalArea, back: LocalArea, round: bool) -> [Trader; 2] {
     let factory = LocalFactory::<SHM>::default();
     [(there, back, true), (back, there, false)].map(|(out, back, lower)| Trader {
-        send: factory.sender(out).trading(back, lower),
+        send: factory.sender(out).trading(back, lower, round),
         recv: factory.receiver(back, 0).trading(out, lower),
         under_way: std::collections::VecDeque::new(),
         sent: 0,
@@ -424,17 +424,25 @@ fn header_of(n: u64, len: usize) -> super::Header {
 /// Whatever the order in which two ranks send and receive, and whatever the lengths: what is sent arrives as it was.
 #[test]
 fn slots_that_change_hands_hold_one_message_each() {
+    for (round, stays) in [(false, 1), (true, 1), (true, 400)] {
+        trade(round, stays);
+    }
+}
+
+/// As long as `stays` messages or so who sends is one rank as a rule; `round`: messages may go round inside of their slots.
+fn trade(round: bool, stays: u64) {
     let data: Vec<u8> = (0..9000usize).map(|i| (i * 7 % 253) as u8).collect();
     for sizes in [Sizes::new(1, 4096), Sizes::new(4, 4096), Sizes { records: 32, ..Sizes::new(8, 4096) }] {
         let memory = [create(sizes), create(sizes)];
-        let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes));
+        let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes), round);
         let mut random = 88_172_645_463_325_252_u64;
         let mut out = vec![0u8; 4096];
-        for _ in 0..20_000 {
+        for step in 0..20_000 {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            let (me, len) = ((random & 1) as usize, [4096, 3000, 2048, 64, 8, 4095][(random >> 8) as usize % 6]);
+            let turn = if stays > 1 { step / stays % 2 } else { random & 1 };
+            let (me, len) = (turn as usize, [4096, 3000, 2048, 64, 8, 4095][(random >> 8) as usize % 6]);
             let place = |n: u64| n as usize % 4000 + 500 * me;
             if random & 2 == 0 {
                 let n = ranks[me].sent;
@@ -469,7 +477,7 @@ fn slots_that_change_hands_hold_one_message_each() {
 fn a_rank_sends_from_the_slot_that_it_has_read() {
     let sizes = Sizes::new(8, 4096);
     let memory = [create(sizes), create(sizes)];
-    let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes));
+    let mut ranks = traders(area(&memory[0], sizes), area(&memory[1], sizes), false);
     let data = [7u8; 4096];
     let mut read: [Option<*const u8>; 2] = [None; 2];
     for n in 0..50 {

@@ -47,10 +47,15 @@ pub(crate) struct Engine {
     pub(in crate::exec) scratch_turn: u64,
     /// What this rank gave in pieces through its ring.
     pub(in crate::exec) ring: Ring,
-    /// How what it gives goes to slots, to those of eager calls, and to the ring and scratch.
+    /// Payloads that this rank gave by slots, up to as many as decide how the next ones go.
+    pub(in crate::exec) given: u8,
+    /// Where the next of the payloads may lie that go [round](crate::communicator::hub::Hub::round) its large slots.
+    pub(in crate::exec) round: usize,
+    /// How what it gives goes to slots, to those of eager calls, to the ring and scratch, and where payloads go round.
     pub(in crate::exec) slots: Passage,
     pub(in crate::exec) payloads: Passage,
     pub(in crate::exec) places: Passage,
+    pub(in crate::exec) rounds: Passage,
     pub(in crate::exec) far_srcs: Vec<Spot>,
     pub(in crate::exec) far_dsts: Vec<Spot>,
     pub(in crate::exec) srcs: Vec<*const u8>,
@@ -74,7 +79,7 @@ pub(crate) struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    pub(crate) fn new(ranks: usize, members: usize, large_pages: bool) -> Engine {
+    pub(crate) fn new(ranks: usize, members: usize, ring_places: usize, large_pages: bool) -> Engine {
         Engine {
             seq: 0,
             seen: Seen::new(members),
@@ -91,10 +96,13 @@ impl Engine {
             strayed: false,
             put_at: [0; 2],
             scratch_turn: 0,
-            ring: Ring::default(),
+            ring: Ring::new(ring_places),
+            given: 0,
+            round: 0,
             slots: Passage::by_slots(),
             payloads: Passage::by_many_slots(),
             places: Passage::by_long_places(),
+            rounds: Passage::by_places_in_turn(),
             far_srcs: Vec::with_capacity(ranks + 1),
             far_dsts: Vec::with_capacity(ranks + 1),
             srcs: Vec::with_capacity(ranks + 1),
@@ -169,6 +177,7 @@ impl Engine {
         self.known_direct.forget();
         // The slots are given back as well: who makes a call for the first time has them in memory again.
         self.known = Known::default();
+        self.given = 0;
         self.temp.drop_memory();
         self.bounce.clear();
     }

@@ -47,7 +47,7 @@ impl CollectiveTask {
             }
             let words = direct::words(core, giver, self.seq);
             let plan = self.plan.as_deref();
-            if let Some(given) = beside::given(core, engine, &self.call, plan, giver, self.seq, &words) {
+            if let Some(given) = beside::given(core, engine, &self.call, plan, giver, self.seq, &words)? {
                 self.phase = given.into();
                 return Ok(None);
             }

@@ -177,6 +177,14 @@ impl LocalArea {
         }
     }
 
+    /// Has all of the slots in memory before more of them is used than was.
+    #[cold]
+    pub(super) fn populate_slots(&self) {
+        // Inside the area.
+        let slots = self.base.wrapping_add(self.sizes.slots_at());
+        oxccl_sys::populate(slots, self.sizes.slots * self.sizes.slot_stride());
+    }
+
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at + 8 <= RECORDS_AT + self.sizes.records * RECORD && at.is_multiple_of(8));
         // SAFETY: in the area, aligned, and these words are only ever accessed atomically.

@@ -8,6 +8,7 @@ use oxccl_sys::sync::pause_between;
 use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
+use super::one_way;
 use super::policy::{Exported, Mapper};
 use super::trade::Trade;
 use super::{Kind, cma, split_meta};
@@ -65,10 +66,27 @@ struct Current {
     fresh: bool,
     /// The number of its slot, if that changes hands.
     slot: Option<u64>,
+    /// It goes round by way of the caches, see `one_way`.
+    round: bool,
 }
 
 // SAFETY: the pointers belong to the receiver or lie in memory that is mapped as long as it lives.
 unsafe impl Send for LocalReceiver {}
+
+/// Copies `len` bytes of a message of `whole` from where they came; `round`: that was written by way of the caches, and goes round.
+///
+/// # Safety
+/// As [`kernels::copy`] for one destination, which is not the source.
+#[inline]
+unsafe fn copy(dst: *mut u8, data: *const u8, len: usize, whole: usize, round: bool) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match round {
+            true => kernels::copy_taken(dst, data, len, whole),
+            false => kernels::copy_part(&[dst], data, len, whole),
+        }
+    }
+}
 
 impl LocalReceiver {
     /// The receiving end in `area`.
@@ -135,20 +153,29 @@ impl LocalReceiver {
         })
     }
 
-    /// Where the bytes of record `index` lie, if they came with it.
+    /// Where the bytes of record `index` lie, if they came with it; `slot`: the number of one that changes hands, and how far behind
+    /// its beginning.
     #[inline]
-    fn copied(&self, index: usize, kind: Option<Kind>, len: u64, slot: Option<u64>) -> Option<*const u8> {
+    fn copied(&self, index: usize, kind: Option<Kind>, len: u64, slot: Option<(u64, usize)>) -> Option<*const u8> {
         match kind {
             Some(Kind::Inline) if len <= INLINE_BYTES as u64 => {
                 // SAFETY: inside the record.
                 Some(unsafe { self.area().record(index).cast::<u8>().add(INLINE_AT) })
             }
             Some(Kind::Slot) if len <= self.area().slot_bytes() as u64 => match (self.trade, slot) {
-                (Some(trade), Some(number)) => Some(trade.slot(number)),
+                (Some(trade), Some((number, at))) => self.traded_at(trade, number, at, len as usize),
                 _ => Some(self.area().slot(index, len as usize)),
             },
             _ => None,
         }
+    }
+
+    /// Where `len` bytes lie that begin `at` bytes behind the beginning of slot `number`, if those are inside of it.
+    #[inline]
+    fn traded_at(&self, trade: Trade<LocalArea>, number: u64, at: usize, len: usize) -> Option<*const u8> {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.area().slot_bytes());
+        // SAFETY: inside of the slot.
+        inside.then(|| unsafe { trade.slot(number).add(at).cast_const() })
     }
 
     fn decode(&self, index: usize, meta: u64) -> Result<Current> {
@@ -158,9 +185,10 @@ impl LocalReceiver {
         let (kind, len) = split_meta(meta);
         let mut header = Header { signature: [read(1), read(2)], sequence: read(3), total: len, offset: 0, len };
         let slot = if kind == Some(Kind::Slot) { self.traded(len as usize).map(|_| read(6)) } else { None };
-        let copied = self.copied(index, kind, len, slot);
+        let (at, round) = if slot.is_some() { one_way::read(read(7)) } else { (0, false) };
+        let copied = self.copied(index, kind, len, slot.map(|number| (number, at)));
         if let (Some(Kind::Inline), Some(data)) = (kind, copied) {
-            return Ok(Current { header, data, cma: false, fresh: true, slot });
+            return Ok(Current { header, data, cma: false, fresh: true, slot, round });
         }
         header.total = read(4);
         header.offset = read(5);
@@ -177,7 +205,7 @@ impl LocalReceiver {
             },
             _ => return Err(self.corrupt(meta)),
         };
-        Ok(Current { header, data, cma: kind == Some(Kind::Cma), fresh: true, slot })
+        Ok(Current { header, data, cma: kind == Some(Kind::Cma), fresh: true, slot, round })
     }
 
     #[cold]
@@ -267,7 +295,7 @@ impl RecvEnd for LocalReceiver {
     }
 
     unsafe fn poll_recv_into(&mut self, dst: *mut u8, capacity: usize) -> Result<Option<Header>> {
-        let Some(Current { mut header, data, cma, fresh, .. }) = self.current()? else { return Ok(None) };
+        let Some(Current { mut header, data, cma, fresh, round, .. }) = self.current()? else { return Ok(None) };
         if header.len > 0 && capacity == 0 {
             return Err(no_room(&header));
         }
@@ -282,7 +310,7 @@ impl RecvEnd for LocalReceiver {
             unsafe { self.read_sender(data, dst, len)? };
         } else {
             // SAFETY: as above; the record's bytes are readable until consumed.
-            unsafe { oxccl_kernels::copy_part(&[dst], data, len, header.total as usize) };
+            unsafe { copy(dst, data, len, header.total as usize, round) };
         }
         self.consume(header.len);
         Ok(Some(header))
@@ -301,13 +329,17 @@ impl RecvEnd for LocalReceiver {
         // Where the bytes lie follows from what is expected, so the processor need not wait for the record to ask for them. It
         // would where the compiler takes the length in the record, which is the same.
         let len = std::hint::black_box(expected.total as usize);
-        let (there, data) = match len <= INLINE_BYTES {
+        let (there, data, round) = match len <= INLINE_BYTES {
             // SAFETY: inside the record.
-            true => (Kind::Inline, unsafe { record.cast::<u8>().add(INLINE_AT) }),
+            true => (Kind::Inline, unsafe { record.cast::<u8>().add(INLINE_AT).cast_const() }, false),
             false if len > self.area().slot_bytes() => return Ok(false),
             false => match self.traded(len) {
-                Some(trade) => (Kind::Slot, trade.slot(read(6))),
-                None => (Kind::Slot, self.area().slot(index, len)),
+                Some(trade) => {
+                    let (at, round) = one_way::read(read(7));
+                    let Some(data) = self.traded_at(trade, read(6), at, len) else { return Ok(false) };
+                    (Kind::Slot, data, round)
+                }
+                None => (Kind::Slot, self.area().slot(index, len).cast_const(), false),
             },
         };
         let whole = there == Kind::Inline || read(4) == expected.total;
@@ -318,7 +350,7 @@ impl RecvEnd for LocalReceiver {
             return Ok(false);
         }
         // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.
-        unsafe { kernels::copy(&[dst], data, len) };
+        unsafe { copy(dst, data, len, len, round) };
         if let (Kind::Slot, Some(trade)) = (there, self.traded(len)) {
             trade.received(self.ring.consumed(), read(6));
         }

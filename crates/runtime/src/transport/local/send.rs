@@ -8,6 +8,7 @@ use oxccl_sys::prefetch;
 use oxccl_types::{Error, Result};
 
 use super::area::{INLINE_AT, INLINE_BYTES, LocalArea};
+use super::one_way::{self, OneWay};
 use super::policy::{Mapper, Policy, Route};
 use super::trade::Trade;
 use super::{Kind, LEN_BITS, meta};
@@ -25,6 +26,8 @@ pub struct LocalSender {
     policy: Policy,
     mapper: Option<Arc<dyn Mapper>>,
     trade: Option<Trade<LocalArea>>,
+    /// Where slots change hands and messages may go round.
+    one_way: Option<OneWay>,
     peer: Peer,
     /// Per record: the last ticket up to it whose bytes stayed in the sender's memory; 0 = none yet.
     borrowed: Box<[u64]>,
@@ -36,11 +39,16 @@ pub struct LocalSender {
     large: Range<u64>,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
+    /// How messages go to slots, and those that go round in them.
     passage: Passage,
+    round: Passage,
 }
 
 /// A connection that carries that many small messages will carry more: it gets all its small slots then.
 const OFTEN: u8 = 3;
+
+/// Bytes of messages that lie at the beginning of their slots while copies go past the caches.
+const FEW: usize = 8 << 10;
 
 impl LocalSender {
     /// The sending end in `area` towards `peer`. `mapper` is needed for the direct route between processes.
@@ -53,6 +61,7 @@ impl LocalSender {
             policy,
             mapper,
             trade: None,
+            one_way: None,
             peer,
             borrowed,
             last_borrowed: 0,
@@ -61,14 +70,17 @@ impl LocalSender {
             large: 0..0,
             small: 0,
             passage: Passage::by_slots(),
+            round: Passage::by_places_in_turn(),
         }
     }
 
     /// Slots change hands with those of `back`, the connection from the peer, whose receiver must [do the same]
     /// (super::LocalReceiver::trading). `lower`: this is the end with the lower rank.
+    /// `round`: messages that go one way only go round inside of their slots.
     #[must_use]
-    pub fn trading(mut self, back: LocalArea, lower: bool) -> LocalSender {
+    pub fn trading(mut self, back: LocalArea, lower: bool, round: bool) -> LocalSender {
         self.trade = Trade::new(*self.area(), back, lower);
+        self.one_way = (self.trade.is_some() && round).then(OneWay::default);
         self
     }
 
@@ -161,7 +173,7 @@ impl LocalSender {
         header: &Header,
         data: *const u8,
         len: usize,
-        (kind, mut a, b): Place,
+        (kind, mut a, mut b): Place,
     ) -> Result<Option<usize>> {
         let record = self.area().record(index);
         let write = |word: usize, value: u64| {
@@ -174,20 +186,8 @@ impl LocalSender {
             if !self.is_slot_free(accepted) {
                 return Ok(None);
             }
-            if self.small < OFTEN {
-                self.count_small(accepted);
-            }
-            let traded = self.trade.filter(|_| !self.area().is_small(accepted));
-            let slot = match traded {
-                Some(trade) => {
-                    a = trade.take(self.ring.published());
-                    trade.sent(self.ring.published());
-                    trade.slot(a)
-                }
-                None => self.area().slot(index, accepted),
-            };
-            // SAFETY: readable by contract, into the slot that belongs to the reserved record, which is free.
-            unsafe { self.passage.copy(slot, data, accepted, header.total as usize) };
+            // SAFETY: readable by contract; the slot of the reserved record is free.
+            (a, b) = unsafe { self.fill_slot(index, data, accepted, header.total as usize) };
         } else {
             self.last_borrowed = self.ring.published() + 1;
         }
@@ -198,6 +198,43 @@ impl LocalSender {
         // SAFETY: the record is reserved, and the rest of it is filled.
         unsafe { self.hand_over(index, header, meta(kind, accepted)) };
         Ok(Some(accepted))
+    }
+
+    /// Copies `len` bytes of a message of `whole` to the slot of the next record, `index`; the words by which that says where.
+    ///
+    /// # Safety
+    /// `data` is readable, and the slot free.
+    #[inline]
+    unsafe fn fill_slot(&mut self, index: usize, data: *const u8, len: usize, whole: usize) -> (u64, u64) {
+        if self.small < OFTEN {
+            self.count_small(len);
+        }
+        let Some(trade) = self.trade.filter(|_| !self.area().is_small(len)) else {
+            // SAFETY: by contract.
+            unsafe { self.passage.copy(self.area().slot(index, len), data, len, whole) };
+            return (0, 0);
+        };
+        let at = self.lies(&trade, len);
+        let number = trade.take(self.ring.published());
+        trade.sent(self.ring.published());
+        let passage = if at.is_some() { &mut self.round } else { &mut self.passage };
+        // SAFETY: by contract; inside of the slot.
+        let away = unsafe { passage.copy(trade.slot(number).add(at.unwrap_or(0)), data, len, whole) };
+        (number, one_way::word(at, away))
+    }
+
+    /// Where in the slot of the next record a message of `len` bytes lies, if it goes round.
+    #[inline]
+    fn lies(&mut self, trade: &Trade<LocalArea>, len: usize) -> Option<usize> {
+        let (area, record) = (*self.area(), self.ring.published());
+        let way = self.one_way.as_mut()?;
+        let place = record as usize & (area.slots() - 1);
+        let at = way.next(place, trade.is_near(record), area.slot_bytes(), len)?;
+        if way.begins() {
+            area.populate_slots();
+        }
+        // Past the caches few lines are faster than many.
+        Some(if self.round.is_away() && len <= FEW { 0 } else { at })
     }
 
     #[cold]

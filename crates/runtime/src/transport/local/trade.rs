@@ -129,6 +129,13 @@ impl<A: Area> Trade<A> {
         self.held(&self.state(), record)
     }
 
+    /// Whether the place of record `record`, which is the next, holds a slot that this rank has received and not sent by since, as
+    /// far as is known: records that need no slot count as sent by one.
+    #[inline]
+    pub(super) fn is_near(&self, record: u64) -> bool {
+        self.state().filled.load(Relaxed) > record
+    }
+
     /// Record `record` was sent by the slot of its place.
     #[inline]
     pub(super) fn sent(&self, record: u64) {
