@@ -17,7 +17,9 @@ const SLACK: usize = 16;
 struct Holdings {
     descriptors: usize,
     memfds: usize,
+    /// But for the helper, which is started by the first call that is not carried out at once: perhaps a late one.
     threads: usize,
+    helpers: usize,
     mappings: usize,
     shared: usize,
 }
@@ -28,10 +30,15 @@ impl Holdings {
         let links = std::fs::read_dir("/proc/self/fd").expect("procfs").filter_map(Result::ok);
         let memfds = links.filter_map(|l| std::fs::read_link(l.path()).ok());
         let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+        // A thread that has ended since is none.
+        let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").filter_map(Result::ok);
+        let names: Vec<String> = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok()).collect();
+        let helpers = names.iter().filter(|name| name.trim_end() == "oxccl helper").count();
         Holdings {
             descriptors: count("/proc/self/fd"),
             memfds: memfds.filter(|p| p.to_string_lossy().contains("memfd:")).count(),
-            threads: count("/proc/self/task"),
+            threads: names.len() - helpers,
+            helpers,
             mappings: maps.lines().count(),
             shared: maps.lines().filter(|l| l.contains("memfd:")).count(),
         }
@@ -41,6 +48,7 @@ impl Holdings {
         self.descriptors <= before.descriptors
             && self.memfds <= before.memfds
             && self.threads <= before.threads
+            && self.helpers <= 1
             && self.shared <= before.shared
             && self.mappings <= before.mappings + SLACK
     }
