@@ -20,12 +20,13 @@ use super::direct::{self, Words};
 use super::eager::Form;
 use super::lent;
 use super::pieces::Pipe;
+use super::piped;
 use super::plan::Plan;
 use super::scratch::{Scratch, area, takes_turns};
 use super::trail;
 use crate::communicator::core::Core;
 use crate::communicator::hub::SLOTS;
-use crate::transport::passage::Passage;
+use crate::transport::passage::{self, Passage};
 
 /// How far into its area `rank` begins: so that of two ranks each writes the lines that it has read.
 fn shift(core: &Core, call: &Call, rank: usize) -> usize {
@@ -240,7 +241,8 @@ fn take_from_slot(core: &Core, engine: &mut Engine, call: &Call, giver: usize, s
             Form::new(core, call).combine(core, call, from, &mut engine.srcs);
         } else {
             let (to, from) = carried(core, call, giver);
-            take_block(call, call.recv.add(to), there.add(from), slot.away);
+            let block = call.block_bytes() as usize;
+            passage::fetch(call.recv.add(to), there.add(from), block, block, slot.away);
             keep(core, call);
         }
     }
@@ -268,36 +270,14 @@ fn carried(core: &Core, call: &Call, giver: usize) -> (usize, usize) {
     }
 }
 
-/// Takes the block of `call` that lies at `from`; `away`: it went there past the caches.
-///
-/// # Safety
-/// As [`kernels::copy`] for one destination, which is not the source.
-unsafe fn take_block(call: &Call, to: *mut u8, from: *const u8, away: bool) {
-    let block = call.block_bytes() as usize;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match away {
-            true => kernels::copy(&[to], from, block),
-            false => kernels::copy_taken(to, from, block, block),
-        }
-    }
-}
-
 /// Copies the root's own block; nothing in place.
 ///
 /// # Safety
 /// The buffers of the caller have it.
 unsafe fn keep(core: &Core, call: &Call) {
-    let own = core.rank * call.block_bytes() as usize;
-    let (from, to) = match call.collective {
-        _ if core.rank as u32 != call.root => return,
-        Collective::Broadcast => (call.send, call.recv),
-        Collective::Scatter => (call.send.wrapping_add(own), call.recv),
-        _ => (call.send, call.recv.wrapping_add(own)),
-    };
-    if from != to.cast_const() {
+    if let Some(own) = piped::own(core, call, call.send) {
         // SAFETY: the caller's promise.
-        unsafe { kernels::copy(&[to], from, call.block_bytes() as usize) };
+        unsafe { kernels::copy(&[own.to], own.from, call.block_bytes() as usize) };
     }
 }
 

@@ -18,15 +18,15 @@ use super::pieces::{MOST_PLACES, PLACES, Pipe};
 use crate::communicator::core::Core;
 use crate::communicator::hub::Geometry;
 use crate::device::Step;
-use crate::transport::passage::Passage;
+use crate::transport::passage::{self, Passage};
 
 /// Bytes that one step moves before it gives others a chance.
 const STEP: usize = 1 << 20;
 
 /// What a call moves from this rank to itself.
-struct Own {
-    from: *const u8,
-    to: *mut u8,
+pub(super) struct Own {
+    pub(super) from: *const u8,
+    pub(super) to: *mut u8,
 }
 
 /// Whether calls of `collective` may go this way, where no other road is faster.
@@ -79,7 +79,7 @@ pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, seq: u64, sen
 }
 
 /// What this rank has to copy for itself; none in place.
-fn own(core: &Core, call: &Call, send: *const u8) -> Option<Own> {
+pub(super) fn own(core: &Core, call: &Call, send: *const u8) -> Option<Own> {
     let block = call.block_bytes() as usize;
     let (from, to) = match call.collective {
         Collective::Reduce => return None,
@@ -110,10 +110,7 @@ fn take(core: &Core, srcs: &mut Vec<*const u8>, call: &Call, send: *const u8, nu
     unsafe {
         let to = call.recv.add(before + start);
         if call.collective != Collective::Reduce {
-            return match away {
-                true => kernels::copy_part(&[to], there, bytes, block),
-                false => kernels::copy_taken(to, there, bytes, block),
-            };
+            return passage::fetch(to, there, bytes, block, away);
         }
         let mine = send.add(start);
         srcs.clear();

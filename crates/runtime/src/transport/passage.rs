@@ -1,4 +1,5 @@
-//! What a rank writes where another core read last, and reads next: lines that the two cores' caches hand to each other.
+//! What a rank writes where another core read last, and reads next, and how that one fetches it: lines that the two cores' caches
+//! hand to each other.
 //!
 //! Between cores of one last cache that takes a few tens of nanoseconds a line, between others up to ten times as long, on some
 //! processors far longer than by way of memory. Where the ranks run is not known, and changes. So some of them are timed, and while
@@ -28,6 +29,22 @@ const ROUND_RATE: u64 = 8;
 const AWAY: u32 = 512;
 /// How many are not timed after one that was not slow: two looks at the clock take a tenth of a short one.
 const TRUSTED: u32 = 15;
+
+/// Copies `bytes` bytes of a transfer of `whole` from where another core put them; `away`: past its caches, or to one of few places
+/// which it then writes again.
+///
+/// # Safety
+/// As [`kernels::copy`] for one destination, which is not the source.
+#[inline]
+pub(crate) unsafe fn fetch(dst: *mut u8, src: *const u8, bytes: usize, whole: usize, away: bool) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match away {
+            true => kernels::copy_part(&[dst], src, bytes, whole),
+            false => kernels::copy_taken(dst, src, bytes, whole),
+        }
+    }
+}
 
 /// How the next copies go.
 #[derive(Debug)]

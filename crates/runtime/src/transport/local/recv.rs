@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
 use oxccl_sys::sync::pause_between;
 use oxccl_types::{Error, Result};
@@ -13,6 +12,7 @@ use super::policy::{Exported, Mapper};
 use super::trade::Trade;
 use super::{Kind, cma, split_meta};
 use crate::pages::Pages;
+use crate::transport::passage;
 use crate::transport::ring::Consumer;
 use crate::transport::{Arrival, Header, Peer, RecvEnd, no_room};
 
@@ -72,21 +72,6 @@ struct Current {
 
 // SAFETY: the pointers belong to the receiver or lie in memory that is mapped as long as it lives.
 unsafe impl Send for LocalReceiver {}
-
-/// Copies `len` bytes of a message of `whole` from where they came; `round`: that was written by way of the caches, and goes round.
-///
-/// # Safety
-/// As [`kernels::copy`] for one destination, which is not the source.
-#[inline]
-unsafe fn copy(dst: *mut u8, data: *const u8, len: usize, whole: usize, round: bool) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match round {
-            true => kernels::copy_taken(dst, data, len, whole),
-            false => kernels::copy_part(&[dst], data, len, whole),
-        }
-    }
-}
 
 impl LocalReceiver {
     /// The receiving end in `area`.
@@ -310,7 +295,7 @@ impl RecvEnd for LocalReceiver {
             unsafe { self.read_sender(data, dst, len)? };
         } else {
             // SAFETY: as above; the record's bytes are readable until consumed.
-            unsafe { copy(dst, data, len, header.total as usize, round) };
+            unsafe { passage::fetch(dst, data, len, header.total as usize, !round) };
         }
         self.consume(header.len);
         Ok(Some(header))
@@ -350,7 +335,7 @@ impl RecvEnd for LocalReceiver {
             return Ok(false);
         }
         // SAFETY: `dst` has as many bytes by contract; those of the record or slot are readable until released.
-        unsafe { copy(dst, data, len, len, round) };
+        unsafe { passage::fetch(dst, data, len, len, !round) };
         if let (Kind::Slot, Some(trade)) = (there, self.traded(len)) {
             trade.received(self.ring.consumed(), read(6));
         }
