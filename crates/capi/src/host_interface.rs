@@ -25,7 +25,7 @@ pub(crate) type Done = Result<(), Failed>;
 
 /// Gives an error of the runtime its number.
 pub(crate) fn failed(status: Status) -> impl Fn(Error) -> Failed {
-    move |e| Failed(status, e.text)
+    move |e| Failed(status, e.into_text())
 }
 
 thread_local! {
@@ -129,7 +129,7 @@ fn not_capturing(s: &Stream) -> Done {
     match s.capture_state() {
         None => Ok(()),
         Some(_) => {
-            let text = s.synchronize().err().map_or_else(String::new, |e| e.text);
+            let text = s.synchronize().err().map_or_else(String::new, Error::into_text);
             Err(Failed(status::CAPTURE_UNSUPPORTED, text))
         }
     }

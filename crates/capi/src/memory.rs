@@ -29,7 +29,7 @@ pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
 
 /// Where the original asks the runtime of the device, whatever goes wrong is that runtime's error.
 fn of_the_device(error: Error) -> Failure {
-    Failure::new(ResultCode::UnhandledDeviceError, error.text)
+    Failure::new(ResultCode::UnhandledDeviceError, error.into_text())
 }
 
 pub unsafe fn comm_register(comm: ncclComm_t, buff: *mut c_void, size: usize, handle: *mut *mut c_void) -> Outcome {

@@ -403,7 +403,7 @@ mod tests {
     const AT: Place = Place { rank: 1, ranks: 4 };
 
     fn text(r: Result<Call>) -> String {
-        r.map(|_| ()).expect_err("the call must be refused").text
+        r.map(|_| ()).expect_err("the call must be refused").into_text()
     }
 
     #[test]

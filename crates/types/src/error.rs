@@ -50,12 +50,31 @@ impl ResultCode {
 }
 
 /// A failure: what kind, and a text that says what, where, which peer, the likely cause and the remedy.
+///
+/// One word, behind which its [`Failure`] lies: what every step of a call returns, which seldom fails, is handed on in registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Failure>);
+
+/// What an [`Error`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
     /// The code that the C interface returns.
     pub code: ResultCode,
     /// The text for people; `ncclGetLastError` returns it.
     pub text: String,
+}
+
+impl std::ops::Deref for Error {
+    type Target = Failure;
+    fn deref(&self) -> &Failure {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut Failure {
+        &mut self.0
+    }
 }
 
 /// Result with [`Error`].
@@ -63,8 +82,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// An error with `code` and `text`.
+    #[cold]
     pub fn new(code: ResultCode, text: impl Into<String>) -> Error {
-        Error { code, text: text.into() }
+        Error(Box::new(Failure { code, text: text.into() }))
+    }
+    /// Its text.
+    pub fn into_text(self) -> String {
+        self.0.text
     }
     /// A system call failed.
     pub fn system(text: impl Into<String>) -> Error {

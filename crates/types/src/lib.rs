@@ -11,6 +11,6 @@ mod signature;
 
 pub use collective::Collective;
 pub use dtype::DataType;
-pub use error::{Error, Result, ResultCode};
+pub use error::{Error, Failure, Result, ResultCode};
 pub use op::{ReduceOp, Scalar};
 pub use signature::Signature;

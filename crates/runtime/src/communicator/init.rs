@@ -521,7 +521,7 @@ mod tests {
         };
         let most = isize::MAX as usize / 4;
         let refused = |counts, displs| {
-            lists(counts, displs).map(|v| check_parts(&v, DataType::Float32).err().map(|e| (e.code, e.text)))
+            lists(counts, displs).map(|v| check_parts(&v, DataType::Float32).err().map(|e| (e.code, e.into_text())))
         };
         assert_eq!(refused([3, 5], [0, 3]), [None, None]);
         assert_eq!(refused([most, 0], [0, most]), [None, None]);

@@ -330,6 +330,8 @@ pub(super) fn run(
         engine.known_direct.keep(made);
         return false;
     };
+    // Counted before the line is written: a count waits for all stores in front of it, and those for a line that peers have read.
+    let counted = (behind > 0).then(|| (core.clone(), made.plan.clone()));
     let mut seq = 0;
     let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0)).and_then(|step| step);
     let place = if trail::goes_on(core) { Some(made.place()) } else { None };
@@ -348,15 +350,17 @@ pub(super) fn run(
             }
         }
         Ok(Some(phase)) => {
-            let task = task(phase);
-            engine.known_direct.keep(made);
-            if behind == 0 {
+            let Some((counted, plan)) = counted else {
+                let task = task(phase);
+                engine.known_direct.keep(made);
                 see_through(core, idle, engine, task);
                 return true;
-            }
-            let task = task.of(core).trailing_if_lent(core, &engine);
+            };
+            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
+            task.goes_on_like(core, &engine, plan, made.place());
+            engine.known_direct.keep(made);
             drop(engine);
-            idle.go_on(task.boxed());
+            idle.go_on(task);
         }
         Err(error) => {
             drop(engine);

@@ -88,9 +88,10 @@ pub(crate) fn run(
     let signature = made.call.signature;
     (made.call.send, made.call.recv) = buffers;
     let (mut seq, mut published) = (0, false);
+    let start = made.way.start(core, &mut engine, &made.call, &v);
     let run = || match &made.pair {
         Some(pair) => pair.advance(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published),
-        None => advance_v(core, &mut engine, &mut made.call, (&v, made.way), &mut seq, &mut published, true),
+        None => advance_v(core, &mut engine, &mut made.call, (&v, start), &mut seq, &mut published, true),
     };
     // Told apart where it lies: to move it, it would be read in other pieces than it was written in, which waits for the stores.
     match caught(run) {
@@ -101,9 +102,9 @@ pub(crate) fn run(
             engine.known_v.0 = Some(made);
         }
         Ok(Ok(Some(pause))) => {
-            let (call, way) = (made.call.clone(), made.way);
+            let call = made.call.clone();
             engine.known_v.0 = Some(made);
-            leave_v(core, Free { idle, engine, turn }, (call, v, way), (seq, published), pause);
+            leave_v(core, Free { idle, engine, turn }, (call, v, start), (seq, published), pause);
         }
         Ok(Err(error)) | Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
     }

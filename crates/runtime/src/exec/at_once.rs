@@ -12,7 +12,7 @@ use oxccl_types::{Error, Result};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
-use super::eager_v::Way;
+use super::eager_v::{Start, Way};
 use super::known::Made;
 use super::links::Links;
 use super::operation::Operation;
@@ -143,6 +143,8 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     let Free { mut idle, mut engine, turn } = free;
     let mut seq = 0;
     let ends = idle.behind() == 0;
+    // Before the line is written: to count waits for all stores in front of it.
+    let counted = (!ends).then(|| core.clone());
     match caught(|| advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends)).and_then(|reached| reached) {
         Ok(Reached::End) => {
             let settled = made.form.settled;
@@ -154,13 +156,15 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
             }
         }
         Ok(Reached::Phase(phase)) => {
-            let call = made.call.clone();
             let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
-            let window = made.form.window;
+            let counted = counted.unwrap_or_else(|| core.clone());
+            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
+            if trails {
+                task.trail(made.form.window);
+            }
             engine.known.keep(made);
             drop(engine);
-            let task = CollectiveTask::begun(core, call, turn, seq, phase);
-            idle.go_on(if trails { task.trailing(window) } else { task }.boxed());
+            idle.go_on(task);
         }
         Err(error) => {
             drop(engine);
@@ -232,21 +236,21 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let element = call.dtype.size();
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
-    let way = Way::of(core, &call, &v);
-    if !ends && (!idle.has_room_for(way.window(core)) || meets() || engine.bars_others()) {
+    let start = Way::of(core, &call, &v).start(core, &mut engine, &call, &v);
+    if !ends && (!idle.has_room_for(start.window(core)) || meets() || engine.bars_others()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
     let signature = call.signature;
-    let run = || advance_v(core, &mut engine, &mut call, (&v, way), &mut seq, &mut published, ends);
+    let run = || advance_v(core, &mut engine, &mut call, (&v, start), &mut seq, &mut published, ends);
     match caught(run).and_then(|reached| reached) {
         Ok(None) => {
             core.pass_turn(Lane::Collectives, turn);
             call.signature = signature;
-            engine.known_v.keep(core, call, v, way);
+            engine.known_v.keep(core, call, v, start.way);
         }
-        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v, way), (seq, published), pause),
+        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v, start), (seq, published), pause),
         Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
@@ -274,7 +278,7 @@ impl From<Pause> for Phase {
 pub(super) fn leave_v(
     core: &Arc<Core>,
     free: Free<'_>,
-    (call, v, way): (Call, Box<VCounts>, Way),
+    (call, v, start): (Call, Box<VCounts>, Start),
     (seq, published): (u64, bool),
     pause: Pause,
 ) {
@@ -285,9 +289,12 @@ pub(super) fn leave_v(
         return at_once_direct::see_through_for(core, idle, engine, task, bytes);
     }
     drop(engine);
-    let trails = published && trail::goes_on(core);
-    let task = CollectiveTask::begun_v((call, v), turn, (seq, pause.into()), published).of(core);
-    idle.go_on(if trails { task.trailing(way.window(core)) } else { task }.boxed());
+    let mut task = CollectiveTask::begun_boxed(core.clone(), &call, turn, seq, pause.into());
+    task.with_counts(v, published);
+    if published && trail::goes_on(core) {
+        task.trail(start.window(core));
+    }
+    idle.go_on(task);
 }
 
 /// The stream tells of an AlltoAllv that has failed.
@@ -306,7 +313,7 @@ pub(super) fn advance_v(
     core: &Core,
     engine: &mut Engine,
     call: &mut Call,
-    (v, way): (&VCounts, Way),
+    (v, start): (&VCounts, Start),
     seq: &mut u64,
     published: &mut bool,
     ends: bool,
@@ -314,10 +321,10 @@ pub(super) fn advance_v(
     core.check()?;
     engine.seen.look(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
-    if !engine.seen.may_publish(core, *seq, way.ahead(core)) {
+    if !engine.seen.may_publish(core, *seq, start.ahead(core)) {
         return Ok(Some(Pause::Announce));
     }
-    *published = eager_v::announce(core, engine, call, v, way, *seq);
+    *published = eager_v::announce(core, engine, call, v, start, *seq);
     if !ends {
         return Ok(Some(Pause::Meet));
     }

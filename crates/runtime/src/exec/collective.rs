@@ -206,23 +206,79 @@ impl CollectiveTask {
         self
     }
 
-    /// So that the next calls may begin behind it, up to `window` with it: it has published its input and waits for its turn, or
-    /// for its peers.
-    pub(super) fn trailing(mut self, window: u64) -> CollectiveTask {
-        (self.trails, self.window) = (true, window);
+    /// So that the next calls may begin behind it, if it is a direct one that has been announced and only lends its input.
+    pub(super) fn trailing_if_lent(mut self, core: &Core, engine: &Engine) -> CollectiveTask {
+        if self.is_lent(core, engine) {
+            self.trail(LENT_WINDOW);
+        }
         self
     }
 
-    /// The same for a direct call, if it has been announced and only lends its input to its peers.
-    pub(super) fn trailing_if_lent(self, core: &Core, engine: &Engine) -> CollectiveTask {
-        let trails = match (&self.phase, self.plan.as_deref()) {
+    /// Whether it is a direct call that has been announced and only lends its input to its peers.
+    fn is_lent(&self, core: &Core, engine: &Engine) -> bool {
+        match (&self.phase, self.plan.as_deref()) {
             (Phase::Meet | Phase::Direct { .. }, Some(plan)) => {
                 let own = direct::words(core, core.me, self.seq);
                 lent::trails(core, engine, plan, &self.call, &own, self.seq)
             }
             _ => false,
+        }
+    }
+
+    /// The task, in a box, of a call that was begun without one, with `core` counted for it.
+    ///
+    /// Made where it will be, field by field: a task that is moved right after it was written waits for the writes.
+    pub(super) fn begun_boxed(core: Arc<Core>, call: &Call, turn: u64, seq: u64, phase: Phase) -> Box<CollectiveTask> {
+        let pooled = core.pool.try_lock().and_then(|mut pool| pool.pop());
+        let Some(mut task) = pooled else {
+            return Box::new(CollectiveTask::begun(&core, call.clone(), turn, seq, phase));
         };
-        if trails { self.trailing(LENT_WINDOW) } else { self }
+        let CollectiveTask {
+            core: of,
+            turn: its_turn,
+            batch,
+            call: its_call,
+            v,
+            send,
+            seq: its_seq,
+            plan,
+            place,
+            phase: its_phase,
+            started_ns,
+            published,
+            hold,
+            trails,
+            window,
+            followed_by,
+            extent,
+            over,
+            doubt,
+        } = &mut *task;
+        its_call.clone_from(call);
+        (*its_turn, *its_seq, *its_phase, *send) = (turn, seq, phase, call.send);
+        (*of, *v, *plan, *place, *extent, *doubt) = (Some(core), None, None, None, None, None);
+        (*batch, *started_ns, *window, *followed_by) = (0, 0, WINDOW, 0);
+        (*published, *hold, *trails, *over) = (false, false, false, false);
+        task
+    }
+
+    /// So that the next calls may begin behind it, up to `window` with it: it has published its input and waits for its turn, or
+    /// for its peers.
+    pub(super) fn trail(&mut self, window: u64) {
+        (self.trails, self.window) = (true, window);
+    }
+
+    /// It is an AlltoAllv with these counts; `published`: its input went with the line.
+    pub(super) fn with_counts(&mut self, v: Box<VCounts>, published: bool) {
+        (self.v, self.published) = (Some(v), published);
+    }
+
+    /// Goes on as the direct call that is kept in `place`, served by `plan`; [trails](Self::trail) if it only lends its input.
+    pub(super) fn goes_on_like(&mut self, core: &Core, engine: &Engine, plan: Arc<Plan>, place: u8) {
+        (self.plan, self.place) = (Some(plan), Some(place));
+        if self.is_lent(core, engine) {
+            self.trail(LENT_WINDOW);
+        }
     }
 
     /// As one that starts in `phase`, or goes on there.
@@ -323,8 +379,8 @@ impl CollectiveTask {
         self.phase = Phase::Meet;
         match (self.plan.as_deref(), self.v.as_deref()) {
             (_, Some(v)) => {
-                let way = eager_v::Way::of(core, &self.call, v);
-                self.published = eager_v::announce(core, engine, &self.call, v, way, self.seq);
+                let start = eager_v::Way::of(core, &self.call, v).start(core, engine, &self.call, v);
+                self.published = eager_v::announce(core, engine, &self.call, v, start, self.seq);
             }
             (Some(Plan::Messages(_)), None) => {
                 entry::publish(core, self.call.signature, self.seq, |_| {});

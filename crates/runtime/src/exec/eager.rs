@@ -44,6 +44,8 @@ pub(crate) struct Form {
     /// Whether the own block is left out of what is published: nobody else needs it. A scaled input is the exception,
     /// since it is scaled into the slot, where this rank takes its block from, too.
     leaves_own: bool,
+    /// Whether what is published has a block for each rank.
+    by_rank: bool,
     /// The member that is the root.
     root: usize,
     /// Where the payloads lie.
@@ -144,6 +146,7 @@ impl Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,
             leaves_own,
+            by_rank,
             root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
             place,
             takes,
@@ -186,6 +189,14 @@ impl Form {
             Place::Line => core.hub.entry(member, seq).body,
             Place::Slot(kind) => core.hub.slot(member, kind, seq),
         }
+    }
+
+    /// How many blocks lie before this rank's in what `member` published of blocks for each rank: where its block would follow the
+    /// one that is left out, it begins a block earlier.
+    #[inline]
+    fn before(&self, core: &Core, member: usize) -> usize {
+        let left_out = self.leaves_own && core.members[member] < core.rank;
+        if left_out { core.rank - 1 } else { core.rank }
     }
 
     /// The only member whose payload this rank needs, where there is one.
@@ -328,22 +339,19 @@ impl Form {
         let scaled = call.scale.is_some();
         let own = if scaled { self.payload(core, core.me, seq).cast_const() } else { call.send };
         let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
-        // Where this rank's block would follow the one that is left out, it begins a block earlier.
-        let before = |member: usize| {
-            let left_out = self.leaves_own && core.members[member] < core.rank;
-            if left_out { core.rank - 1 } else { core.rank }
-        };
+        let before = |member: usize| self.before(core, member);
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
         // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine_parts(core, call, from, before, srcs) };
         Ok(true)
     }
 
-    /// [`ask_ahead`] for what lies in small slots.
+    /// [`ask_ahead`] for what lies in slots of which there are many.
     #[inline]
     fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
-        if self.place == Place::Slot(Slots::Small) {
-            ask_ahead(core, member, seq, self.block);
+        if let Place::Slot(kind @ (Slots::Small | Slots::Medium | Slots::Taken | Slots::Given)) = self.place {
+            let from = if self.by_rank { self.before(core, member) * self.block } else { 0 };
+            ask_ahead(core, member, kind, seq, from, self.block.min(ASKED_AHEAD));
         }
     }
 
@@ -415,13 +423,13 @@ impl Form {
 /// Where `member` may be ahead of this rank by some calls, and is: asks for what it published of one of those to come in its
 /// small slot, of which this rank reads `bytes` bytes, so that the lines of several calls are under way at once.
 #[inline]
-pub(super) fn ask_ahead(core: &Core, member: usize, seq: u64, bytes: usize) {
+pub(super) fn ask_ahead(core: &Core, member: usize, kind: Slots, seq: u64, from: usize, bytes: usize) {
     let soon = seq + ASKED_BEFORE;
     // SYNC: entry-line. Only a hint hangs on it.
     if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
         // For the look that the next call takes here.
         prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
-        prefetch::all_for_read(core.hub.slot(member, Slots::Small, soon), bytes);
+        prefetch::all_for_read(core.hub.slot(member, kind, soon).wrapping_add(from), bytes);
     }
 }
 

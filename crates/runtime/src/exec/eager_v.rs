@@ -115,12 +115,36 @@ impl Way {
         }
     }
 
+    /// Of a call that begins: parts that are not small are left where they lie if peers can map that. They are copied once then,
+    /// and no slots are written that peers have read.
+    pub(super) fn start(self, core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Start {
+        let large = self.0.is_none_or(|(_, bytes)| bytes > SMALL_BYTES);
+        let lent = if large { lent_v::place(core, engine, call, v) } else { None };
+        Start { way: self, lent }
+    }
+}
+
+/// Where this rank's parts are in a call that begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) way: Way,
+    /// Peers take them from where they lie.
+    lent: Option<lent_v::Place>,
+}
+
+impl Start {
+    /// How many calls a rank may be ahead of its peers when it announces the call.
+    pub(super) fn ahead(&self, core: &Core) -> u64 {
+        if self.lent.is_some() { LINES_AHEAD } else { self.way.ahead(core) }
+    }
+
     /// How many calls may be under way of which it is one. Peers choose their own ways: where these may put more into slots than
     /// fits those of medium size there are no more than such slots allow, however little this rank gives.
-    pub(super) fn window(self, core: &Core) -> u64 {
-        match self.0 {
+    pub(super) fn window(&self, core: &Core) -> u64 {
+        match self.way.0 {
             _ if usual(core) > MEDIUM_BYTES => WINDOW,
             Some((IN_LINE | IN_SMALL_SLOT, _)) => UNEVEN_WINDOW,
+            _ if self.lent.is_some() => UNEVEN_WINDOW,
             Some((IN_MEDIUM_SLOT, _)) => MEDIUM_WINDOW,
             _ => WINDOW,
         }
@@ -129,15 +153,13 @@ impl Way {
 
 /// Announces the call, with this rank's parts where they are small, or where they lie if peers can map that. Whether one of the
 /// two holds. `may_publish(seq)` does.
-pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, way: Way, seq: u64) -> bool {
-    let Way(way) = way;
+pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, start: Start, seq: u64) -> bool {
+    let Start { way: Way(way), lent } = start;
     // As every direct call does. Who puts something into an area has seen the peer announce the call in front, and has ended that:
     // what the peer put there last is taken, and what this rank put there before that, too. In the second call it need not
     // have seen the peer: the first one ended without it only if the peer had nothing to put there.
     engine.half ^= 1;
-    // What is taken where it lies is copied once, which pays where nobody waits for a core.
-    let large = way.is_none_or(|(_, bytes)| bytes > SMALL_BYTES && !core.hub.geometry().crowded);
-    if large && let Some(place) = lent_v::place(core, engine, call, v) {
+    if let Some(place) = lent {
         // SAFETY: `may_publish`.
         publish(core, call.signature, seq, |body| unsafe { lent_v::fill(core, v, place, body) });
         ask_for(core, seq + 1, INLINE_BYTES);

@@ -220,9 +220,9 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
 
 /// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such;
 /// `eager`: its payload travels in its line or a slot.
-pub(super) fn ahead(core: &Core, engine: &Engine, call: &Call, v: Option<&VCounts>, seq: u64, eager: bool) -> u64 {
+pub(super) fn ahead(core: &Core, engine: &mut Engine, call: &Call, v: Option<&VCounts>, seq: u64, eager: bool) -> u64 {
     match v {
-        Some(v) => eager_v::Way::of(core, call, v).ahead(core),
+        Some(v) => eager_v::Way::of(core, call, v).start(core, engine, call, v).ahead(core),
         _ if eager => eager::Form::new(core, call).ahead,
         _ => slotted::lines_ahead(core, engine, call, seq),
     }

@@ -131,7 +131,7 @@ pub(super) fn step(core: &Core, engine: &mut Engine, call: &Call, seq: u64, next
             return Ok(if member > first { Step::Progress } else { Step::Blocked });
         }
         if unasked && slots == Slots::Small {
-            eager::ask_ahead(core, member, seq, bytes);
+            eager::ask_ahead(core, member, Slots::Small, seq, 0, bytes);
         }
         let from = match member == core.me {
             true => Some(call.send),

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(names(Some("^lo,docker"), None), "eth0 eth1 ib0");
         assert_eq!(names(Some("^=eth0,lo"), None), "docker0 eth1 ib0");
         assert_eq!(names(None, Some(Family::V6)), "eth0");
-        let text = select(machine(), Some("wlan"), None).unwrap_err().text;
+        let text = select(machine(), Some("wlan"), None).unwrap_err().into_text();
         assert!(text.contains("no socket interface found") && text.contains("eth0"), "{text}");
     }
 

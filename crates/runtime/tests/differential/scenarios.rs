@@ -345,7 +345,7 @@ fn a_call_by_messages_that_meets_another_call_fails_on_both_sides() {
             all_reduce(comm, &data, 20, &s);
         }
         let error = s.synchronize().unwrap_err();
-        codes.lock().unwrap().push((rank, error.code, error.text));
+        codes.lock().unwrap().push((rank, error.code, error.into_text()));
     });
     let codes = codes.into_inner().unwrap();
     assert!(codes.len() == 2 && codes.iter().all(|c| c.1 == ResultCode::InvalidUsage), "{codes:?}");

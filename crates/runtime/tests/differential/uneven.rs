@@ -10,6 +10,7 @@ use oxccl_runtime::{Communicator, Request, VCounts, group};
 use oxccl_types::{Collective, Result};
 
 use crate::case::Buffer;
+use crate::network::alone;
 use crate::scenarios::{Ints, To, request, team};
 
 const BUFFERS: usize = 4;
@@ -283,6 +284,13 @@ fn slots_are_not_filled_again_before_all_have_taken() {
             stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
         });
     }
+}
+
+/// The same where peers cannot map the parts, so that those of 7 KiB lie in slots, too.
+#[test]
+fn nor_are_slots_of_what_peers_cannot_map() {
+    let env = [("OXCCL_SHM", "1"), ("OXCCL_P2P", "shm")];
+    alone("uneven::slots_are_not_filled_again_before_all_have_taken", &env);
 }
 
 /// Of 26 ranks the table of lengths does not fit into a line, and lies in front of the parts; that of 25 just does. Some of the

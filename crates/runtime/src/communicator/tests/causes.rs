@@ -77,7 +77,7 @@ fn an_error_that_is_being_told_is_waited_for() {
         found.expect("the error has yet to be told");
         // Who was telling it has ended meanwhile: not for ever.
         let mut since = 1;
-        let found = core.check_operation(&mut since, None, &Amid(|| ())).unwrap_err().text;
+        let found = core.check_operation(&mut since, None, &Amid(|| ())).unwrap_err().into_text();
         assert!(found.contains("rank 1") && found.contains("aborted its communicator"), "{found}");
     });
 }
@@ -85,9 +85,9 @@ fn an_error_that_is_being_told_is_waited_for() {
 #[test]
 fn an_abort_without_an_error_is_told_as_such() {
     pair(|core, peer| {
-        let found = look(core, || peer.raise_abort()).unwrap_err().text;
+        let found = look(core, || peer.raise_abort()).unwrap_err().into_text();
         assert!(found.contains("rank 1") && found.contains("aborted its communicator"), "{found}");
-        let found = core.check_present(1, || "call".to_string()).unwrap_err().text;
+        let found = core.check_present(1, || "call".to_string()).unwrap_err().into_text();
         assert!(found.contains("rank 1") && found.contains("before a call of rank 0"), "{found}");
     });
 }

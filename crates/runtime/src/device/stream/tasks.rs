@@ -38,13 +38,11 @@ impl Deref for Tasks {
 impl Tasks {
     #[inline]
     pub(super) fn push_back(&mut self, task: Box<dyn Task>) {
-        let likeness = task.likeness();
-        self.alike = match likeness {
-            None => 0,
-            _ if likeness == self.likeness => self.alike + 1,
-            _ => 1,
-        };
-        self.likeness = likeness;
+        match task.likeness() {
+            // Nothing is written then: it was made word by word, and a copy of more at once would wait for those.
+            like if like.is_some() && like == self.likeness => self.alike += 1,
+            like => (self.alike, self.likeness) = (usize::from(like.is_some()), like),
+        }
         self.all.push_back(task);
     }
 

@@ -40,7 +40,7 @@ impl Blocked for Waiting<'_> {
         match &task.phase {
             Phase::EagerPublish | Phase::Announce => {
                 let (eager, v) = (matches!(task.phase, Phase::EagerPublish), task.v.as_deref());
-                let ahead = entry::ahead(self.core, &self.core.lock_engine(), &task.call, v, task.seq, eager);
+                let ahead = entry::ahead(self.core, &mut self.core.lock_engine(), &task.call, v, task.seq, eager);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
