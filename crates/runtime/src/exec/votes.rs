@@ -31,7 +31,8 @@ pub(super) fn are_cast(collective: Collective) -> bool {
     matches!(collective, AllReduce | AllGather | ReduceScatter | AllToAll)
 }
 
-/// What goes into slots of medium size and longer ones, of calls in which votes are cast.
+/// What goes into slots of medium size and longer ones, of calls in which votes are cast; of blocks that each rank copies from each
+/// the longest that go into small ones, too.
 #[inline(never)]
 fn is_of_class(core: &Core, call: &Call) -> bool {
     let c = call.collective;
@@ -40,7 +41,8 @@ fn is_of_class(core: &Core, call: &Call) -> bool {
     }
     let own = matches!(c, Collective::ReduceScatter | Collective::AllToAll);
     let blocks = c.input_blocks(core.ranks) as u64 - u64::from(own);
-    call.block_bytes() * blocks > SMALL_BYTES as u64 && limits::is_eager(core, call)
+    let least = SMALL_BYTES as u64 + u64::from(c != Collective::AllGather);
+    call.block_bytes() * blocks >= least && limits::is_eager(core, call)
 }
 
 /// The votes of a communicator.
