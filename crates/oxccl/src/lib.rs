@@ -50,7 +50,7 @@ pub use elastic::{MemoryUse, Pending, RevokeHandle};
 pub use element::{Element, F8E4M3, F8E5M2, pre_mul_sum};
 pub use half::{bf16, f16};
 pub use id::UniqueId;
-pub use oxccl_types::{DataType, Error, ReduceOp, Result, ResultCode, Scalar};
+pub use oxccl_types::{DataType, Error, Failure, ReduceOp, Result, ResultCode, Scalar};
 pub use stream::{Scope, Stream, group, simulate};
 pub use window::{Expected, Signal, Window};
 

@@ -42,7 +42,7 @@ variables! {
     SHM: "OXCCL_SHM", "0/1", "1", "0, 1",
         "0: ranks never share memory; every byte goes through network connections, also on one machine.";
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
-        "How Send and Recv move large messages between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
+        "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
         "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default, and where ranks share cores and their memory is not mapped up to 64 KiB.";
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",

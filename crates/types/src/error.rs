@@ -71,12 +71,6 @@ impl std::ops::Deref for Error {
     }
 }
 
-impl std::ops::DerefMut for Error {
-    fn deref_mut(&mut self) -> &mut Failure {
-        &mut self.0
-    }
-}
-
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

@@ -26,9 +26,10 @@ pub const WINDOW: u64 = 8;
 pub const MEDIUM_WINDOW: u64 = 16;
 /// The same where their payloads lie in the lines or in small slots.
 pub const LONG_WINDOW: u64 = 128;
-/// The same of an AlltoAllv whose own payload does: peers' may lie in slots of medium size all the same.
+/// The same of an AlltoAllv whose own payload does, or which peers take where it lies: theirs may lie in slots of medium size all
+/// the same.
 pub const UNEVEN_WINDOW: u64 = 64;
-/// The same where they have none: peers take it where it lies.
+/// The same of other calls where they have none: peers take it where it lies.
 pub const LENT_WINDOW: u64 = 128;
 /// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but the
 /// last window before it, of which this is the longest.
@@ -173,7 +174,7 @@ impl Geometry {
             Slots::Usual | Slots::Long => return SLOTS,
             Slots::Small if self.crowded => LONG_WINDOW,
             Slots::Small => WINDOW,
-            // The longer window: of an AlltoAllv, who has little to give itself may read such slots of others.
+            // The longer window: of an AlltoAllv, who has little to give itself, or lends it, may read such slots of others.
             Slots::Medium => UNEVEN_WINDOW,
             // Of a Reduce with a factor the root, which takes, may begin calls behind it.
             Slots::Taken | Slots::Given => MEDIUM_WINDOW,

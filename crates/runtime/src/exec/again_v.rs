@@ -56,8 +56,8 @@ impl Last {
     }
 }
 
-/// Whether a call may be kept: ranks have cores, and so little is sent that it goes beside the line wherever it lies. Longer
-/// calls of mapped memory are not over at once, and need not look for one made before.
+/// Whether a call may be kept: ranks have cores, and so little is sent that it goes beside the line, but for a few bytes, wherever
+/// it lies. Longer calls of mapped memory are not over at once, and need not look for one made before.
 #[inline]
 pub(crate) fn may_be_kept(core: &Core, dtype: DataType, send_counts: &[usize]) -> bool {
     // Numbers that are no memory's may wrap: they are only another way to say no, or to look in vain.
@@ -104,7 +104,7 @@ pub(crate) fn run(
         Ok(Ok(Some(pause))) => {
             let call = made.call.clone();
             engine.known_v.0 = Some(made);
-            leave_v(core, Free { idle, engine, turn }, (call, v, start), (seq, published), pause);
+            leave_v((core, None), Free { idle, engine, turn }, (call, v, start), (seq, published), pause);
         }
         Ok(Err(error)) | Err(error) => fail_v(core, Free { idle, engine, turn }, made.call.clone(), seq, error),
     }

@@ -243,6 +243,8 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
     let signature = call.signature;
+    // As in `carry_out`.
+    let counted = (!ends).then(|| core.clone());
     let run = || advance_v(core, &mut engine, &mut call, (&v, start), &mut seq, &mut published, ends);
     match caught(run).and_then(|reached| reached) {
         Ok(None) => {
@@ -250,7 +252,9 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
             call.signature = signature;
             engine.known_v.keep(core, call, v, start.way);
         }
-        Ok(Some(pause)) => leave_v(core, Free { idle, engine, turn }, (call, v, start), (seq, published), pause),
+        Ok(Some(pause)) => {
+            leave_v((core, counted), Free { idle, engine, turn }, (call, v, start), (seq, published), pause);
+        }
         Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
@@ -273,10 +277,11 @@ impl From<Pause> for Phase {
     }
 }
 
-/// The stream goes on with an AlltoAllv. `published`: its parts go with its line, or that says where they lie.
+/// The stream goes on with an AlltoAllv. `published`: its parts go with its line, or that says where they lie. `counted`: for its
+/// task, where that was done before.
 #[inline(always)]
 pub(super) fn leave_v(
-    core: &Arc<Core>,
+    (core, counted): (&Arc<Core>, Option<Arc<Core>>),
     free: Free<'_>,
     (call, v, start): (Call, Box<VCounts>, Start),
     (seq, published): (u64, bool),
@@ -289,7 +294,7 @@ pub(super) fn leave_v(
         return at_once_direct::see_through_for(core, idle, engine, task, bytes);
     }
     drop(engine);
-    let mut task = CollectiveTask::begun_boxed(core.clone(), &call, turn, seq, pause.into());
+    let mut task = CollectiveTask::begun_boxed(counted.unwrap_or_else(|| core.clone()), &call, turn, seq, pause.into());
     task.with_counts(v, published);
     if published && trail::goes_on(core) {
         task.trail(start.window(core));

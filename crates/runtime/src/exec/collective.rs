@@ -225,13 +225,16 @@ impl CollectiveTask {
         }
     }
 
-    /// The task, in a box, of a call that was begun without one, with `core` counted for it.
+    /// The task, in a box, of a call that was begun without one, with `core` counted for it, whose ranks share memory.
     ///
     /// Made where it will be, field by field: a task that is moved right after it was written waits for the writes.
     pub(super) fn begun_boxed(core: Arc<Core>, call: &Call, turn: u64, seq: u64, phase: Phase) -> Box<CollectiveTask> {
+        debug_assert!(core.whole, "{} would be without its extent", call.describe());
         let pooled = core.pool.try_lock().and_then(|mut pool| pool.pop());
         let Some(mut task) = pooled else {
-            return Box::new(CollectiveTask::begun(&core, call.clone(), turn, seq, phase));
+            let mut task = Box::new(CollectiveTask::begun_here(call.clone(), turn, seq, phase));
+            task.core = Some(core);
+            return task;
         };
         let CollectiveTask {
             core: of,
@@ -366,7 +369,11 @@ impl CollectiveTask {
     #[inline]
     fn announce(&mut self, core: &Core, engine: &mut Engine) -> bool {
         let eager = matches!(self.phase, Phase::EagerPublish);
-        let ahead = entry::ahead(core, engine, &self.call, self.v.as_deref(), self.seq, eager);
+        let start = self.v.as_deref().map(|v| eager_v::Way::of(core, &self.call, v).start(core, engine, &self.call, v));
+        let ahead = match &start {
+            Some(start) => start.ahead(core),
+            None => entry::ahead(core, engine, &self.call, None, self.seq, eager),
+        };
         if !engine.seen.may_publish(core, self.seq, ahead) {
             return false;
         }
@@ -377,9 +384,8 @@ impl CollectiveTask {
             return true;
         }
         self.phase = Phase::Meet;
-        match (self.plan.as_deref(), self.v.as_deref()) {
-            (_, Some(v)) => {
-                let start = eager_v::Way::of(core, &self.call, v).start(core, engine, &self.call, v);
+        match (self.plan.as_deref(), self.v.as_deref().zip(start)) {
+            (_, Some((v, start))) => {
                 self.published = eager_v::announce(core, engine, &self.call, v, start, self.seq);
             }
             (Some(Plan::Messages(_)), None) => {

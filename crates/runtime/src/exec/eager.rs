@@ -420,8 +420,8 @@ impl Form {
     }
 }
 
-/// Where `member` may be ahead of this rank by some calls, and is: asks for what it published of one of those to come in its
-/// small slot, of which this rank reads `bytes` bytes, so that the lines of several calls are under way at once.
+/// Where `member` may be ahead of this rank by some calls, and is: asks for `bytes` bytes of what it published of one of those to
+/// come in its slot of that kind, `from` bytes behind where that begins, so that the lines of several calls are under way at once.
 #[inline]
 pub(super) fn ask_ahead(core: &Core, member: usize, kind: Slots, seq: u64, from: usize, bytes: usize) {
     let soon = seq + ASKED_BEFORE;

@@ -22,7 +22,7 @@ use super::call::{Call, meet};
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::eager::Form;
 use super::written::Written;
-use super::{entry, limits};
+use super::{entry, limits, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::SLOTS;
 use crate::device::{IdleStream, Step, Stream, caught};
@@ -106,7 +106,9 @@ impl Fusion {
             return None;
         }
         let call = Call::new(&request, core.ranks);
-        let most = CALL_BYTES.min(limits::eager_limit(core, call.collective)) / Unit::of(core, &call).input as u64;
+        let most =
+            CALL_BYTES.min(limits::eager_limit(core, call.collective)).min(votes::none_up_to(core, call.collective));
+        let most = most / Unit::of(core, &call).input as u64;
         Some(Fusion { call, most: most as u32 })
     }
 

@@ -31,6 +31,17 @@ pub(super) fn are_cast(collective: Collective) -> bool {
     matches!(collective, AllReduce | AllGather | ReduceScatter | AllToAll)
 }
 
+/// Bytes published from which on votes are cast in calls of `collective` that [cast](are_cast) them.
+const fn least(collective: Collective) -> u64 {
+    SMALL_BYTES as u64 + if matches!(collective, Collective::AllGather) { 0 } else { 1 }
+}
+
+/// Bytes of a rank's input up to which no votes are cast in calls of `collective`. Calls that travel together have none: which
+/// do is each rank's affair.
+pub(super) fn none_up_to(core: &Core, collective: Collective) -> u64 {
+    if trail::goes_on(core) && are_cast(collective) { least(collective) - 1 } else { u64::MAX }
+}
+
 /// What goes into slots of medium size and longer ones, of calls in which votes are cast; of blocks that each rank copies from each
 /// the longest that go into small ones, too.
 #[inline(never)]
@@ -41,8 +52,7 @@ fn is_of_class(core: &Core, call: &Call) -> bool {
     }
     let own = matches!(c, Collective::ReduceScatter | Collective::AllToAll);
     let blocks = c.input_blocks(core.ranks) as u64 - u64::from(own);
-    let least = SMALL_BYTES as u64 + u64::from(c != Collective::AllGather);
-    call.block_bytes() * blocks >= least && limits::is_eager(core, call)
+    call.block_bytes() * blocks >= least(c) && limits::is_eager(core, call)
 }
 
 /// The votes of a communicator.

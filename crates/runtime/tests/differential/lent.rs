@@ -485,6 +485,38 @@ fn a_message_to_oneself_does_not_write_what_a_peer_has_still_to_read() {
 
 /// The root lends to rank 1, which has much else to take first, a part that lies where rank 2, which neither gives nor takes
 /// anything before, puts its block of a gather.
+/// Blocks of 2 KiB: the shortest of which votes find the way, and the longest that travel together, if each rank alone does not find
+/// that they had better not. Ranks group their calls differently, by slots at first and over mapped memory when votes say so.
+#[test]
+fn calls_that_vote_do_not_travel_together() {
+    const COUNT: usize = 512;
+    const CALLS: usize = 4;
+    crowd(|Member { rank, ranks, comm, stream, mut own, .. }| {
+        for round in 0..120 {
+            let value = |rank: usize, call: usize| (1000 * round + 10 * rank + call) as i32;
+            let inputs: Vec<Ints> = (0..CALLS).map(|c| Ints::new(COUNT, value(rank, c))).collect();
+            let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(COUNT * ranks, -1)).collect();
+            let mut begin = 0;
+            while begin < CALLS {
+                let end = if own.bool() { CALLS } else { own.usize(begin + 1..=CALLS) };
+                group::start();
+                for (input, output) in inputs[begin..end].iter().zip(&outputs[begin..end]) {
+                    let call = request(Collective::AllGather, input.ptr(), output.ptr(), COUNT, &stream);
+                    comm.submit(call).unwrap_or_else(|e| panic!("{e}"));
+                }
+                group::end().unwrap_or_else(|e| panic!("{e}"));
+                begin = end;
+            }
+            stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            for (call, output) in outputs.iter().enumerate() {
+                for from in 0..ranks {
+                    output.expect_at(from * COUNT..(from + 1) * COUNT, value(from, call));
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn a_gather_does_not_write_what_an_all_to_all_v_still_lends() {
     let ranks = (processors() + 1).clamp(5, 9);
