@@ -429,7 +429,8 @@ pub(super) fn ask_ahead(core: &Core, member: usize, kind: Slots, seq: u64, from:
     if core.hub.entry(member, soon).seq.load(Ordering::Relaxed) >= soon {
         // For the look that the next call takes here.
         prefetch::for_read(core.hub.entry(member, soon + 1).signature.cast());
-        prefetch::all_for_read(core.hub.slot(member, kind, soon).wrapping_add(from), bytes);
+        let within = from % 64;
+        prefetch::all_for_read(core.hub.slot(member, kind, soon).wrapping_add(from - within), within + bytes);
     }
 }
 

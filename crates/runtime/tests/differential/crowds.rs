@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, group};
+use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, VCounts, group};
 use oxccl_types::{Collective, ReduceOp, ResultCode};
 
 use crate::common::{Children, wait};
@@ -305,6 +305,43 @@ fn the_end_of_a_process_that_lends_is_told() {
     (0..3).for_each(|_| processes((processors() + 1).clamp(4, 7), &[], "dies"));
 }
 
+/// AlltoAllv of which rank 0 gives its parts from slots, since peers cannot map them, and the others lend theirs, as many under way
+/// as may be and one of them late: the slots come again and again.
+#[test]
+fn parts_in_slots_stay_until_ranks_that_lend_have_taken_them() {
+    processes((processors() + 1).clamp(4, 7), &[], "uneven");
+}
+
+/// One rank of these.
+fn parts(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
+    const CALLS: usize = 700;
+    // No divisor of the number of slots: what lay in a slot before is something else.
+    const VALUES: usize = 7;
+    let (stream, mut own) = (Stream::new().unwrap(), fastrand::Rng::with_seed(seed ^ rank as u64));
+    // An odd number of elements is private memory.
+    let count = 450;
+    let inputs: Vec<Ints> =
+        (0..VALUES).map(|v| Ints::new(count * ranks + usize::from(rank == 0), (10 * v + rank) as i32)).collect();
+    let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(count * ranks, -1)).collect();
+    let places: Vec<usize> = (0..ranks).map(|p| p * count).collect();
+    for (i, output) in outputs.iter().enumerate() {
+        let lists = || (vec![count; ranks], places.clone());
+        let ((send_counts, send_displs), (recv_counts, recv_displs)) = (lists(), lists());
+        let mut call = request(Collective::AllToAllV, inputs[i % VALUES].ptr(), output.ptr(), 0, &stream);
+        call.v = Some(Box::new(VCounts { send_counts, send_displs, recv_counts, recv_displs }));
+        comm.submit(call).unwrap_or_else(|e| panic!("{e}"));
+        let late = if rank == ranks - 1 && own.u8(..16) == 0 { own.u32(..100_000) } else { 0 };
+        (0..late).for_each(|_| std::hint::spin_loop());
+    }
+    stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+    for (i, output) in outputs.iter().enumerate() {
+        for from in 0..ranks {
+            let value = (10 * (i % VALUES) + from) as i32;
+            assert!(output.is_at(from * count..(from + 1) * count, value), "call {i}, from rank {from} (seed {seed})");
+        }
+    }
+}
+
 #[test]
 #[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential crowds` runs it in processes of their own"]
 fn one_of_a_crowd() {
@@ -321,6 +358,11 @@ fn one_of_a_crowd() {
         .collect();
     if words[3] == "no" {
         mixture(rank, ranks, &comms, 30, words[2].parse().unwrap());
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "uneven" {
+        parts(rank, ranks, &comms[0], words[2].parse().unwrap());
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }
