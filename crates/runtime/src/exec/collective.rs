@@ -230,8 +230,7 @@ impl CollectiveTask {
     /// Made where it will be, field by field: a task that is moved right after it was written waits for the writes.
     pub(super) fn begun_boxed(core: Arc<Core>, call: &Call, turn: u64, seq: u64, phase: Phase) -> Box<CollectiveTask> {
         debug_assert!(core.whole, "{} would be without its extent", call.describe());
-        let pooled = core.pool.try_lock().and_then(|mut pool| pool.pop());
-        let Some(mut task) = pooled else {
+        let Some(mut task) = CollectiveTask::pooled(&core) else {
             let mut task = Box::new(CollectiveTask::begun_here(call.clone(), turn, seq, phase));
             task.core = Some(core);
             return task;
@@ -343,14 +342,14 @@ impl CollectiveTask {
         if self.core.as_ref().is_some_and(|core| !core.whole) {
             return self.boxed_with_extent();
         }
-        let pooled = self.pooled();
+        let pooled = self.core.as_deref().and_then(CollectiveTask::pooled);
         self.put(pooled)
     }
 
     /// The box of an earlier call of the communicator.
     #[inline(always)]
-    fn pooled(&self) -> Option<Box<CollectiveTask>> {
-        self.core.as_ref().and_then(|c| c.pool.try_lock().and_then(|mut p| p.pop()))
+    fn pooled(core: &Core) -> Option<Box<CollectiveTask>> {
+        core.pool.try_lock().and_then(|mut pool| pool.pop())
     }
 
     /// The task in that box, if there is one.
@@ -365,19 +364,33 @@ impl CollectiveTask {
         }
     }
 
+    /// Whether its payload travels in its line or a slot beside that, once it is announced.
+    fn is_eager(&self) -> bool {
+        matches!(self.phase, Phase::EagerPublish)
+    }
+
+    /// Where the parts are of an AlltoAllv that is about to be announced.
+    fn parts(&self, core: &Core, engine: &mut Engine) -> Option<eager_v::Start> {
+        self.v.as_deref().map(|v| eager_v::Way::of(core, &self.call, v).start(core, engine, &self.call, v))
+    }
+
+    /// How many calls this rank may be ahead of its peers when it announces the call, with these [parts](Self::parts).
+    fn ahead(&self, core: &Core, engine: &Engine, parts: Option<&eager_v::Start>) -> u64 {
+        match parts {
+            Some(parts) => parts.ahead(core),
+            None if self.is_eager() => eager::Form::new(core, &self.call).ahead,
+            None => slotted::lines_ahead(core, engine, &self.call, self.seq),
+        }
+    }
+
     /// Tells the peers of the call, if there is room for its line; whether there was.
     #[inline]
     fn announce(&mut self, core: &Core, engine: &mut Engine) -> bool {
-        let eager = matches!(self.phase, Phase::EagerPublish);
-        let start = self.v.as_deref().map(|v| eager_v::Way::of(core, &self.call, v).start(core, engine, &self.call, v));
-        let ahead = match &start {
-            Some(start) => start.ahead(core),
-            None => entry::ahead(core, engine, &self.call, None, self.seq, eager),
-        };
-        if !engine.seen.may_publish(core, self.seq, ahead) {
+        let start = self.parts(core, engine);
+        if !engine.seen.may_publish(core, self.seq, self.ahead(core, engine, start.as_ref())) {
             return false;
         }
-        if eager {
+        if self.is_eager() {
             let form = eager::Form::new(core, &self.call);
             form.start_voting(core, engine, &self.call, self.call.signature, self.seq);
             self.phase = Phase::EagerWait;

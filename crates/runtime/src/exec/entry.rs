@@ -9,11 +9,9 @@ use oxccl_sys::sync::{Ordering, kept_in_order, pause_between};
 use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
-use super::collective::Engine;
-use super::{eager, eager_v, fused, slotted};
+use super::fused;
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, FIRST_BYTES, LINES_AHEAD};
-use crate::request::VCounts;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -216,16 +214,6 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
         pause_between(polls);
     }
     true
-}
-
-/// How many calls a rank may be ahead of its peers when it announces `call` as `seq`, with the counts `v` where it has such;
-/// `eager`: its payload travels in its line or a slot.
-pub(super) fn ahead(core: &Core, engine: &mut Engine, call: &Call, v: Option<&VCounts>, seq: u64, eager: bool) -> u64 {
-    match v {
-        Some(v) => eager_v::Way::of(core, call, v).start(core, engine, call, v).ahead(core),
-        _ if eager => eager::Form::new(core, call).ahead,
-        _ => slotted::lines_ahead(core, engine, call, seq),
-    }
 }
 
 /// What a rank called so far, in eight bits that travel with each signature: a call that no peer had to look at (a

@@ -47,7 +47,7 @@ impl CollectiveTask {
     /// The task in a box, with its extent: both those of an earlier call where there is one.
     #[inline(never)]
     pub(super) fn boxed_with_extent(mut self) -> Box<CollectiveTask> {
-        let mut pooled = self.pooled();
+        let mut pooled = self.core.as_deref().and_then(CollectiveTask::pooled);
         if let Some(core) = &self.core {
             let extent = Extent::of(core, &self.call, self.v.as_deref());
             self.extent = match pooled.as_mut().and_then(|old| old.extent.take()) {

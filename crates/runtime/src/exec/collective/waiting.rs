@@ -3,7 +3,7 @@
 use super::{CollectiveTask, Phase};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::exec::plan::Plan;
-use crate::exec::{direct, eager, entry, lent, lent_v, messages, slotted};
+use crate::exec::{direct, eager, lent, lent_v, messages, slotted};
 
 /// A blocked task, as the reasons for giving up see it.
 pub(super) struct Waiting<'a> {
@@ -39,8 +39,10 @@ impl Blocked for Waiting<'_> {
         }
         match &task.phase {
             Phase::EagerPublish | Phase::Announce => {
-                let (eager, v) = (matches!(task.phase, Phase::EagerPublish), task.v.as_deref());
-                let ahead = entry::ahead(self.core, &mut self.core.lock_engine(), &task.call, v, task.seq, eager);
+                let mut engine = self.core.lock_engine();
+                let parts = task.parts(self.core, &mut engine);
+                let ahead = task.ahead(self.core, &engine, parts.as_ref());
+                drop(engine);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
