@@ -4,8 +4,8 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use crate::avx512_fp8::{E4m3, E5m2, Fp8};
-use crate::baseline::{self, Element};
+use crate::avx512_fp8::Fp8;
+use crate::baseline::{self, E4m3, E5m2, Element};
 use crate::lanes::{FAR_NATIVE, Lanes, level_table};
 use crate::{avx2, past, small};
 

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use crate::avx512::mask64;
-use crate::avx512_fp8::Format;
+use crate::fp8_format::Format;
 use crate::lanes::Lanes;
 
 /// Per 16-bit lane the lower byte of `even` and the upper byte of `odd`.

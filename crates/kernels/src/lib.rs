@@ -8,6 +8,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_fp8;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fp8;
@@ -20,6 +22,8 @@ mod copy;
 mod divide;
 mod float16;
 mod fp8;
+#[cfg(target_arch = "x86_64")]
+mod fp8_format;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod past;

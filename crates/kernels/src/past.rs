@@ -1,7 +1,7 @@
 //! Results that leave the core from its registers past the caches, by non-temporal stores.
 //!
-//! It wraps the arithmetic of a type, and is for the level whose vectors are whole lines, so that what is stored is complete
-//! at once. Whether the caller's places allow it is found out in `stream`, which also orders the stores.
+//! It wraps the arithmetic of a type whose steps are whole lines or halves of them, which follow each other, so that what is
+//! stored is soon complete. Whether the caller's places allow it is found out in `stream`, which also orders the stores.
 
 use std::arch::x86_64::{_mm256_load_si256, _mm256_stream_si256, _mm512_load_si512, _mm512_stream_si512};
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::lanes::{Lanes, SUM, blocks_unrolled};
 /// See [`Lanes::past_caches`].
 ///
 /// # Safety
-/// As there, at the AVX-512 level.
+/// As there, at the level of `L`.
 #[inline(always)]
 pub(crate) unsafe fn sum_of_two<L: Lanes>(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
     // SAFETY: the caller's promise: destinations begin a line at the first element, and a step is half a line or a whole one.
