@@ -10,6 +10,9 @@ const BLOCK: usize = 16 << 10;
 /// Bytes of a transfer from which on hardly any of it is in the caches: the lines of source and destination are asked for
 /// ahead. Below, the instruction for whole strings is as fast or faster.
 pub(crate) const LONG: usize = 3 << 20;
+/// Bytes of a transfer from which on it is not even in the last cache, where that tells whether the instruction is faster than
+/// moves that ask ahead.
+const BEYOND: usize = 12 << 20;
 /// How far ahead.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
@@ -18,6 +21,9 @@ const AHEAD: usize = 2048;
 const NEAR: std::ops::RangeInclusive<usize> = (20 << 10)..=(384 << 10);
 /// The same of the first-level cache, where the instruction is favoured: up to here moves are faster all the same.
 const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
+/// The same where the instruction is favoured, but not within the core's own caches.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const NEAR_AND_NEAREST: std::ops::RangeInclusive<usize> = *NEAREST.start()..=*NEAR.end();
 /// The same of a copy that is the only one, on Zen 4: no other drives source and destination out of that cache, of which they
 /// take all at most.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -80,15 +86,29 @@ unsafe fn ends<T: Copy>(dst: *mut u8, src: *const u8, bytes: usize) {
     }
 }
 
+/// Bytes of copies within the core's own caches that moves make faster here than the instruction for whole strings, or than
+/// what the language has.
+#[inline]
+fn moves() -> std::ops::RangeInclusive<usize> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    match strings::favoured() {
+        true if strings::favoured_outside() => return NEAR_AND_NEAREST,
+        false => return NEAR,
+        true => {}
+    }
+    NEAREST
+}
+
 /// See [`crate::copy_part`].
 ///
 /// # Safety
 /// As [`crate::copy_part`].
 pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     // All of it decides, not a block: only what is short stays in the first-level cache from call to call.
-    let one = match strings::favoured() {
-        true if bytes > *NEAREST.end() => copy_strings,
-        _ if whole < LONG => copy_near,
+    let one = match whole {
+        ..LONG => copy_near,
+        ..BEYOND if strings::favoured_outside() => copy_far,
+        _ if strings::favoured() => copy_strings,
         _ => copy_far,
     };
     // SAFETY: the caller's promise.
@@ -112,14 +132,13 @@ pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole:
 /// `src` is readable and `dst` writable for `bytes` bytes; they are equal or do not overlap.
 #[inline]
 unsafe fn copy_near(dst: *mut u8, src: *const u8, bytes: usize) {
-    let strings = strings::favoured();
-    if strings && bytes > *NEAREST.end() {
+    let moves = moves();
+    if bytes > *moves.end() && strings::favoured() {
         // SAFETY: the caller's promise.
         return unsafe { copy_strings(dst, src, bytes) };
     }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        let moves = if strings { NEAREST } else { NEAR };
         if moves.contains(&bytes) && dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
             // SAFETY: the caller's promise, without the case that it excepts; the machine has the feature.
             return unsafe { across(dst, src, bytes) };
@@ -256,7 +275,7 @@ pub(crate) unsafe fn across(dst: *mut u8, src: *const u8, bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
     const LINE: usize = 64;
     let lines = bytes / LINE;
-    let asked = lines.saturating_sub(ACROSS_AHEAD / LINE);
+    let asked = if strings::moves_ask() { lines.saturating_sub(ACROSS_AHEAD / LINE) } else { 0 };
     for line in 0..lines {
         // SAFETY: the line lies in both ranges, and so does the one that is asked for.
         unsafe {

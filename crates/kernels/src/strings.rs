@@ -7,12 +7,17 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Not favoured; favoured where it is long, though it waits for lines of another core; and also where it is short, since it does not.
+/// Not favoured.
 const SLOW: u8 = 0;
-const LONG: u8 = 1;
-const ALSO_SHORT: u8 = 2;
+/// Favoured, though it waits for lines of another core, but not within the core's own caches; and who asks for lines before it
+/// writes them by moves loses more than that saves.
+const OUTSIDE: u8 = 1;
+/// Favoured where it is long, though it waits for lines of another core.
+const LONG: u8 = 2;
+/// Favoured also where it is short, since it does not wait.
+const ALSO_SHORT: u8 = 3;
 
-/// Which of the three this processor is.
+/// Which of these this processor is.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn built() -> u8 {
@@ -28,14 +33,14 @@ fn built() -> u8 {
     }
 }
 
-/// AMD's processors from Zen 4 on, which is what has AVX-512 in family 19h; Zen 5 is family 1Ah.
+/// AMD's processors from Zen 3 on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3; Zen 5 is family 1Ah.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
 fn look_up() -> u8 {
     use std::arch::x86_64::__cpuid;
     /// "AuthenticAMD", as three registers hold it.
     const AMD: [u32; 3] = [0x6874_7541, 0x6974_6e65, 0x444d_4163];
-    const ZEN4: u32 = 0x19;
+    const ZEN3_AND_4: u32 = 0x19;
     let vendor = __cpuid(0);
     let version = __cpuid(1).eax;
     let family = match (version >> 8) & 0xf {
@@ -46,9 +51,9 @@ fn look_up() -> u8 {
         return SLOW;
     }
     match family {
-        ..ZEN4 => SLOW,
-        ZEN4 if !std::arch::is_x86_feature_detected!("avx512f") => SLOW,
-        ZEN4 => LONG,
+        ..ZEN3_AND_4 => SLOW,
+        ZEN3_AND_4 if !std::arch::is_x86_feature_detected!("avx512f") => OUTSIDE,
+        ZEN3_AND_4 => LONG,
         _ => ALSO_SHORT,
     }
 }
@@ -69,7 +74,19 @@ pub(crate) fn favoured() -> bool {
 /// Whether it waits for the lines of another core that it writes, where it is favoured.
 #[inline]
 pub(crate) fn waits_for_lines() -> bool {
-    built() == LONG
+    matches!(built(), OUTSIDE | LONG)
+}
+
+/// Whether it is favoured, but not within the core's own caches.
+#[inline]
+pub(crate) fn favoured_outside() -> bool {
+    built() == OUTSIDE
+}
+
+/// Whether moves that write lines which another core has are faster if they ask for them before.
+#[inline]
+pub(crate) fn moves_ask() -> bool {
+    built() != OUTSIDE
 }
 
 /// As [`favoured`], of strings of less than a KiB.
