@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use oxccl_sys::pages;
+use oxccl_sys::{clock, pages};
 
 /// Buffers that are remembered.
 const PLACES: usize = 32;
@@ -15,6 +15,9 @@ const USES: u32 = 3;
 const PART: usize = 8 << 20;
 /// At most: so of 128 MiB half. The sooner it is done, the sooner what it costs is won back.
 const MOST: usize = 64 << 20;
+/// Time that a KiB may take, ns: three times what it takes where the kernel has memory at hand (docs/performance.md). A guest whose
+/// host must first find that memory takes ten times as long.
+const KIB_NS: u64 = 1_000;
 /// Uses after which, and after twice as many each time, it is looked at anew: it may have been freed, and be other memory now.
 const ANEW: u32 = 256;
 
@@ -26,6 +29,9 @@ struct Place {
     uses: u32,
     /// Up to where its pages were made large, or refused; 0 before the first.
     done: usize,
+    /// The use in which that goes on: after one in which it took too long it waits for as many again, so that it costs the
+    /// program little, and only what is used often enough gets there.
+    goes_on: u32,
     /// The longest row of large pages that were made, or were there, and the row that `done` ends, if it does.
     longest: Row,
     row: Row,
@@ -36,7 +42,7 @@ type Row = (usize, usize);
 
 impl Place {
     fn new(at: usize, len: usize) -> Place {
-        Place { at, len, uses: 0, done: 0, longest: (0, 0), row: (0, 0) }
+        Place { at, len, uses: 0, done: 0, goes_on: 0, longest: (0, 0), row: (0, 0) }
     }
 
     /// The page at `at` of `large` bytes, behind all others, is a large one.
@@ -75,7 +81,7 @@ impl Pages {
     /// without a gap, if that is half of them or more; as a rule all but the ends, and none in the first uses.
     #[inline]
     pub(crate) fn used(&mut self, at: *const u8, len: usize) -> Option<Range<usize>> {
-        if self.minds(len) { self.large_part(at.addr(), len) } else { None }
+        if self.minds(len) { self.large_part(at.addr(), len, clock::now_ns) } else { None }
     }
 
     /// Whether a buffer of `len` bytes may lie on large pages.
@@ -85,7 +91,7 @@ impl Pages {
     }
 
     #[cold]
-    fn large_part(&mut self, at: usize, len: usize) -> Option<Range<usize>> {
+    fn large_part(&mut self, at: usize, len: usize, now: impl Fn() -> u64) -> Option<Range<usize>> {
         let large = self.large;
         let place = self.place(at, len);
         place.uses = place.uses.saturating_add(1);
@@ -96,14 +102,21 @@ impl Pages {
             *place = Place { uses: place.uses, ..Place::new(at, len) };
         }
         let end = at + len;
-        let stop = place.done.max(at).saturating_add((len / 2).clamp(PART, MOST));
         let mut page = place.done.max(at & !(large - 1));
-        while page < end && page < stop {
-            // The program does not grow by this, whether the page lies inside or has other memory of it beside the buffer.
-            if pages::is_own(page) && pages::enlarge(page) {
-                place.add(page, large);
+        if page < end && place.uses >= place.goes_on {
+            let part = (len / 2).clamp(PART, MOST);
+            let (stop, until) = (place.done.max(at).saturating_add(part), now() + (part as u64 >> 10) * KIB_NS);
+            while page < end && page < stop {
+                // The program does not grow by this, whether the page lies inside or has other memory of it beside the buffer.
+                if pages::is_own(page) && pages::enlarge(page) {
+                    place.add(page, large);
+                }
+                page += large;
+                if now() > until {
+                    place.goes_on = place.uses.saturating_mul(2);
+                    break;
+                }
             }
-            page += large;
         }
         place.done = page;
         let part = place.large_part();
@@ -178,6 +191,34 @@ mod tests {
             assert!(part.end == len || ends[1].is_multiple_of(large), "{part:?}");
         }
         assert!(data.iter().enumerate().all(|(i, value)| *value == i as u64));
+    }
+
+    /// Where a page takes too long, one is made in the fourth use, the eighth, the sixteenth and so on.
+    #[test]
+    fn pages_that_take_long_hold_up_few_uses() {
+        use std::cell::Cell;
+        let mut pages = Pages::new(true);
+        let large = pages.large;
+        if large == 0 {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
+            return;
+        }
+        let data = vec![1_u8; 4 * large];
+        let at = data.as_ptr().addr();
+        let time = Cell::new(0);
+        let slow = || time.replace(time.get() + 1_000_000_000);
+        let mut done = 0;
+        for uses in 1..=32_u32 {
+            let part = pages.large_part(at, data.len(), slow);
+            let place = &pages.places[0];
+            if uses.is_power_of_two() && uses > USES && done < at + data.len() {
+                assert_eq!(place.done, done.max(at & !(large - 1)) + large, "use {uses}");
+            } else {
+                assert_eq!(place.done, done, "use {uses}");
+            }
+            done = place.done;
+            assert!(part.is_none() || done >= at + data.len(), "use {uses}");
+        }
     }
 
     #[test]
