@@ -68,10 +68,7 @@ unsafe fn to_binary16<F: Format>(raw: __m256i) -> [__m256i; 2] {
         }
         // The arithmetic shift doubles the sign into the exponent's first bit, which the mask clears.
         let mask = _mm256_set1_epi16(0xbf80_u16 as i16);
-        [
-            _mm256_and_si256(_mm256_srai_epi16::<1>(even), mask),
-            _mm256_and_si256(_mm256_srai_epi16::<1>(raw), mask),
-        ]
+        [_mm256_and_si256(_mm256_srai_epi16::<1>(even), mask), _mm256_and_si256(_mm256_srai_epi16::<1>(raw), mask)]
     }
 }
 
@@ -143,10 +140,7 @@ impl<F: Format> Codec for Fp8<F> {
             let magnitude = _mm256_or_si256(raw, _mm256_set1_epi8(-128));
             let nan = _mm256_cmpeq_epi8(magnitude, _mm256_set1_epi8(-1));
             let odd_nan = _mm256_and_si256(nan, _mm256_set1_epi16(0xff00_u16 as i16));
-            let v = to_f32(
-                _mm256_or_si256(even, _mm256_slli_epi16::<8>(nan)),
-                _mm256_or_si256(odd, odd_nan),
-            );
+            let v = to_f32(_mm256_or_si256(even, _mm256_slli_epi16::<8>(nan)), _mm256_or_si256(odd, odd_nan));
             let scale = _mm256_set1_ps(256.0);
             [
                 _mm256_mul_ps(v[0], scale),
@@ -256,6 +250,7 @@ macro_rules! memory {
         const SIZE: usize = 1;
         const IS_FLOAT: bool = true;
         const UNROLL: usize = 1;
+        const OVERLAP: bool = true;
 
         #[inline(always)]
         unsafe fn load(p: *const u8) -> Self::V {

@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::avx512::mask64;
-use crate::fp8_format::Format;
 use crate::avx512_fp8_half::Half;
+use crate::fp8_format::Format;
 use crate::lanes::{self, Lanes};
 use crate::past;
 

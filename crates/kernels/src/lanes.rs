@@ -25,6 +25,10 @@ pub(crate) trait Lanes: Sized {
     /// would be no faster, and most of the library.
     const IS_SOFT: bool = false;
 
+    /// Whether a step is loaded and combined before the one in front of it is stored, where `UNROLL` is 1: for steps of so many
+    /// instructions in a row, each waiting for the one before, that the out-of-order core sees less than two of them.
+    const OVERLAP: bool = false;
+
     /// Elements up to which a call is small: it goes straight to [`small`](Lanes::small).
     const SMALL: usize = 0;
     /// Bytes per source from which on a loop asks for what it will read; with less, that is likely to lie in a cache.
@@ -251,6 +255,75 @@ pub(crate) unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
     }
 }
 
+/// One step at byte offset `at`, combined; see [`steps`].
+///
+/// # Safety
+/// As [`steps`].
+#[inline(always)]
+unsafe fn combined<L: Lanes, const OP: u8>(
+    srcs: &[*const u8],
+    at: usize,
+    ahead: Option<usize>,
+    factor: Option<f64>,
+) -> L::V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(ahead) = ahead {
+            for src in srcs {
+                prefetch(src.wrapping_add(ahead), L::N * L::SIZE);
+            }
+        }
+        let mut acc = L::load(srcs.get_unchecked(0).add(at));
+        for src in srcs.get_unchecked(1..) {
+            acc = combine::<L, OP>(acc, L::load(src.add(at)));
+        }
+        match factor {
+            Some(x) => L::times(acc, L::splat(x)),
+            None => acc,
+        }
+    }
+}
+
+/// As [`blocks`], where steps overlap. Loads still come before the stores of the same step, and no two steps share a byte.
+///
+/// # Safety
+/// As [`blocks`].
+#[inline(always)]
+unsafe fn overlapping<L: Lanes, const OP: u8>(
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    range: Range<usize>,
+    far: bool,
+    factor: Option<f64>,
+) -> usize {
+    let Range { start, end } = range;
+    let steps = end.saturating_sub(start) / L::N;
+    if steps == 0 {
+        return start;
+    }
+    // As in `blocks`.
+    let last = (end - L::N) * L::SIZE;
+    let distance = if (end - start) * L::SIZE < LONG { AHEAD } else { AHEAD_LONG };
+    let step = L::N * L::SIZE;
+    let mut at = start * L::SIZE;
+    // SAFETY: the caller's promise; each of the steps ends at or before `end`.
+    unsafe {
+        let mut acc = combined::<L, OP>(srcs, at, far.then(|| last.min(at + distance)), factor);
+        for _ in 1..steps {
+            let next = at + step;
+            let following = combined::<L, OP>(srcs, next, far.then(|| last.min(next + distance)), factor);
+            for dst in dsts {
+                L::store(dst.add(at), acc);
+            }
+            (acc, at) = (following, next);
+        }
+        for dst in dsts {
+            L::store(dst.add(at), acc);
+        }
+    }
+    start + steps * L::N
+}
+
 /// One step or, if `n < N`, a part of one.
 ///
 /// # Safety
@@ -309,6 +382,10 @@ pub(crate) unsafe fn blocks<L: Lanes, const OP: u8>(
     far: bool,
     factor: Option<f64>,
 ) -> usize {
+    if L::OVERLAP {
+        // SAFETY: the caller's promise.
+        return unsafe { overlapping::<L, OP>(dsts, srcs, range, far, factor) };
+    }
     let Range { start: mut from, end } = range;
     let block = L::UNROLL * L::N;
     // Not beyond the last block: what follows the buffers may be another process's to write.

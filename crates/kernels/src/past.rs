@@ -46,6 +46,7 @@ impl<L: Lanes> Lanes for Past<L> {
     const SIZE: usize = L::SIZE;
     const IS_FLOAT: bool = L::IS_FLOAT;
     const UNROLL: usize = L::UNROLL;
+    const OVERLAP: bool = L::OVERLAP;
     const UNROLL_FAR: bool = L::UNROLL_FAR;
 
     #[inline(always)]
