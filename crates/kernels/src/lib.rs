@@ -382,6 +382,12 @@ pub fn waits_for_lines() -> bool {
     strings::waits_for_lines()
 }
 
+/// Whether the instruction for whole strings is favoured here only for what lies outside the core's own caches.
+#[must_use]
+pub fn favours_strings_outside() -> bool {
+    strings::favoured_outside()
+}
+
 /// Copies `bytes` bytes past the caches, to memory that another core reads next.
 ///
 /// # Safety

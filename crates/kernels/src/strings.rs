@@ -84,6 +84,7 @@ pub(crate) fn favoured_outside() -> bool {
 }
 
 /// Whether moves that write lines which another core has are faster if they ask for them before.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn moves_ask() -> bool {
     built() != OUTSIDE
