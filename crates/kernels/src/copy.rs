@@ -8,7 +8,7 @@ use crate::strings;
 /// Bytes of the source that are sent to every destination before the next are read: they stay in the first-level cache.
 const BLOCK: usize = 16 << 10;
 /// Bytes of a transfer from which on hardly any of it is in the caches: the lines of source and destination are asked for
-/// ahead. Below, the instruction for whole strings is as fast or faster.
+/// ahead. Below, the instruction for whole strings is as fast or faster, but within the core's own caches.
 pub(crate) const LONG: usize = 3 << 20;
 /// Bytes of a transfer from which on it is not even in the last cache, where that tells whether the instruction is faster than
 /// moves that ask ahead.
@@ -24,7 +24,7 @@ const NEAREST: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
 /// The same where the instruction is favoured, but not within the core's own caches.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const NEAR_AND_NEAREST: std::ops::RangeInclusive<usize> = *NEAREST.start()..=*NEAR.end();
-/// The same of a copy that is the only one, on Zen 4: no other drives source and destination out of that cache, of which they
+/// The same of a copy that is the only one, on Zen 3 and 4: no other drives source and destination out of that cache, of which they
 /// take all at most.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const ALONE: usize = 16 << 10;
@@ -106,9 +106,10 @@ fn moves() -> std::ops::RangeInclusive<usize> {
 pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     // All of it decides, not a block: only what is short stays in the first-level cache from call to call.
     let one = match whole {
+        LONG..BEYOND if strings::favoured_outside() => copy_far,
+        BEYOND.. if strings::favoured_outside() => copy_strings,
+        _ if bytes > *moves().end() && strings::favoured() => copy_strings,
         ..LONG => copy_near,
-        ..BEYOND if strings::favoured_outside() => copy_far,
-        _ if strings::favoured() => copy_strings,
         _ => copy_far,
     };
     // SAFETY: the caller's promise.
@@ -264,8 +265,8 @@ pub(crate) unsafe fn copy_across(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe { copy_near(dst, src, bytes) }
 }
 
-/// Plain stores, each line of the destination asked for ahead: the instruction for whole strings waits longer for lines of
-/// another core.
+/// Plain stores, each line of the destination asked for ahead where that is faster: the instruction for whole strings waits longer
+/// for lines of another core, or is slower among those that this one has.
 ///
 /// # Safety
 /// As [`crate::copy_across`], on a machine with AVX.

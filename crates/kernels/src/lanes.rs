@@ -193,7 +193,7 @@ const AHEAD: usize = 1024;
 const AHEAD_LONG: usize = 2048;
 const LONG: usize = 256 << 10;
 
-/// Asks for the `bytes` (a multiple of 64) at `p`.
+/// Asks for the lines at `p`, `p + 64` and so on before `p + bytes`.
 #[inline(always)]
 fn prefetch(p: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -41,7 +41,7 @@ pub(crate) unsafe fn reduce(
     let in_blocks = !(dtype.is_float() && size == 1);
     let per_block = BLOCK / size;
     // SAFETY: the caller's promise, for parts of the range; places after `head` elements begin a line in every destination, and
-    // so do those where the registers' way ends.
+    // so do those where the registers' way ends, of types that go on in blocks.
     unsafe {
         plain(table, dtype, op, dsts, srcs, 0, head, post);
         let mut done = head;
@@ -195,8 +195,8 @@ mod tests {
         let ordinary = |i: usize, j: usize| 0x30 | ((i * 5 + j * 3) % 7) as u8;
         // 8-bit floats go their own way: numbers of all magnitudes, and some that are none.
         let any = |i: usize, j: usize| (i * (37 + 2 * j) + i / 251) as u8;
-        let table = Level::available().last().unwrap_or(Level::Baseline).table();
-        for dtype in DataType::ALL {
+        for (level, dtype) in Level::available().flat_map(|level| DataType::ALL.map(|dtype| (level, dtype))) {
+            let table = level.table();
             for (srcs, dsts) in [(2, 1), (2, 2), (3, 3), (8, 8), (9, 2)] {
                 for (offset, bytes) in [(0, 8192), (8, 9000), (56, 1024), (64, 1088), (1, 4096), (16, 40)] {
                     let count = bytes / dtype.size();
@@ -223,7 +223,10 @@ mod tests {
                             .map(|(v, skip)| v[skip..ROOM - 128 + skip].to_vec())
                             .collect::<Vec<_>>()
                     };
-                    assert!(run(true) == run(false), "{dtype:?}, {srcs} to {dsts}, {bytes} bytes from {offset} on");
+                    assert!(
+                        run(true) == run(false),
+                        "{level:?} {dtype:?}, {srcs} to {dsts}, {bytes} bytes from {offset} on"
+                    );
                 }
             }
         }

@@ -33,7 +33,8 @@ fn built() -> u8 {
     }
 }
 
-/// AMD's processors from Zen 3 on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3; Zen 5 is family 1Ah.
+/// AMD's processors from Zen 3 on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3, or a guest to which Zen 4 does not
+/// show it; Zen 5 is family 1Ah.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
 fn look_up() -> u8 {

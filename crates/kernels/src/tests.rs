@@ -568,7 +568,7 @@ fn copies_reach_every_destination() {
         (384 << 10) + 1,
     ]);
     // As they are, and as parts of long transfers.
-    for (bytes, whole) in sizes.flat_map(|bytes| [(bytes, bytes), (bytes, usize::MAX)]) {
+    for (bytes, whole) in sizes.flat_map(|bytes| [(bytes, bytes), (bytes, 4 << 20), (bytes, usize::MAX)]) {
         let src = random(&mut rng, DataType::Uint8, bytes);
         for n in 0..=3 {
             let mut dsts: Vec<Guarded> = (0..n).map(|k| Guarded::new(&vec![0; bytes], k * 3 + 1)).collect();

@@ -109,7 +109,7 @@ impl Default for CostModel {
 
 impl CostModel {
     /// The defaults of a processor that copies whole strings by an instruction which writes lines without fetching them (AMD's
-    /// from Zen 4 on): what goes through slots and scratch costs half of what it does elsewhere.
+    /// from Zen 3 on): what goes through slots and scratch costs half of what it does elsewhere.
     pub fn of_strings() -> CostModel {
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };
@@ -117,7 +117,7 @@ impl CostModel {
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
-    /// The same of one on which stores wait long for lines that another core has (Zen 4): slots cost more
+    /// The same of one on which stores wait so long for lines that another core has (Zen 4, not Zen 3) that slots cost more
     /// than copies between the buffers from more than 1 KiB on.
     pub fn of_waiting_strings() -> CostModel {
         CostModel { eager_rooted: 2.75, ..CostModel::of_strings() }
