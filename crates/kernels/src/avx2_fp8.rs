@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use crate::avx2::{max_ps, min_ps};
 use crate::fp8_format::Format;
-use crate::lanes::{self, Lanes};
+use crate::lanes::{self, Lanes, forward};
 use crate::{past, small};
 
 /// Even elements 0..16, even 16..32, odd 0..16, odd 16..32.
@@ -387,19 +387,6 @@ impl<F: Format> Lanes for Half<F> {
     pair_operation!(min, |a, b| _mm256_min_ps(a, b));
 }
 
-/// Functions as they are in `L`.
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $t:ty),*);)*) => {
-        $(
-            #[inline(always)]
-            unsafe fn $name($($arg: $t),*) -> Self::V {
-                // SAFETY: the caller's promise.
-                unsafe { L::$name($($arg),*) }
-            }
-        )*
-    };
-}
-
 impl<V: Copy, L: Lanes<V = V> + Codec<V = V>> Lanes for Narrow<L> {
     type V = V;
     const N: usize = 16;
@@ -417,16 +404,12 @@ impl<V: Copy, L: Lanes<V = V> + Codec<V = V>> Lanes for Narrow<L> {
         unsafe { _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(L::encode(v))) }
     }
     forward! {
-        load_part(p: *const u8, n: usize);
-        splat(x: f64);
-        sum(a: V, b: V);
-        prod(a: V, b: V);
-        max(a: V, b: V);
-        min(a: V, b: V);
-    }
-    #[inline(always)]
-    unsafe fn store_part(p: *mut u8, v: V, n: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { L::store_part(p, v, n) }
+        load_part(p: *const u8, n: usize) -> V;
+        store_part(p: *mut u8, v: V, n: usize);
+        splat(x: f64) -> V;
+        sum(a: V, b: V) -> V;
+        prod(a: V, b: V) -> V;
+        max(a: V, b: V) -> V;
+        min(a: V, b: V) -> V;
     }
 }

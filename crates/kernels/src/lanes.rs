@@ -133,6 +133,22 @@ pub(crate) trait Lanes: Sized {
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
 }
 
+/// Functions of `Lanes` as they are in `L`, for a type that wraps its arithmetic.
+#[cfg(target_arch = "x86_64")]
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $t:ty),*) $(-> $out:ty)?;)*) => {
+        $(
+            #[inline(always)]
+            unsafe fn $name($($arg: $t),*) $(-> $out)? {
+                // SAFETY: the caller's promise.
+                unsafe { L::$name($($arg),*) }
+            }
+        )*
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use forward;
+
 /// `FAR` of types that are accumulated as they lie in memory. Where the first-level cache serves the loads, asking costs a
 /// third of the speed, in the second level up to a sixth; what comes from another core is no faster for it. It is for large
 /// buffers, of which callers hand over pieces of this size and more.
@@ -255,6 +271,15 @@ pub(crate) unsafe fn steps<L: Lanes, const OP: u8, const K: usize>(
     }
 }
 
+/// For a byte offset in a loop over `range` that goes by blocks of so many elements, the one that it asks for. Not beyond the last
+/// block: what follows the buffers may be another process's to write.
+#[inline(always)]
+fn ahead_of<L: Lanes>(range: &Range<usize>, block: usize, far: bool) -> impl Fn(usize) -> Option<usize> + use<L> {
+    let last = range.end.saturating_sub(block) * L::SIZE;
+    let distance = if range.len() * L::SIZE < LONG { AHEAD } else { AHEAD_LONG };
+    move |at| far.then(|| last.min(at + distance))
+}
+
 /// One step at byte offset `at`, combined; see [`steps`].
 ///
 /// # Safety
@@ -301,17 +326,15 @@ unsafe fn overlapping<L: Lanes, const OP: u8>(
     if steps == 0 {
         return start;
     }
-    // As in `blocks`.
-    let last = (end - L::N) * L::SIZE;
-    let distance = if (end - start) * L::SIZE < LONG { AHEAD } else { AHEAD_LONG };
+    let ahead_of = ahead_of::<L>(&(start..end), L::N, far);
     let step = L::N * L::SIZE;
     let mut at = start * L::SIZE;
     // SAFETY: the caller's promise; each of the steps ends at or before `end`.
     unsafe {
-        let mut acc = combined::<L, OP>(srcs, at, far.then(|| last.min(at + distance)), factor);
+        let mut acc = combined::<L, OP>(srcs, at, ahead_of(at), factor);
         for _ in 1..steps {
             let next = at + step;
-            let following = combined::<L, OP>(srcs, next, far.then(|| last.min(next + distance)), factor);
+            let following = combined::<L, OP>(srcs, next, ahead_of(next), factor);
             for dst in dsts {
                 L::store(dst.add(at), acc);
             }
@@ -388,12 +411,10 @@ pub(crate) unsafe fn blocks<L: Lanes, const OP: u8>(
     }
     let Range { start: mut from, end } = range;
     let block = L::UNROLL * L::N;
-    // Not beyond the last block: what follows the buffers may be another process's to write.
-    let last = end.saturating_sub(block) * L::SIZE;
-    let distance = if end.saturating_sub(from) * L::SIZE < LONG { AHEAD } else { AHEAD_LONG };
+    let ahead_of = ahead_of::<L>(&(from..end), block, far);
     while from + block <= end {
         let at = from * L::SIZE;
-        let ahead = far.then(|| last.min(at + distance));
+        let ahead = ahead_of(at);
         // SAFETY: the caller's promise; the block ends at or before `end`.
         unsafe {
             match L::UNROLL {

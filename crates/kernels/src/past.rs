@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::lanes::{Lanes, SUM, blocks_unrolled};
+use crate::lanes::{Lanes, SUM, blocks_unrolled, forward};
 
 /// See [`Lanes::past_caches`].
 ///
@@ -26,19 +26,6 @@ struct Past<L>(PhantomData<L>);
 /// A step between the vector that a type is stored from and the one that leaves. It never lies in memory.
 #[repr(align(64))]
 struct Line(MaybeUninit<[u8; 64]>);
-
-/// Functions as they are in `L`.
-macro_rules! forward {
-    ($($name:ident($($arg:ident: $t:ty),*) $(-> $out:ty)?;)*) => {
-        $(
-            #[inline(always)]
-            unsafe fn $name($($arg: $t),*) $(-> $out)? {
-                // SAFETY: the caller's promise.
-                unsafe { L::$name($($arg),*) }
-            }
-        )*
-    };
-}
 
 impl<L: Lanes> Lanes for Past<L> {
     type V = L::V;
