@@ -10,8 +10,8 @@ const BLOCK: usize = 16 << 10;
 /// Bytes of a transfer from which on hardly any of it is in the caches: the lines of source and destination are asked for
 /// ahead. Below, the instruction for whole strings is as fast or faster, but within the core's own caches.
 pub(crate) const LONG: usize = 3 << 20;
-/// Bytes of a transfer from which on it is not even in the last cache, where that tells whether the instruction is faster than
-/// moves that ask ahead.
+/// Bytes of a transfer from which on it is not even in the last cache, where that tells whether stores past the caches are faster
+/// than moves that ask ahead.
 const BEYOND: usize = 12 << 20;
 /// How far ahead.
 #[cfg(target_arch = "x86_64")]
@@ -107,6 +107,7 @@ pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole:
     // All of it decides, not a block: only what is short stays in the first-level cache from call to call.
     let one = match whole {
         LONG..BEYOND if strings::favoured_outside() => copy_far,
+        BEYOND.. if strings::favoured_outside() && dsts.len() == 1 => copy_past,
         BEYOND.. if strings::favoured_outside() => copy_strings,
         _ if bytes > *moves().end() && strings::favoured() => copy_strings,
         ..LONG => copy_near,
@@ -225,6 +226,20 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
     let done = lines * LINE;
     // SAFETY: the rest of both ranges, which do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), bytes - done) }
+}
+
+/// As [`copy_far`], by stores past the caches: nobody finds there what is so long.
+///
+/// # Safety
+/// As [`copy_near`].
+pub(crate) unsafe fn copy_past(dst: *mut u8, src: *const u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's promise.
+        return unsafe { crate::stream::copy(&[dst], src, bytes) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_strings(dst, src, bytes) }
 }
 
 /// # Safety

@@ -604,9 +604,16 @@ fn copies_reach_every_destination() {
             assert!(moved.content() == src, "{bytes} bytes by moves");
             moved.check_guards(bytes);
         }
+        // The same of the longest transfers.
+        let mut past = Guarded::new(&vec![0; bytes], 13);
+        // SAFETY: as above.
+        unsafe { crate::copy::copy_past(past.ptr(), src.as_ptr(), bytes) };
+        assert!(past.content() == src, "{bytes} bytes past the caches");
+        past.check_guards(bytes);
         let mut in_place = Guarded::new(&src, 5);
         // SAFETY: the source is the destination.
         unsafe {
+            crate::copy::copy_past(in_place.ptr(), in_place.ptr(), bytes);
             copy_part(&[in_place.ptr()], in_place.ptr(), bytes, whole);
             copy(&[in_place.ptr()], in_place.ptr(), bytes);
         }

@@ -25,6 +25,13 @@ const SLOW: u32 = 3;
 /// The same to one of many places in turn, whose lines have left both cores' own caches: 40 to 50; of the first ones 10 or so. Those
 /// of a core elsewhere 3 to 7, if they are short: the store buffer takes them.
 const ROUND_RATE: u64 = 8;
+/// All of these on Zen 3, whose cores of one last cache hand lines over faster than memory does, from end to end 15 to 25 to its 12:
+/// those 11 to 28, others 5 to 7.
+const ZEN3_RATE: u64 = 8;
+/// The same where the source comes from memory: 8 to 11, others 4 to 5.
+const ZEN3_MEMORY_RATE: u64 = 6;
+/// Bytes of a transfer from which on its source is not expected in the caches.
+const FROM_MEMORY: usize = 8 << 20;
 /// How many go past the caches then.
 const AWAY: u32 = 512;
 /// How many are not timed after one that was not slow: two looks at the clock take a tenth of a short one.
@@ -49,31 +56,38 @@ pub(crate) unsafe fn fetch(dst: *mut u8, src: *const u8, bytes: usize, whole: us
 /// How the next copies go.
 #[derive(Debug)]
 pub(crate) struct Passage {
-    rate: u64,
+    /// Bytes in a nanosecond of copies that are not slow, of short and of long transfers.
+    rates: [u64; 2],
     slow: u32,
     away: u32,
     trusted: u32,
 }
 
 impl Passage {
+    /// Of copies that are not slow at `rate`, but on a processor that is known better.
+    fn with(rate: u64) -> Passage {
+        let rates = if kernels::favours_strings_outside() { [ZEN3_RATE, ZEN3_MEMORY_RATE] } else { [rate; 2] };
+        Passage { rates, slow: 0, away: 0, trusted: 0 }
+    }
+
     /// Of copies to slots.
-    pub(crate) const fn by_slots() -> Passage {
-        Passage { rate: SLOTS_RATE, slow: 0, away: 0, trusted: 0 }
+    pub(crate) fn by_slots() -> Passage {
+        Passage::with(SLOTS_RATE)
     }
 
     /// Of copies to slots that ranks fill ahead of each other: so many that their lines have left the other core's own cache, too.
-    pub(crate) const fn by_many_slots() -> Passage {
+    pub(crate) fn by_many_slots() -> Passage {
         Passage::by_long_places()
     }
 
     /// Of copies to places that go round so many lines that those have left the caches of both cores' own.
-    pub(crate) const fn by_places_in_turn() -> Passage {
-        Passage { rate: ROUND_RATE, slow: 0, away: 0, trusted: 0 }
+    pub(crate) fn by_places_in_turn() -> Passage {
+        Passage::with(ROUND_RATE)
     }
 
     /// Of copies to rings and scratch.
-    pub(crate) const fn by_long_places() -> Passage {
-        Passage { rate: LONG_RATE, slow: 0, away: 0, trusted: 0 }
+    pub(crate) fn by_long_places() -> Passage {
+        Passage::with(LONG_RATE)
     }
 
     /// Copies `bytes` bytes of a transfer of `whole` bytes; whether past the caches.
@@ -83,7 +97,7 @@ impl Passage {
     #[inline]
     pub(crate) unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.pass(dst, src, bytes, || kernels::copy_across(dst, src, bytes, whole)) }
+        unsafe { self.pass(dst, src, bytes, whole, || kernels::copy_across(dst, src, bytes, whole)) }
     }
 
     /// The same to a slot whose lines were asked for before.
@@ -93,7 +107,7 @@ impl Passage {
     #[inline]
     pub(crate) unsafe fn publish(&mut self, dst: *mut u8, src: *const u8, bytes: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.pass(dst, src, bytes, || kernels::copy(&[dst], src, bytes)) };
+        unsafe { self.pass(dst, src, bytes, bytes, || kernels::copy(&[dst], src, bytes)) };
     }
 
     /// Copies by `usual`, or past the caches; whether so.
@@ -101,7 +115,7 @@ impl Passage {
     /// # Safety
     /// As [`kernels::copy_across`].
     #[inline]
-    unsafe fn pass(&mut self, dst: *mut u8, src: *const u8, bytes: usize, usual: impl FnOnce()) -> bool {
+    unsafe fn pass(&mut self, dst: *mut u8, src: *const u8, bytes: usize, whole: usize, usual: impl FnOnce()) -> bool {
         if bytes < LEAST || !kernels::waits_for_lines() {
             usual();
         } else if self.goes_away() {
@@ -113,7 +127,7 @@ impl Passage {
         } else {
             let start = clock::now_ns();
             usual();
-            self.took(bytes, clock::now_ns() - start);
+            self.took(bytes, whole, clock::now_ns() - start);
         }
         false
     }
@@ -140,10 +154,11 @@ impl Passage {
         !trusted
     }
 
-    /// A copy of `bytes` bytes took so long, ns.
+    /// A copy of `bytes` bytes of a transfer of `whole` took so long, ns.
     #[inline]
-    fn took(&mut self, bytes: usize, ns: u64) {
-        if ns * self.rate <= bytes as u64 {
+    fn took(&mut self, bytes: usize, whole: usize, ns: u64) {
+        let [short, long] = self.rates;
+        if ns * if whole < FROM_MEMORY { short } else { long } <= bytes as u64 {
             (self.slow, self.trusted) = (0, TRUSTED);
             return;
         }
@@ -163,18 +178,30 @@ mod tests {
     #[test]
     fn some_slow_copies_in_a_row_send_the_next_ones_past_the_caches() {
         let mut passage = Passage::by_slots();
-        passage.took(1 << 16, 1 << 15);
-        passage.took(1 << 16, 1 << 12);
+        passage.took(1 << 16, 1 << 16, 1 << 15);
+        passage.took(1 << 16, 1 << 16, 1 << 12);
         for _ in 0..SLOW {
             assert!(!passage.goes_away());
-            passage.took(1 << 16, 1 << 15);
+            passage.took(1 << 16, 1 << 16, 1 << 15);
         }
         assert_eq!((0..2 * AWAY).take_while(|_| passage.goes_away()).count(), AWAY as usize);
         // Still slow, and then not.
-        passage.took(1 << 16, 1 << 15);
+        passage.took(1 << 16, 1 << 16, 1 << 15);
         assert_eq!((0..2 * AWAY).take_while(|_| passage.goes_away()).count(), AWAY as usize);
-        passage.took(1 << 16, 1 << 12);
+        passage.took(1 << 16, 1 << 16, 1 << 12);
         assert!(!passage.goes_away() && passage.slow == 0);
+    }
+
+    /// Of long transfers less is expected.
+    #[test]
+    fn transfers_whose_source_comes_from_memory_may_be_slower() {
+        let rates = [ZEN3_RATE, ZEN3_MEMORY_RATE];
+        let seven = (1 << 16) / 7;
+        for (whole, slow) in [(1 << 16, true), (FROM_MEMORY - 1, true), (FROM_MEMORY, false)] {
+            let mut passage = Passage { rates, ..Passage::by_slots() };
+            (0..SLOW).for_each(|_| passage.took(1 << 16, whole, seven));
+            assert_eq!(passage.is_away(), slow, "{whole}");
+        }
     }
 
     /// Only some are timed while they are fast, each while they are slow.
@@ -182,9 +209,9 @@ mod tests {
     fn a_fast_copy_speaks_for_the_next_ones() {
         let mut passage = Passage::by_slots();
         assert!(passage.is_timed());
-        passage.took(1 << 16, 1 << 12);
+        passage.took(1 << 16, 1 << 16, 1 << 12);
         assert_eq!((0..2 * TRUSTED).take_while(|_| !passage.is_timed()).count(), TRUSTED as usize);
-        passage.took(1 << 16, 1 << 15);
+        passage.took(1 << 16, 1 << 16, 1 << 15);
         assert!(passage.is_timed());
     }
 
