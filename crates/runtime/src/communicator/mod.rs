@@ -198,11 +198,17 @@ impl Communicator {
     /// Whether the communicator may be used and takes operations, seen at a glance; if not, the other calls say why.
     #[inline]
     pub fn is_usable(&self) -> bool {
+        self.takes_calls() && self.core.get().is_some_and(|core| core.is_well())
+    }
+
+    /// The same of one whose [`core`](Self::core) was looked at in this group before. What ended its operations since then, each
+    /// of them sees when it begins.
+    #[inline]
+    pub(crate) fn takes_calls(&self) -> bool {
         self.state.load(Ordering::Acquire) < FINALIZED
             && !self.jobs.running()
             && !self.jobs.has_failed()
             && !self.memory.is_suspended()
-            && self.core.get().is_some_and(|core| core.is_well())
     }
 
     /// Whether the communicator may be used: `InvalidArgument` while its initialisation is under way, else its error.

@@ -140,7 +140,7 @@ impl Recorded {
     ) -> bool {
         let Some(at) = self.guess(|run| run.names == names) else { return false };
         let run = &mut self.runs[at];
-        run.comm.is_usable() && run.calls.add(shape, kind, count, run.comm.ranks(), send, recv)
+        run.comm.takes_calls() && run.calls.add(shape, kind, count, run.comm.ranks(), send, recv)
     }
 
     /// As [`push_like`](Self::push_like) of a call that is not brief, if that earlier call was the last one.

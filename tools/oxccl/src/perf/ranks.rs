@@ -309,25 +309,22 @@ impl Team {
             (r.send.ptr(), r.recv.ptr())
         };
         let (send, recv) = (send.wrapping_add(part), recv.wrapping_add(part));
-        // What this costs is measured with each call: no division where there is no choice.
-        let comm = if let [only] = r.comms[..] { only } else { r.comms[turn % r.comms.len()] };
-        Site { send, recv, dtype: call.dtype, comm, stream: r.stream }
+        Site { send, recv, dtype: call.dtype, comm: r.comms[turn], stream: r.stream }
     }
 
+    /// Which of a rank's communicators the next call uses. What this costs is measured with each call: no division.
     fn next_turn(&self) -> usize {
-        self.turn.replace(self.turn.get().wrapping_add(1))
+        let turn = self.turn.get();
+        self.turn.set(if turn + 1 < self.ranks[0].comms.len() { turn + 1 } else { 0 });
+        turn
     }
 
-    /// Where the parts of call `at` of a group begin in the buffers.
-    fn part(&self, call: &Call, in_place: bool, at: usize) -> usize {
+    /// Bytes from the part of one call of a group to that of the next, and up to where the parts go before they begin anew.
+    fn parts(&self, call: &Call, in_place: bool) -> (usize, usize) {
         const LINE: usize = 64;
-        // What this costs is measured with each call, of which most are no part of a group.
-        if at == 0 {
-            return 0;
-        }
         let bytes = region(call, in_place).max(call.send_count() * call.dtype.size());
         let length = bytes.next_multiple_of(LINE).max(LINE);
-        at % (self.room / length).max(1) * length
+        (length, (self.room / length).max(1) * length)
     }
 
     /// Enqueues `times` calls on every rank of the team, aggregated in one group, each on its own part of the buffers as far as
@@ -340,8 +337,10 @@ impl Team {
         if group {
             api::group_start()?;
         }
-        for at in 0..times {
-            let (turn, part) = (self.next_turn(), self.part(&row.call, in_place, at));
+        let (length, end) = if times > 1 { self.parts(&row.call, in_place) } else { (0, 0) };
+        let mut part = 0;
+        for _ in 0..times {
+            let turn = self.next_turn();
             for (i, r) in self.ranks.iter().enumerate() {
                 if self.ranks.len() > 1 {
                     api::set_device(r.device)?;
@@ -351,6 +350,7 @@ impl Team {
                     .enqueue(&site, r.rank, row.data.codes[i], &row.uneven[i])
                     .with_context(|| format!("rank {}", r.rank))?;
             }
+            part = if part + length < end { part + length } else { 0 };
         }
         if group {
             api::group_end(self.ranks[0].comm).with_context(|| format!("rank {}", self.ranks[0].rank))?;
