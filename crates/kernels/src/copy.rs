@@ -234,9 +234,9 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 /// As [`copy_near`].
 pub(crate) unsafe fn copy_past(dst: *mut u8, src: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if dst.cast_const() != src && std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's promise.
-        return unsafe { crate::stream::copy(&[dst], src, bytes) };
+    // SAFETY: the caller's promise.
+    if unsafe { crate::stream::copy(&[dst], src, bytes) } {
+        return;
     }
     // SAFETY: the caller's promise.
     unsafe { copy_strings(dst, src, bytes) }

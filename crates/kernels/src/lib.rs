@@ -346,16 +346,16 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
     unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }
 
-/// As [`copy_part`], for copies that the caches will not hold until they are read: to several destinations they go past them,
+/// As [`copy_part`], for copies that the caches will not hold until they are read: also to several destinations they go past them,
 /// on processors that gain by it (docs/performance.md).
 ///
 /// # Safety
 /// As [`copy`].
 pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if strings::favoured() && dsts.len() > 1 {
-        // SAFETY: the caller's promise.
-        return unsafe { stream::copy(dsts, src, bytes) };
+    // SAFETY: the caller's promise.
+    if strings::favoured() && dsts.len() > 1 && unsafe { stream::copy(dsts, src, bytes) } {
+        return;
     }
     // SAFETY: the caller's promise.
     unsafe { copy_part(dsts, src, bytes, whole) }
@@ -382,7 +382,7 @@ pub fn waits_for_lines() -> bool {
     strings::waits_for_lines()
 }
 
-/// Whether the instruction for whole strings is favoured here only for what lies outside the core's own caches.
+/// Whether the instruction for whole strings is favoured here only for what lies outside the core's own caches, as on Zen 3.
 #[must_use]
 pub fn favours_strings_outside() -> bool {
     strings::favoured_outside()
@@ -395,14 +395,11 @@ pub fn favours_strings_outside() -> bool {
 pub unsafe fn copy_away(dst: *mut u8, src: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller's promise.
-    unsafe {
-        stream::copy(&[dst], src, bytes);
+    if unsafe { stream::copy(&[dst], src, bytes) } {
+        return;
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     // SAFETY: the caller's promise.
-    unsafe {
-        copy_across(dst, src, bytes, bytes);
-    }
+    unsafe { copy_across(dst, src, bytes, bytes) }
 }
 
 /// Copies `bytes` bytes of a transfer of `whole` bytes to memory that another core has read or written since: a slot, or

@@ -2,8 +2,9 @@
 //! first be read from memory, and drive out what is still to be read.
 //!
 //! Sums of two leave from the registers (see `past`). Other results are made block by block in the first-level cache, by the
-//! same loops as all others, and leave by non-temporal stores. So do copies to several destinations, whose source is read once. Where places do not allow it, the loops store as
-//! ever. Whether it pays on this processor, and for which results, callers decide.
+//! same loops as all others, and leave by non-temporal stores. So do copies, to several destinations as well: their source is read
+//! once. Where places do not allow it, the loops store as ever, or nothing is done. Whether it pays on this processor, and for which
+//! results, callers decide.
 
 use oxccl_types::DataType;
 
@@ -58,15 +59,13 @@ pub(crate) unsafe fn reduce(
     }
 }
 
-/// See [`crate::copy_past_caches`].
+/// See [`crate::copy_past_caches`]. `false`: places do not allow it, and nothing was done.
 ///
 /// # Safety
 /// As [`crate::copy`].
-pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
-    let Some(head) = elements_to_line(dsts, &[src], 1) else {
-        // SAFETY: the caller's promise.
-        return unsafe { crate::copy::copy(dsts, src, bytes, bytes) };
-    };
+#[must_use]
+pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) -> bool {
+    let Some(head) = elements_to_line(dsts, &[src], 1) else { return false };
     let head = head.min(bytes);
     let blocks = (bytes - head) / BLOCK;
     let plain = |at: usize, bytes: usize| {
@@ -88,6 +87,7 @@ pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize) {
     unsafe { std::arch::x86_64::_mm_sfence() };
     let done = head + blocks * BLOCK;
     plain(done, bytes - done);
+    true
 }
 
 /// Elements until every destination begins a line. None if there is no such place, if a destination is a source, which is in
@@ -249,7 +249,12 @@ mod tests {
                     let all: Vec<*mut u8> =
                         targets.iter_mut().zip(&places).map(|(v, at)| v.as_mut_ptr().wrapping_add(*at)).collect();
                     // SAFETY: all ranges lie within vectors of their own, of `ROOM` bytes.
-                    unsafe { super::copy(&all, source.as_ptr().add(from), bytes) };
+                    let done = unsafe { super::copy(&all, source.as_ptr().add(from), bytes) };
+                    assert_eq!(done, dsts <= super::MOST && further == 0, "{bytes} to {dsts}");
+                    if !done {
+                        // SAFETY: as above.
+                        unsafe { crate::copy(&all, source.as_ptr().add(from), bytes) };
+                    }
                     for (target, at) in targets.iter().zip(places) {
                         let case = format!("{bytes} bytes from {from} to {to}, {dsts} destinations");
                         assert!(target[at..at + bytes] == source[from..from + bytes], "{case}");

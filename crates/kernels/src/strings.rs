@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Not favoured.
 const SLOW: u8 = 0;
-/// Favoured, though it waits for lines of another core, but not within the core's own caches; and who asks for lines before it
-/// writes them by moves loses more than that saves.
+/// Favoured, though it waits for lines of another core, but not within the core's own caches, nor beyond all of them; and who asks for
+/// lines before it writes them by moves loses more than that saves.
 const OUTSIDE: u8 = 1;
 /// Favoured where it is long, though it waits for lines of another core.
 const LONG: u8 = 2;

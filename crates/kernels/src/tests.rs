@@ -622,6 +622,27 @@ fn copies_reach_every_destination() {
     }
 }
 
+/// As long as goes past the caches on some processors, also to where it is.
+#[test]
+fn the_longest_copies_get_all_bytes() {
+    const BYTES: usize = (12 << 20) + 77;
+    let mut rng = rng();
+    let src = random(&mut rng, DataType::Uint8, BYTES);
+    for n in 1..=2 {
+        let mut dsts: Vec<Guarded> = (0..n).map(|k| Guarded::new(&vec![0; BYTES], k * 3 + 1)).collect();
+        let out: Vec<*mut u8> = dsts.iter_mut().map(Guarded::ptr).collect();
+        // SAFETY: all hold so many bytes.
+        unsafe { copy(&out, src.as_ptr(), BYTES) };
+        for dst in &mut dsts {
+            assert!(dst.content() == src, "{n} destinations");
+            // SAFETY: the source is the destination.
+            unsafe { copy(&[dst.ptr()], dst.ptr(), BYTES) };
+            assert!(dst.content() == src, "{n} destinations, in place");
+            dst.check_guards(BYTES);
+        }
+    }
+}
+
 /// Places a few bytes apart but for whole pages, where the instruction for whole strings is not used, and past the caches.
 #[test]
 fn places_that_meet_and_places_past_the_caches_get_all_bytes() {

@@ -116,6 +116,7 @@ pub fn fail(error: &Error) {
 /// `InvalidUsage` without an open group; the first error that was remembered inside; the errors of the calls.
 pub fn end() -> Result<()> {
     let Some((mut requests, one_sided)) = close("ncclGroupEnd")? else { return Ok(()) };
+    requests.check()?;
     if !one_sided.is_empty() || !together::launch(&mut requests)? {
         launch_or_capture(requests.into_list())?;
         return launch_or_capture_one_sided(one_sided);

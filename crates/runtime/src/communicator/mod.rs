@@ -201,8 +201,7 @@ impl Communicator {
         self.takes_calls() && self.core.get().is_some_and(|core| core.is_well())
     }
 
-    /// The same of one whose [`core`](Self::core) was looked at in this group before. What ended its operations since then, each
-    /// of them sees when it begins.
+    /// The same of one whose [`core`](Self::core) was looked at in this group before, and is again when that ends.
     #[inline]
     pub(crate) fn takes_calls(&self) -> bool {
         self.state.load(Ordering::Acquire) < FINALIZED

@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
+use oxccl_types::Result;
+
 use super::Requests;
 use crate::communicator::Communicator;
 use crate::device::Stream;
+use crate::log;
 use crate::request::{Brief, Kind, Request, Shape};
 
 /// Calls that follow one another on one communicator and one stream: either brief ones or requests.
@@ -223,6 +226,15 @@ impl Recorded {
     /// The calls by communicator and stream.
     pub(super) fn runs(&mut self) -> &mut [Run] {
         &mut self.runs
+    }
+
+    /// That nothing ended the operations of a communicator while its brief calls were recorded, most of them without a look at it.
+    ///
+    /// # Errors
+    /// What ended them.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut recorded = self.runs.iter().filter(|run| !run.calls.brief.is_empty());
+        recorded.try_for_each(|run| run.comm.core()?.check()).inspect_err(|e| log::warn(&e.text))
     }
 
     /// The communicators of the calls.

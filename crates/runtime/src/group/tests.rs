@@ -7,7 +7,8 @@ use oxccl_types::{Collective, DataType, ReduceOp, ResultCode};
 use super::order;
 use crate::communicator::{CommConfig, Communicator};
 use crate::device::{self, Stream};
-use crate::request::{Operator, Request};
+use crate::group::Names;
+use crate::request::{Operator, Request, Shape};
 use crate::{UniqueId, group};
 
 fn join(ranks: i32, id: &UniqueId, rank: i32, device: usize) -> Arc<Communicator> {
@@ -77,6 +78,34 @@ fn ranks_on_one_device_do_not_wait_for_each_other() {
             s.spawn(move || comm.destroy().unwrap());
         }
     });
+}
+
+/// Most calls are recorded without a look at what may end them.
+#[test]
+fn what_ends_a_communicator_while_a_group_is_open_ends_the_group() {
+    let device = device::count() - 1;
+    let comm = join(1, &UniqueId::create().unwrap(), 0, device);
+    let stream = Stream::default_of(device);
+    let (send, mut recv) = ([1_u8; 8], [0_u8; 8]);
+    let (send, to) = (send.as_ptr(), recv.as_mut_ptr());
+    let shape = Shape::new(Collective::AllReduce, DataType::Uint8 as i32, 0, 0, 8);
+    let names = Names { communicator: Arc::as_ptr(&comm).addr(), stream: 1, handle: 1 };
+    for revoked in [false, true] {
+        recv.fill(0);
+        group::start();
+        assert!(comm.record(&shape, send, to, &stream));
+        group::name(names, &shape);
+        assert!(group::record_like(names, &shape, send, to));
+        if revoked {
+            std::thread::scope(|s| s.spawn(|| comm.revoke()).join().unwrap()).unwrap();
+            assert!(group::record_like(names, &shape, send, to), "it looks no further than the handle");
+        }
+        let end = group::end();
+        stream.synchronize().unwrap();
+        assert_eq!(end.as_ref().err().map(|e| e.text.contains("revoked")), revoked.then_some(true), "{end:?}");
+        assert_eq!(recv, [if revoked { 0 } else { 1 }; 8], "nothing was done");
+    }
+    comm.abort().unwrap();
 }
 
 /// A small call within one array of words per rank.

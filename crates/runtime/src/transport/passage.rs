@@ -25,12 +25,12 @@ const SLOW: u32 = 3;
 /// The same to one of many places in turn, whose lines have left both cores' own caches: 40 to 50; of the first ones 10 or so. Those
 /// of a core elsewhere 3 to 7, if they are short: the store buffer takes them.
 const ROUND_RATE: u64 = 8;
-/// All of these on Zen 3, whose cores of one last cache hand lines over faster than memory does, from end to end 15 to 25 to its 12:
-/// those 11 to 28, others 5 to 7.
+/// All of these on Zen 3. While they are written, lines of a core beside it 11 to 28, of a core elsewhere 4 to 7; from end to end 15 to
+/// 28 and 4 to 7, and by way of memory 10 to 14.
 const ZEN3_RATE: u64 = 8;
-/// The same where the source comes from memory: 8 to 11, others 4 to 5.
+/// The same where the source comes from memory: 8 to 11 and 4 to 5.
 const ZEN3_MEMORY_RATE: u64 = 6;
-/// Bytes of a transfer from which on its source is not expected in the caches.
+/// Bytes of a transfer from which on its source may come from there: what it goes to, and others beside it, fill the last cache, too.
 const FROM_MEMORY: usize = 8 << 20;
 /// How many go past the caches then.
 const AWAY: u32 = 512;
@@ -201,6 +201,21 @@ mod tests {
             let mut passage = Passage { rates, ..Passage::by_slots() };
             (0..SLOW).for_each(|_| passage.took(1 << 16, whole, seven));
             assert_eq!(passage.is_away(), slow, "{whole}");
+        }
+    }
+
+    /// Which of the two it is, the whole transfer says, not the piece.
+    #[test]
+    fn the_length_of_the_transfer_decides_what_is_slow() {
+        let (src, mut dst) = (vec![1_u8; LEAST], vec![0_u8; LEAST]);
+        // Whatever is short is slow, and nothing that is long.
+        for (whole, slow) in [(LEAST, true), (FROM_MEMORY, false)] {
+            let mut passage = Passage { rates: [1 << 40, 0], ..Passage::by_slots() };
+            for _ in 0..SLOW {
+                // SAFETY: both have as many bytes.
+                unsafe { passage.copy(dst.as_mut_ptr(), src.as_ptr(), LEAST, whole) };
+            }
+            assert_eq!(passage.is_away(), slow && kernels::waits_for_lines(), "{whole}");
         }
     }
 

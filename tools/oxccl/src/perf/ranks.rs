@@ -319,14 +319,6 @@ impl Team {
         turn
     }
 
-    /// Bytes from the part of one call of a group to that of the next, and up to where the parts go before they begin anew.
-    fn parts(&self, call: &Call, in_place: bool) -> (usize, usize) {
-        const LINE: usize = 64;
-        let bytes = region(call, in_place).max(call.send_count() * call.dtype.size());
-        let length = bytes.next_multiple_of(LINE).max(LINE);
-        (length, (self.room / length).max(1) * length)
-    }
-
     /// Enqueues `times` calls on every rank of the team, aggregated in one group, each on its own part of the buffers as far as
     /// these reach.
     pub fn issue(&self, row: &Row<'_>, in_place: bool, times: usize) -> Result<()> {
@@ -337,7 +329,8 @@ impl Team {
         if group {
             api::group_start()?;
         }
-        let (length, end) = if times > 1 { self.parts(&row.call, in_place) } else { (0, 0) };
+        let bytes = || region(&row.call, in_place).max(row.call.send_count() * row.call.dtype.size());
+        let (length, end) = if times > 1 { parts(self.room, bytes()) } else { (0, 0) };
         let mut part = 0;
         for _ in 0..times {
             let turn = self.next_turn();
@@ -451,4 +444,28 @@ impl Data {
 fn region(call: &Call, in_place: bool) -> usize {
     let elements = if in_place { call.recv_count().max(call.send_count()) } else { call.recv_count() };
     elements * call.dtype.size()
+}
+
+/// Of calls that move `bytes` bytes and have `room` together: bytes from the part of one to that of the next, and up to where the
+/// parts go before they begin anew.
+fn parts(room: usize, bytes: usize) -> (usize, usize) {
+    const LINE: usize = 64;
+    let length = bytes.next_multiple_of(LINE).max(LINE);
+    (length, (room / length).max(1) * length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    /// Each on lines of its own, and as many as there is room for; one at least.
+    #[test]
+    fn parts_are_whole_lines_within_the_room() {
+        assert_eq!(parts(256 << 10, 8), (64, 256 << 10));
+        assert_eq!(parts(256 << 10, 64), (64, 256 << 10));
+        assert_eq!(parts(256 << 10, 100_000), (100_032, 2 * 100_032));
+        assert_eq!(parts(256 << 10, 1 << 20), (1 << 20, 1 << 20));
+        assert_eq!(parts(0, 8), (64, 64));
+        assert_eq!(parts(256 << 10, 0), (64, 256 << 10));
+    }
 }
