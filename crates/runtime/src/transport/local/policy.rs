@@ -52,6 +52,8 @@ pub struct Policy {
     /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
     /// bounds before say. `None`: there is no kernel copy.
     pub cma_large_from: Option<usize>,
+    /// But not what is of so many bytes and more, where the peer sends as well.
+    pub cma_both_ways_below: usize,
     /// Whether anything may be put on large pages.
     pub large_pages: bool,
     /// Whether both ends live in one process, so that every address is reachable as it is.
@@ -76,6 +78,9 @@ impl Policy {
 
     /// Where slots are faster than the kernel otherwise, in bytes: of shorter messages too little lies on whole large pages.
     pub const LARGE_FROM: usize = 4 << 20;
+    /// [`cma_both_ways_below`](Self::cma_both_ways_below) on Zen 3: two copies past the caches take 21 to 25 ms for 128 MiB each way, the
+    /// kernel's 28 to 40, and until pages are large as long again (docs/performance.md).
+    pub const BOTH_WAYS_BELOW_ZEN3: usize = 32 << 20;
 
     /// The usual policy; `cma`: whether the probe of the connection succeeded.
     pub const fn new(same_process: bool, cma: bool) -> Policy {
@@ -84,6 +89,7 @@ impl Policy {
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
             cma_below: Self::CMA_BELOW,
             cma_large_from: if cma { Some(0) } else { None },
+            cma_both_ways_below: usize::MAX,
             large_pages: false,
             same_process,
             forced: None,
@@ -97,6 +103,7 @@ impl Policy {
             cma_from: None,
             cma_below: usize::MAX,
             cma_large_from: None,
+            cma_both_ways_below: usize::MAX,
             large_pages: false,
             same_process: false,
             forced: Some(route),

@@ -37,6 +37,8 @@ pub struct LocalSender {
     judged: bool,
     /// The bytes of the message that is being sent that are read by the kernel from large pages.
     large: Range<u64>,
+    /// Records of the peer that this rank had received at its last message that is long for both ways.
+    received: u64,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
     /// How messages go to slots, and those that go round in them.
@@ -68,6 +70,7 @@ impl LocalSender {
             pages,
             judged: false,
             large: 0..0,
+            received: 0,
             small: 0,
             passage: Passage::by_slots(),
             round: Passage::by_places_in_turn(),
@@ -133,10 +136,19 @@ impl LocalSender {
     fn judge(&mut self, header: &Header, data: *const u8, len: usize) {
         if header.offset == 0 && !self.judged {
             self.judged = true;
-            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from);
+            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !self.is_long_both_ways(len);
             let large = if wanted { self.pages.used(data, len) } else { None };
             self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
         }
+    }
+
+    /// Whether the peer has sent something since the last long message, and this one, too, is too long for the kernel then.
+    fn is_long_both_ways(&mut self, len: usize) -> bool {
+        if len < self.policy.cma_both_ways_below {
+            return false;
+        }
+        let received = self.trade.as_ref().map_or(0, Trade::came);
+        std::mem::replace(&mut self.received, received) != received
     }
 
     /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.

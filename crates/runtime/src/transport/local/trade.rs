@@ -123,6 +123,13 @@ impl<A: Area> Trade<A> {
         true
     }
 
+    /// Records of the peer that this rank has received.
+    #[inline]
+    pub(super) fn came(&self) -> u64 {
+        // SYNC: ring-credit. This rank counts them; nothing else hangs on it.
+        self.back.consumed().load(Relaxed)
+    }
+
     /// The number of the slot for record `record`, which is the next and whose place is free.
     #[inline]
     pub(super) fn take(&self, record: u64) -> u64 {
