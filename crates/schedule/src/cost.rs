@@ -77,6 +77,8 @@ pub struct CostModel {
     pub kernel_us_per_kib: f64,
     /// The same of long blocks, which lie on large pages, us.
     pub kernel_large_us_per_kib: f64,
+    /// Bytes of a block from which on that does not hold where every rank reads: two copies past the caches are faster.
+    pub kernel_large_below: f64,
 }
 
 impl Default for CostModel {
@@ -103,6 +105,7 @@ impl Default for CostModel {
             kernel_op_us: 1.0,
             kernel_us_per_kib: 0.06,
             kernel_large_us_per_kib: 0.06,
+            kernel_large_below: 1e13,
         }
     }
 }
@@ -115,6 +118,11 @@ impl CostModel {
         let shm = LinkCost { copy_us_per_kib: 0.028, reduce_us_per_kib: 0.04, ..memory.shm };
         // Measured with the copy of the own part that the kernel's keeps waiting.
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
+    }
+
+    /// The same of Zen 3, where copies past the caches are that fast.
+    pub fn of_strings_outside() -> CostModel {
+        CostModel { kernel_large_below: f64::from(32 << 20), ..CostModel::of_strings() }
     }
 
     /// The same of one on which stores wait so long for lines that another core has (Zen 4, not Zen 3) that slots cost more
@@ -324,12 +332,13 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let (far, saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
+    let below = shape.collective.rooted() || rates.block_kib * 1024.0 < m.kernel_large_below;
     let large = match shape.collective {
         // Pieces go through a buffer of their own, which has small pages.
         Collective::Reduce | Collective::ReduceScatter => false,
         // The other half is written where it is wanted.
-        Collective::AllReduce => rates.block_kib >= 2.0 * LARGE_KIB,
-        _ => rates.block_kib >= LARGE_KIB,
+        Collective::AllReduce => below && rates.block_kib >= 2.0 * LARGE_KIB,
+        _ => below && rates.block_kib >= LARGE_KIB,
     };
     let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let mut calls = far;

@@ -194,6 +194,25 @@ fn blocks_are_given_or_fetched_as_the_model_says() {
     assert_eq!(served(cheap, 2, 64 << 20, Reach::MappedUser), "two_shot");
 }
 
+/// Where two copies past the caches are as fast, long blocks that every rank reads go through scratch; those of a root do not.
+#[test]
+fn long_blocks_that_all_read_go_through_scratch_where_that_is_fast() {
+    let served = |model, collective, bytes| {
+        let query = Query { model, eager_limit: 0, ..Query::new(collective, bytes, 2, Reach::ReadableUser) };
+        candidates(&query)[0].algorithm
+    };
+    let (strings, outside) = (CostModel::of_strings(), CostModel::of_strings_outside());
+    for collective in [Collective::AllGather, Collective::AllToAll] {
+        assert_eq!([strings, outside].map(|m| served(m, collective, 32 << 20)), ["one_shot"; 2], "{collective}");
+        let long = [strings, outside].map(|m| served(m, collective, 128 << 20));
+        assert_eq!(long, ["one_shot", "staged_one_shot"], "{collective}");
+    }
+    for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
+        let [one, other] = [strings, outside].map(|m| served(m, collective, 128 << 20));
+        assert_eq!(one, other, "{collective}");
+    }
+}
+
 #[test]
 fn the_kernel_copies_messages_from_where_two_copies_cost_more() {
     let from = CostModel::default().kernel_from().expect("at some length");

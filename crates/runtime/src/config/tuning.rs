@@ -107,7 +107,7 @@ fn first_lines(path: &str) -> String {
 pub fn default_model() -> CostModel {
     match oxccl_kernels::favours_strings() {
         // Its stores wait for lines, too, but flag lines still win up to 4 KiB (measured).
-        true if oxccl_kernels::favours_strings_outside() => CostModel::of_strings(),
+        true if oxccl_kernels::favours_strings_outside() => CostModel::of_strings_outside(),
         true if oxccl_kernels::waits_for_lines() => CostModel::of_waiting_strings(),
         true => CostModel::of_strings(),
         false => CostModel::default(),

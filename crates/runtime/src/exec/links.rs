@@ -365,8 +365,11 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
             ..Policy::new(same, cma)
         },
     };
-    let both_ways = if oxccl_kernels::favours_strings_outside() { Policy::BOTH_WAYS_BELOW_ZEN3 } else { usize::MAX };
-    let policy = Policy { large_pages: core.config.large_pages, cma_both_ways_below: both_ways, ..policy };
+    let policy = Policy {
+        large_pages: core.config.large_pages,
+        cma_both_ways_below: core.config.constants.model.kernel_large_below as usize,
+        ..policy
+    };
     let area = area(core, core.rank as u32, to, lane)?;
     let end = LocalSender::new(area, policy, Some(core.mapper()), peer(core, to));
     Ok(Some(Box::new(match trades(core, to) {

@@ -78,9 +78,6 @@ impl Policy {
 
     /// Where slots are faster than the kernel otherwise, in bytes: of shorter messages too little lies on whole large pages.
     pub const LARGE_FROM: usize = 4 << 20;
-    /// [`cma_both_ways_below`](Self::cma_both_ways_below) on Zen 3: two copies past the caches take 21 to 25 ms for 128 MiB each way, the
-    /// kernel's 28 to 40, and until pages are large as long again (docs/performance.md).
-    pub const BOTH_WAYS_BELOW_ZEN3: usize = 32 << 20;
 
     /// The usual policy; `cma`: whether the probe of the connection succeeded.
     pub const fn new(same_process: bool, cma: bool) -> Policy {
