@@ -184,7 +184,7 @@ impl Again {
 pub fn simulate_end() -> Result<Option<f64>> {
     match close("ncclGroupSimulateEnd")? {
         // What is one-sided costs its rank no more than a copy; the model has no words for it.
-        Some((requests, _)) => simulate::time(&requests.into_list()),
+        Some((requests, _)) => requests.check().and_then(|()| simulate::time(&requests.into_list())),
         None => Ok(None),
     }
 }

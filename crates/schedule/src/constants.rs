@@ -102,7 +102,7 @@ constants! {
     "kernel_op", "us", STEP, kernel_op_us, "a copy by the kernel between processes, whatever its size";
     "kernel_copy", "us/KiB", PER_KIB, kernel_us_per_kib, "copying between processes by the kernel";
     "kernel_large", "us/KiB", PER_KIB, kernel_large_us_per_kib, "the same of blocks of 4 MiB and more, which lie on large pages";
-    "kernel_large_below", "bytes", (1e4, 1e13), kernel_large_below, "blocks up to which that holds where every rank reads";
+    "kernel_large_below", "bytes", (1e4, 1e13), kernel_large_below, "length below which that holds where all ranks read at once";
 }
 
 /// The constant called `name`.

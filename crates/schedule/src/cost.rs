@@ -77,7 +77,8 @@ pub struct CostModel {
     pub kernel_us_per_kib: f64,
     /// The same of long blocks, which lie on large pages, us.
     pub kernel_large_us_per_kib: f64,
-    /// Bytes of a block from which on that does not hold where every rank reads: two copies past the caches are faster.
+    /// Bytes from which on that does not hold of blocks where every rank reads, nor of messages while the peer sends, too: two copies past
+    /// the caches are faster.
     pub kernel_large_below: f64,
 }
 
@@ -332,13 +333,13 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let (far, saved) = far_moves(a.name, shape);
     // Ranks that read the same pages count their users up and down, one after the other.
     let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
-    let below = shape.collective.rooted() || rates.block_kib * 1024.0 < m.kernel_large_below;
+    let below = |kib: f64| shape.collective.rooted() || kib * 1024.0 < m.kernel_large_below;
     let large = match shape.collective {
         // Pieces go through a buffer of their own, which has small pages.
         Collective::Reduce | Collective::ReduceScatter => false,
         // The other half is written where it is wanted.
-        Collective::AllReduce => below && rates.block_kib >= 2.0 * LARGE_KIB,
-        _ => below && rates.block_kib >= LARGE_KIB,
+        Collective::AllReduce => rates.block_kib >= 2.0 * LARGE_KIB && below(rates.block_kib / 2.0),
+        _ => rates.block_kib >= LARGE_KIB && below(rates.block_kib),
     };
     let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let mut calls = far;

@@ -202,10 +202,13 @@ fn long_blocks_that_all_read_go_through_scratch_where_that_is_fast() {
         candidates(&query)[0].algorithm
     };
     let (strings, outside) = (CostModel::of_strings(), CostModel::of_strings_outside());
-    for collective in [Collective::AllGather, Collective::AllToAll] {
-        assert_eq!([strings, outside].map(|m| served(m, collective, 32 << 20)), ["one_shot"; 2], "{collective}");
-        let long = [strings, outside].map(|m| served(m, collective, 128 << 20));
-        assert_eq!(long, ["one_shot", "staged_one_shot"], "{collective}");
+    // Of two blocks each, or halves.
+    for collective in [Collective::AllGather, Collective::AllToAll, Collective::AllReduce] {
+        let reads = |m: CostModel, bytes| !served(m, collective, bytes).starts_with("staged");
+        let of = |bytes| [strings, outside].map(|m| reads(m, bytes));
+        assert_eq!(of((64 << 20) - 8), [true; 2], "{collective}");
+        assert_eq!(of(64 << 20), [true, false], "{collective}");
+        assert_eq!(of(128 << 20), [true, false], "{collective}");
     }
     for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
         let [one, other] = [strings, outside].map(|m| served(m, collective, 128 << 20));

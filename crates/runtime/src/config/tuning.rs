@@ -223,7 +223,7 @@ pub fn table(c: &Constants) -> String {
         let value = format!("{:.4}", (constant.get)(&c.model));
         let value = value.trim_end_matches('0').trim_end_matches('.');
         let unit = constant.unit;
-        text += &format!("  {:<12} {value:>12} {unit:<7} {:<8} {}\n", constant.name, c.source(constant), constant.doc);
+        text += &format!("  {:<18} {value:>14} {unit:<7} {:<8} {}\n", constant.name, c.source(constant), constant.doc);
     }
     text
 }

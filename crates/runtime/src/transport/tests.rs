@@ -108,7 +108,7 @@ fn policy(which: u8) -> Policy {
             cma_from: Some(2000),
             cma_below: 100_000,
             cma_large_from: Some(2000),
-            cma_both_ways_below: usize::MAX,
+            cma_both_ways_below: u64::MAX,
             large_pages: true,
             same_process: false,
             forced: None,

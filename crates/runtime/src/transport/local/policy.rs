@@ -52,8 +52,9 @@ pub struct Policy {
     /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
     /// bounds before say. `None`: there is no kernel copy.
     pub cma_large_from: Option<usize>,
-    /// But not what is of so many bytes and more, where the peer sends as well.
-    pub cma_both_ways_below: usize,
+    /// But no message of so many bytes and more while the peer sends at the same time, as far as that can be seen: where slots change
+    /// hands.
+    pub cma_both_ways_below: u64,
     /// Whether anything may be put on large pages.
     pub large_pages: bool,
     /// Whether both ends live in one process, so that every address is reachable as it is.
@@ -86,7 +87,7 @@ impl Policy {
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
             cma_below: Self::CMA_BELOW,
             cma_large_from: if cma { Some(0) } else { None },
-            cma_both_ways_below: usize::MAX,
+            cma_both_ways_below: u64::MAX,
             large_pages: false,
             same_process,
             forced: None,
@@ -100,7 +101,7 @@ impl Policy {
             cma_from: None,
             cma_below: usize::MAX,
             cma_large_from: None,
-            cma_both_ways_below: usize::MAX,
+            cma_both_ways_below: u64::MAX,
             large_pages: false,
             same_process: false,
             forced: Some(route),

@@ -37,8 +37,11 @@ pub struct LocalSender {
     judged: bool,
     /// The bytes of the message that is being sent that are read by the kernel from large pages.
     large: Range<u64>,
-    /// Records of the peer that this rank had received at its last message that is long for both ways.
-    received: u64,
+    /// Records of the peer that this rank had received when its last message began that is long for both ways; whether some came
+    /// while that was under way; and whether it goes by slots, since some came during the one before.
+    came: u64,
+    both_ways: bool,
+    slots_for_this: bool,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
     /// How messages go to slots, and those that go round in them.
@@ -70,7 +73,9 @@ impl LocalSender {
             pages,
             judged: false,
             large: 0..0,
-            received: 0,
+            came: 0,
+            both_ways: false,
+            slots_for_this: false,
             small: 0,
             passage: Passage::by_slots(),
             round: Passage::by_places_in_turn(),
@@ -122,6 +127,9 @@ impl LocalSender {
     /// pages, and up to how many that holds of. The ends of a buffer lie on small ones as a rule, where the kernel takes
     /// several times as long.
     fn large_part(&mut self, header: &Header, data: *const u8, len: usize) -> (bool, usize) {
+        if header.total >= self.policy.cma_both_ways_below {
+            self.look_at_other_way(header.offset);
+        }
         self.judge(header, data, len);
         let next = match header.offset {
             at if at < self.large.start => self.large.start - at,
@@ -136,19 +144,22 @@ impl LocalSender {
     fn judge(&mut self, header: &Header, data: *const u8, len: usize) {
         if header.offset == 0 && !self.judged {
             self.judged = true;
-            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !self.is_long_both_ways(len);
+            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !self.slots_for_this;
             let large = if wanted { self.pages.used(data, len) } else { None };
             self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
         }
     }
 
-    /// Whether the peer has sent something since the last long message, and this one, too, is too long for the kernel then.
-    fn is_long_both_ways(&mut self, len: usize) -> bool {
-        if len < self.policy.cma_both_ways_below {
-            return false;
+    /// Whether this long message goes by slots, which is decided when it begins: something of the peer came while the one before was
+    /// under way. A reply between two of them is none that goes the other way at the same time.
+    fn look_at_other_way(&mut self, offset: u64) {
+        let came = self.trade.as_ref().map_or(0, Trade::came);
+        if offset > 0 {
+            self.both_ways |= came != self.came;
+        } else if !self.judged {
+            self.slots_for_this = std::mem::take(&mut self.both_ways);
+            self.came = came;
         }
-        let received = self.trade.as_ref().map_or(0, Trade::came);
-        std::mem::replace(&mut self.received, received) != received
     }
 
     /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.
