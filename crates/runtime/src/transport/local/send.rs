@@ -127,7 +127,7 @@ impl LocalSender {
     /// pages, and up to how many that holds of. The ends of a buffer lie on small ones as a rule, where the kernel takes
     /// several times as long.
     fn large_part(&mut self, header: &Header, data: *const u8, len: usize) -> (bool, usize) {
-        if header.total >= self.policy.cma_both_ways_below {
+        if self.is_long(header) {
             self.look_at_other_way(header.offset);
         }
         self.judge(header, data, len);
@@ -144,10 +144,16 @@ impl LocalSender {
     fn judge(&mut self, header: &Header, data: *const u8, len: usize) {
         if header.offset == 0 && !self.judged {
             self.judged = true;
-            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !self.slots_for_this;
+            let slots = self.is_long(header) && self.slots_for_this;
+            let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !slots;
             let large = if wanted { self.pages.used(data, len) } else { None };
             self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
         }
+    }
+
+    /// Whether a message is too long for the kernel while the peer sends, too.
+    fn is_long(&self, header: &Header) -> bool {
+        header.total >= self.policy.cma_both_ways_below
     }
 
     /// Whether this long message goes by slots, which is decided when it begins: something of the peer came while the one before was
