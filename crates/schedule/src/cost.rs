@@ -77,7 +77,7 @@ pub struct CostModel {
     pub kernel_us_per_kib: f64,
     /// The same of long blocks, which lie on large pages, us.
     pub kernel_large_us_per_kib: f64,
-    /// Bytes from which on that does not hold of blocks where every rank reads, nor of messages while the peer sends, too: two copies past
+    /// Bytes from which on that does not hold of blocks where every rank reads, nor of messages where the peer sends such, too: two copies past
     /// the caches are faster.
     pub kernel_large_below: f64,
 }

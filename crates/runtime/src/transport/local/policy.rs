@@ -52,8 +52,7 @@ pub struct Policy {
     /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
     /// bounds before say. `None`: there is no kernel copy.
     pub cma_large_from: Option<usize>,
-    /// But no message of so many bytes and more while the peer sends at the same time, as far as that can be seen: where slots change
-    /// hands.
+    /// But no message of so many bytes and more where the peer sends such as well, as far as that can be seen: where slots change hands.
     pub cma_both_ways_below: u64,
     /// Whether anything may be put on large pages.
     pub large_pages: bool,

@@ -37,11 +37,8 @@ pub struct LocalSender {
     judged: bool,
     /// The bytes of the message that is being sent that are read by the kernel from large pages.
     large: Range<u64>,
-    /// Records of the peer that this rank had received when its last message began that is long for both ways; whether some came
-    /// while that was under way; and whether it goes by slots, since some came during the one before.
+    /// Records of the peer that this rank had received when its last message began that is long for both ways.
     came: u64,
-    both_ways: bool,
-    slots_for_this: bool,
     /// Messages that took a small slot, up to [`OFTEN`].
     small: u8,
     /// How messages go to slots, and those that go round in them.
@@ -51,6 +48,9 @@ pub struct LocalSender {
 
 /// A connection that carries that many small messages will carry more: it gets all its small slots then.
 const OFTEN: u8 = 3;
+
+/// Records of a message of the peer that is long for both ways, at least.
+const RECORDS: u64 = 16;
 
 /// Bytes of messages that lie at the beginning of their slots while copies go past the caches.
 const FEW: usize = 8 << 10;
@@ -74,8 +74,6 @@ impl LocalSender {
             judged: false,
             large: 0..0,
             came: 0,
-            both_ways: false,
-            slots_for_this: false,
             small: 0,
             passage: Passage::by_slots(),
             round: Passage::by_places_in_turn(),
@@ -127,9 +125,6 @@ impl LocalSender {
     /// pages, and up to how many that holds of. The ends of a buffer lie on small ones as a rule, where the kernel takes
     /// several times as long.
     fn large_part(&mut self, header: &Header, data: *const u8, len: usize) -> (bool, usize) {
-        if self.is_long(header) {
-            self.look_at_other_way(header.offset);
-        }
         self.judge(header, data, len);
         let next = match header.offset {
             at if at < self.large.start => self.large.start - at,
@@ -144,7 +139,7 @@ impl LocalSender {
     fn judge(&mut self, header: &Header, data: *const u8, len: usize) {
         if header.offset == 0 && !self.judged {
             self.judged = true;
-            let slots = self.is_long(header) && self.slots_for_this;
+            let slots = self.is_long(header) && self.goes_both_ways();
             let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !slots;
             let large = if wanted { self.pages.used(data, len) } else { None };
             self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
@@ -156,16 +151,10 @@ impl LocalSender {
         header.total >= self.policy.cma_both_ways_below
     }
 
-    /// Whether this long message goes by slots, which is decided when it begins: something of the peer came while the one before was
-    /// under way. A reply between two of them is none that goes the other way at the same time.
-    fn look_at_other_way(&mut self, offset: u64) {
+    /// Whether a long message of the peer came by slots since the last one of this rank began. Short replies are none.
+    fn goes_both_ways(&mut self) -> bool {
         let came = self.trade.as_ref().map_or(0, Trade::came);
-        if offset > 0 {
-            self.both_ways |= came != self.came;
-        } else if !self.judged {
-            self.slots_for_this = std::mem::take(&mut self.both_ways);
-            self.came = came;
-        }
+        came - std::mem::replace(&mut self.came, came) >= RECORDS
     }
 
     /// Whether the receiver is done with the slot for `len` bytes of the next record, which is reserved.

@@ -189,7 +189,7 @@ fn longest(peer_does: Peer, below: u64) -> [usize; 2] {
     longest
 }
 
-/// While the peer sends as well, what is too long for that goes by slots; what it replies in between changes nothing.
+/// Where the peer sends as well, what is too long for that goes by slots; what it replies in between changes nothing.
 #[test]
 fn long_messages_both_ways_go_by_slots() {
     require_cma();
