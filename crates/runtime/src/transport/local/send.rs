@@ -146,7 +146,7 @@ impl LocalSender {
         }
     }
 
-    /// Whether a message is too long for the kernel while the peer sends, too.
+    /// Whether a message is too long for the kernel where the peer sends such, too.
     fn is_long(&self, header: &Header) -> bool {
         header.total >= self.policy.cma_both_ways_below
     }
