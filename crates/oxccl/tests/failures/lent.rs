@@ -104,15 +104,17 @@ fn uneven(from: usize, to: usize) -> usize {
 }
 
 /// A burst of calls by which every rank takes from every other what these lend, or writes its part to all: alltoall, v
-/// (AlltoAllv), reduce_scatter, all_reduce, reduce, ring (Send and Recv), turns (these and all-gather in turn, but for ring).
-/// Call `odd.0` of rank `odd.1` has an element less.
+/// (AlltoAllv), private (the same from memory that peers cannot map: copied to where they can), reduce_scatter, all_reduce, reduce,
+/// ring (Send and Recv), turns (these and all-gather in turn, but for private and ring). Call `odd.0` of rank `odd.1` has an element less.
 fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usize, usize)>) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
-    let mut from: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN * ranks, value(i, me))).collect();
-    let mut to: Vec<Buffer> = (0..BURST).map(|_| Buffer::filled(Memory::Device, LEN * ranks, -1.0)).collect();
+    let memory = if order.words[2] == "private" { Memory::Malloc } else { Memory::Device };
+    let mut from: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(memory, LEN * ranks, value(i, me))).collect();
+    let mut to: Vec<Buffer> = (0..BURST).map(|_| Buffer::filled(memory, LEN * ranks, -1.0)).collect();
     let kind = |i: usize| match order.words[2].as_str() {
         "turns" => ["alltoall", "all_reduce", "v", "reduce", "reduce_scatter", "all_gather"][i / 3 % 6],
+        "private" => "v",
         one => one,
     };
     let stream = Stream::on(comm.device())?;
@@ -468,7 +470,7 @@ fn mixed_bursts_give_what_they_should() {
 /// Bursts with a root.
 const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
 /// Bursts in which all take from all.
-const AMONG_ALL: [&str; 6] = ["alltoall", "v", "reduce_scatter", "all_reduce", "reduce", "turns"];
+const AMONG_ALL: [&str; 7] = ["alltoall", "v", "private", "reduce_scatter", "all_reduce", "reduce", "turns"];
 
 fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
     let all: Vec<usize> = (0..4).collect();
@@ -552,7 +554,7 @@ fn calls_that_differ_in_bursts_fail_on_every_rank() {
 #[test]
 fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
     let _alone = alone();
-    for kind in KINDS.into_iter().chain(["alltoall", "v"]) {
+    for kind in KINDS.into_iter().chain(["alltoall", "v", "private"]) {
         for how in ["destroy", "exit"] {
             for who in [0, 2] {
                 let mut pool = Pool::new(4, 1, &[]);

@@ -237,7 +237,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
     let start = Way::of(core, &call, &v).start(core, &mut engine, &call, &v);
-    if !ends && (!idle.has_room_for(start.window(core)) || meets() || engine.bars_others()) {
+    if !ends && (start.is_full() || !idle.has_room_for(start.window(core)) || meets() || engine.bars_others()) {
         return Some((call, v));
     }
     let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };

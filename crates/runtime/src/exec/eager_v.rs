@@ -12,7 +12,7 @@ use oxccl_types::{Collective, Error, Result, Signature};
 use super::call::{Call, describe};
 use super::collective::Engine;
 use super::entry::{ask_for, publish, put};
-use super::lent_v;
+use super::lent_v::{self, Lent};
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
@@ -119,7 +119,7 @@ impl Way {
     /// and no slots are written that peers have read.
     pub(super) fn start(self, core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Start {
         let large = self.0.is_none_or(|(_, bytes)| bytes > SMALL_BYTES);
-        let lent = if large { lent_v::place(core, engine, call, v) } else { None };
+        let lent = if large { lent_v::place(core, engine, call, v, self.0.is_none()) } else { Lent::No };
         Start { way: self, lent }
     }
 }
@@ -128,24 +128,33 @@ impl Way {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) way: Way,
-    /// Peers take them from where they lie.
-    lent: Option<lent_v::Place>,
+    /// Whether peers take them from where they lie.
+    lent: Lent,
 }
 
 impl Start {
     /// How many calls a rank may be ahead of its peers when it announces the call.
     pub(super) fn ahead(&self, core: &Core) -> u64 {
-        if self.lent.is_some() { LINES_AHEAD } else { self.way.ahead(core) }
+        if self.lends() { LINES_AHEAD } else { self.way.ahead(core) }
+    }
+
+    fn lends(&self) -> bool {
+        matches!(self.lent, Lent::At(_))
+    }
+
+    /// Whether the parts could be lent if the calls in front were over.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self.lent, Lent::Full)
     }
 
     /// How many calls may be under way of which it is one. Peers choose their own ways: where these may put more into slots than
     /// fits those of medium size there are no more than such slots allow, however little this rank gives.
     pub(super) fn window(&self, core: &Core) -> u64 {
-        match self.way.0 {
+        match (self.way.0, self.lent) {
             _ if usual(core) > MEDIUM_BYTES => WINDOW,
-            Some((IN_LINE | IN_SMALL_SLOT, _)) => UNEVEN_WINDOW,
-            _ if self.lent.is_some() => UNEVEN_WINDOW,
-            Some((IN_MEDIUM_SLOT, _)) => MEDIUM_WINDOW,
+            (Some((IN_LINE | IN_SMALL_SLOT, _)), _) => UNEVEN_WINDOW,
+            (_, Lent::At(place)) => place.window,
+            (Some((IN_MEDIUM_SLOT, _)), _) => MEDIUM_WINDOW,
             _ => WINDOW,
         }
     }
@@ -159,9 +168,11 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     // what the peer put there last is taken, and what this rank put there before that, too. In the second call it need not
     // have seen the peer: the first one ended without it only if the peer had nothing to put there.
     engine.half ^= 1;
-    if let Some(place) = lent {
+    if let Lent::At(place) = lent {
+        // SAFETY: the counts and displacements lie inside the caller's buffer; nothing was put to the stage since `start`.
+        unsafe { lent_v::put(core, engine, call, v, place, seq) };
         // SAFETY: `may_publish`.
-        publish(core, call.signature, seq, |body| unsafe { lent_v::fill(core, v, place, body) });
+        publish(core, call.signature, seq, |body| unsafe { lent_v::fill(core, call, v, place, body) });
         ask_for(core, seq + 1, INLINE_BYTES);
         return true;
     }

@@ -1,5 +1,6 @@
 //! AlltoAllv straight from mapped memory: a rank whose send buffer its peers can map says in its line where each peer's part
-//! lies, and waits until all have taken theirs.
+//! lies, and waits until all have taken theirs. Where ranks share cores, parts of some length that peers cannot map are copied to
+//! where they can (`stage`): each rank then has one line to write and one to read of every other, and no message.
 //!
 //! Each rank decides for itself, as in [`eager_v`](super::eager_v): of the parts that a rank gets some may come with the lines,
 //! some lie in mapped memory, and the rest comes by messages when these were taken.
@@ -14,8 +15,9 @@ use super::call::Call;
 use super::collective::Engine;
 use super::direct::{is_raised, raise};
 use super::eager_v::LENT;
+use super::{stage, trail};
 use crate::communicator::core::{Core, Lane};
-use crate::communicator::hub::INLINE_BYTES;
+use crate::communicator::hub::{INLINE_BYTES, UNEVEN_WINDOW};
 use crate::device::{Step, withdrawn};
 use crate::request::VCounts;
 
@@ -32,6 +34,20 @@ const STEP: usize = 1 << 20;
 pub(super) struct Place {
     segment: u32,
     at: u64,
+    /// Where the parts are copied to, one after the other, and not left where they lie.
+    copied: Option<*mut u8>,
+    /// How many calls of its kind may be under way.
+    pub(super) window: u64,
+}
+
+/// What is known of a call's parts before it is announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lent {
+    /// Peers can take them from there.
+    At(Place),
+    /// They could if calls in front of it were over, whose parts are in the way.
+    Full,
+    No,
 }
 
 /// How far a call has come.
@@ -52,34 +68,86 @@ impl Taken {
     }
 }
 
-/// Where the parts that this rank sends lie, if the peers can take them from there.
-pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Option<Place> {
+/// Where the parts that this rank sends lie, if the peers can take them from there. `copies`: they may be copied to where these can.
+pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, copies: bool) -> Lent {
     let fits = |n: &usize| u32::try_from(*n).is_ok();
     let allowed = core.whole && core.eager && matches!(core.config.p2p.as_str(), "auto" | "direct");
     if !allowed || core.members.len() > MOST_MEMBERS || !v.send_counts.iter().chain(&v.send_displs).all(fits) {
-        return None;
+        return Lent::No;
     }
     if core.one_process {
-        return Some(Place { segment: 0, at: call.send.addr() as u64 });
+        return Lent::At(Place { segment: 0, at: call.send.addr() as u64, copied: None, window: UNEVEN_WINDOW });
     }
     let bytes = v.reads(call.send.addr(), call.dtype.size());
-    let at = engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len())?;
-    // That of element 0, which need not be in the segment: the owner adds what the readers do.
-    let before = (bytes.start - call.send.addr()) as u64;
-    Some(Place { segment: at.segment, at: at.offset.wrapping_sub(before) })
+    if let Some(at) = engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len()) {
+        // That of element 0, which need not be in the segment: the owner adds what the readers do.
+        let before = (bytes.start - call.send.addr()) as u64;
+        return Lent::At(Place {
+            segment: at.segment,
+            at: at.offset.wrapping_sub(before),
+            copied: None,
+            window: UNEVEN_WINDOW,
+        });
+    }
+    let bytes = copied_bytes(core, call, v);
+    if !copies || !trail::goes_on(core) || bytes > stage::MOST {
+        return Lent::No;
+    }
+    let Some(to) = engine.stage.place(core, bytes) else { return Lent::Full };
+    let Some(at) = engine.exporter.export(to, bytes) else { return Lent::No };
+    let window = stage::window(bytes).min(UNEVEN_WINDOW);
+    Lent::At(Place { segment: at.segment, at: at.offset, copied: Some(to), window })
+}
+
+/// Elements from the beginning of one copied part to that of the next one: each begins with a cache line.
+fn copied_stride(core: &Core, call: &Call, v: &VCounts, rank: usize) -> usize {
+    let bytes = if rank == core.rank { 0 } else { v.send_counts[rank] * call.dtype.size() };
+    bytes.next_multiple_of(stage::LINE) / call.dtype.size()
+}
+
+/// Bytes of all parts where they are copied to.
+fn copied_bytes(core: &Core, call: &Call, v: &VCounts) -> usize {
+    let all = core.members.iter().fold(0_usize, |all, rank| all.saturating_add(copied_stride(core, call, v, *rank)));
+    all.saturating_mul(call.dtype.size())
+}
+
+/// Copies the parts of call `seq` to where its line will say that they lie, if they do not lie there.
+///
+/// # Safety
+/// The counts and displacements lie inside the caller's buffer; the place is that which was found last.
+pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, place: Place, seq: u64) {
+    let Some(mut to) = place.copied else { return };
+    let element = call.dtype.size();
+    for rank in core.members.iter().filter(|rank| **rank != core.rank) {
+        let bytes = v.send_counts[*rank] * element;
+        // SAFETY: the caller's promise; the stage has room for all parts, and no call that is not over uses that.
+        unsafe {
+            kernels::copy(&[to], call.send.add(v.send_displs[*rank] * element), bytes);
+            to = to.add(copied_stride(core, call, v, *rank) * element);
+        }
+    }
+    engine.stage.lend(seq, copied_bytes(core, call, v));
 }
 
 /// Writes what the line says of them; its first word says [`LENT`].
 ///
 /// # Safety
 /// `body` is that of this rank's line, which no peer reads any more.
-pub(super) unsafe fn fill(core: &Core, v: &VCounts, place: Place, body: *mut u8) {
+pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, body: *mut u8) {
     let words = body.cast::<u64>();
+    let is_copied = place.copied.is_some();
+    let mut end = if is_copied { copied_bytes(core, call, v) / call.dtype.size() } else { 0 };
     // SAFETY: the body has room for `MOST_MEMBERS` entries and is 8-byte aligned.
     unsafe {
         for (member, rank) in core.members.iter().enumerate().rev() {
+            let at = if is_copied {
+                end -= copied_stride(core, call, v, *rank);
+                end
+            } else {
+                v.send_displs[*rank]
+            };
             // `place` looked that they fit.
-            let entry = v.send_displs[*rank] as u64 | (v.send_counts[*rank] as u64) << 32;
+            let entry = at as u64 | (v.send_counts[*rank] as u64) << 32;
             words.add(HEAD + member).write(entry);
         }
         kept_in_order();

@@ -5,7 +5,7 @@
 //! shape, `again_v`: an AlltoAllv as the last one, `pair_v`: that of two ranks, `streak`: several of a group together, `fused`: many of a group in one line and slot, `trail`: begun before those in front of them have ended). `direct`: a
 //! direct program over mapped memory, or over memory that the kernel copies (`far`; `lent`: where some ranks only lend theirs); payloads of medium size may lie
 //! `beside` the line (of calls that are `apart` mapped ones, too), what moves one way between two ranks goes `piped` through a ring (`pieces`: whose places change hands), blocks of a gather in slots (`slotted`),
-//! what all give to all through `scratch`, and
+//! what all give to all through `scratch`, what peers cannot map from where it was copied to (`stage`), and
 //! calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
 //! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
@@ -47,6 +47,7 @@ pub(crate) mod piped;
 pub(crate) mod plan;
 mod scratch;
 mod slotted;
+pub(crate) mod stage;
 pub(crate) mod streak;
 pub(crate) mod taken;
 mod trail;

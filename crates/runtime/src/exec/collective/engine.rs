@@ -16,6 +16,7 @@ use crate::exec::messages::MessageState;
 use crate::exec::pieces::Ring;
 use crate::exec::plan::Plans;
 use crate::exec::slotted;
+use crate::exec::stage::Stage;
 use crate::exec::votes::Votes;
 use crate::exec::{again_v, ahead};
 use crate::pages::Pages;
@@ -67,6 +68,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) spare_messages: Vec<Box<MessageState>>,
     pub(in crate::exec) plans: Plans,
     pub(super) temp: Temp,
+    pub(in crate::exec) stage: Stage,
     pub(in crate::exec) known: Known,
     pub(in crate::exec) known_direct: Calls,
     pub(in crate::exec) known_v: again_v::Last,
@@ -111,6 +113,7 @@ impl Engine {
             spare_messages: Vec::with_capacity(ahead::MOST),
             plans: Plans::default(),
             temp: Temp::default(),
+            stage: Stage::default(),
             known: Known::default(),
             known_direct: Calls::default(),
             known_v: again_v::Last::default(),
@@ -168,7 +171,7 @@ impl Engine {
 
     /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
     pub(crate) fn releasable(&self) -> usize {
-        self.imports.bytes() + self.temp.bytes + self.bounce.bytes()
+        self.imports.bytes() + self.temp.bytes + self.stage.bytes() + self.bounce.bytes()
     }
 
     /// Gives that back; what is needed again is made again.
@@ -179,6 +182,7 @@ impl Engine {
         self.known = Known::default();
         self.given = 0;
         self.temp.drop_memory();
+        self.stage.clear();
         self.bounce.clear();
     }
 
