@@ -20,11 +20,12 @@ use points::{Pair, Points, Row, bytes_moved};
 type Part = fn(&Bench) -> Result<Vec<Row>>;
 
 /// Parts that can be measured by themselves.
-const PARTS: [(&str, Part); 10] = [
+const PARTS: [(&str, Part); 11] = [
     ("pairs", pairs),
     ("large", large),
     ("line", line),
     ("crowds", crowds),
+    ("private", private_crowds),
     ("threads", threads),
     ("types", types),
     ("groups", groups),
@@ -141,6 +142,29 @@ fn crowds(bench: &Bench) -> Result<Vec<Row>> {
     Ok(vec![
         points.ahead("4 and 8 processes, 8 B to 64 KiB: ahead of the peer whose ranks yield"),
         bytes.ahead("the same: at most 1.5 times the time of 2 ranks per byte moved"),
+    ])
+}
+
+/// More ranks than cores with memory that peers cannot map, and longer messages.
+fn private_crowds(bench: &Bench) -> Result<Vec<Row>> {
+    let [mut device, mut malloc] = [(); 2].map(|()| Points::default());
+    for collective in COLLECTIVES {
+        for size in ["8K", "128K", "2M"] {
+            for ranks in [4, 8] {
+                let found = bench.pairs(|| {
+                    let best = bench.best_peer(collective, ranks, size, false)?;
+                    let ours = bench.ours(&Ours::new(collective, ranks, size))?;
+                    let private = bench.ours(&Ours::new(collective, ranks, size).with("--memory malloc"))?;
+                    Ok([Pair::of(best, ours, 1.0), Pair::of(best, private, 1.0)])
+                })?;
+                let name = format!("{size} of {ranks} ranks");
+                [&mut device, &mut malloc].into_iter().zip(found).for_each(|(p, pair)| p.add(collective, &name, pair));
+            }
+        }
+    }
+    Ok(vec![
+        device.ahead("4 and 8 processes, 8 KiB to 2 MiB: ahead of the peer whose ranks yield"),
+        malloc.ahead("the same, malloc memory"),
     ])
 }
 

@@ -367,20 +367,44 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy + ends
 }
 
-/// Predicted time in us of an operation of `bytes` between two ranks by messages of user memory that no peer has mapped, most of
-/// which lies on large pages: the kernel reads that, and slots carry the ends, where it takes several times as long. `None`: no
-/// such message is made, or one rank has more to do than to receive while the other copies for itself.
+/// KiB of a block of a scatter from which on messages serve ranks that share cores faster than scratch, measured
+/// (docs/performance.md).
+const CROWD_SENT_KIB: f64 = 64.0;
+
+/// Predicted time in us of an operation of `bytes` by messages of user memory that no peer has mapped, where these compete with
+/// scratch and with what the kernel copies: of two ranks those of memory most of which lies on large pages, and the scatter of ranks
+/// that share cores. `None`: no such message is made.
 pub fn predict_sent(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> Option<f64> {
-    let served = matches!(shape.collective, Collective::Broadcast | Collective::Scatter) && shape.ranks == 2;
+    if a.name != "flat" || m.kernel_from().is_some() {
+        return None;
+    }
     let rates = Rates::new(m, a, shape, bytes, Link::Shm, u64::MAX);
-    let alone = f64::from(shape.ranks) <= m.cores;
-    if !served || !alone || a.name != "flat" || rates.block_kib < LARGE_KIB || m.kernel_from().is_some() {
+    match shape.collective {
+        Collective::Scatter if f64::from(shape.ranks) > m.cores => sent_in_crowd(m, &rates, shape),
+        Collective::Broadcast | Collective::Scatter if shape.ranks == 2 => sent_alone(m, &rates, shape),
+        _ => None,
+    }
+}
+
+/// The kernel reads what lies on large pages, and slots carry the ends, where it takes several times as long. `None`: one rank has
+/// more to do than to receive while the other copies for itself.
+fn sent_alone(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
+    if f64::from(shape.ranks) > m.cores || rates.block_kib < LARGE_KIB {
         return None;
     }
     let ends = ends_kib(shape.collective);
     let memory = if rates.beyond_caches { m.dram_factor } else { 1.0 };
     let kernel = m.kernel_op_us + (rates.block_kib - ends) * m.kernel_large_us_per_kib * memory;
     Some(rates.start + rates.latency + ends * m.shm.copy_us_per_kib + kernel)
+}
+
+/// Whoever has the core copies: the root gives each leaf as much as its slots hold, and need not wait for all before it gives more,
+/// as it must where pieces lie in scratch.
+fn sent_in_crowd(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
+    let n = f64::from(shape.ranks);
+    let memory = if rates.beyond_caches { 0.5 + 0.5 * m.dram_factor } else { 1.0 };
+    let copies = (2.0 * n - 1.0) / m.cores * rates.block_kib * m.shm.copy_us_per_kib * memory;
+    (rates.block_kib >= CROWD_SENT_KIB).then(|| rates.start + rates.latency + n * m.shm.op_us + copies)
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line

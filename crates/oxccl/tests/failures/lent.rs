@@ -98,9 +98,9 @@ enum Late {
     Always,
 }
 
-/// Elements that rank `from` sends to rank `to` in an AlltoAllv.
+/// Elements that rank `from` sends to rank `to` in an AlltoAllv: no whole number of lines.
 fn uneven(from: usize, to: usize) -> usize {
-    LEN - 16 * from - 32 * to
+    LEN - 17 * from - 33 * to - 1
 }
 
 /// A burst of calls by which every rank takes from every other what these lend, or writes its part to all: alltoall, v

@@ -1,7 +1,7 @@
 //! Memory of a communicator: how much it is, giving it back for a while, and getting it again.
 //!
 //! Counted are the bytes that this rank has mapped for the communicator: its part of the hub, mapped memory of peers,
-//! and memory for scaled inputs. Memory of peers that another communicator of the family mapped first counts there.
+//! and memory for scaled and for copied inputs. Memory of peers that another communicator of the family mapped first counts there.
 //! Communicators that share cannot be suspended: what they share is in use. Bytes of the heap (queues, tables, connections) are not counted.
 
 use std::sync::Arc;

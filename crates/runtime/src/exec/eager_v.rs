@@ -116,7 +116,7 @@ impl Way {
     }
 
     /// Of a call that begins: parts that are not small are left where they lie if peers can map that. They are copied once then,
-    /// and no slots are written that peers have read.
+    /// and no slots are written that peers have read. Else those that no slot has room for may be lent from a copy, see [`lent_v`].
     pub(super) fn start(self, core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Start {
         let large = self.0.is_none_or(|(_, bytes)| bytes > SMALL_BYTES);
         let lent = if large { lent_v::place(core, engine, call, v, self.0.is_none()) } else { Lent::No };
@@ -151,6 +151,7 @@ impl Start {
     /// fits those of medium size there are no more than such slots allow, however little this rank gives.
     pub(super) fn window(&self, core: &Core) -> u64 {
         match (self.way.0, self.lent) {
+            (_, Lent::At(place)) if usual(core) > MEDIUM_BYTES => WINDOW.min(place.window),
             _ if usual(core) > MEDIUM_BYTES => WINDOW,
             (Some((IN_LINE | IN_SMALL_SLOT, _)), _) => UNEVEN_WINDOW,
             (_, Lent::At(place)) => place.window,

@@ -29,7 +29,7 @@ const MOST_MEMBERS: usize = INLINE_BYTES / 8 - HEAD;
 /// Bytes that one step moves at most.
 const STEP: usize = 1 << 20;
 
-/// Where the send buffer lies, as the line says it.
+/// Where the parts that are sent lie, or their copies, as the line says it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     segment: u32,
@@ -47,6 +47,7 @@ pub(super) enum Lent {
     At(Place),
     /// They could if calls in front of it were over, whose parts are in the way.
     Full,
+    /// They cannot.
     No,
 }
 
@@ -93,7 +94,11 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
     if !copies || !trail::goes_on(core) || bytes > stage::MOST {
         return Lent::No;
     }
-    let Some(to) = engine.stage.place(core, bytes) else { return Lent::Full };
+    let to = match engine.stage.place(core, bytes) {
+        Some(to) => to,
+        None if engine.stage.is_refused() => return Lent::No,
+        None => return Lent::Full,
+    };
     let Some(at) = engine.exporter.export(to, bytes) else { return Lent::No };
     let window = stage::window(bytes).min(UNEVEN_WINDOW);
     Lent::At(Place { segment: at.segment, at: at.offset, copied: Some(to), window })

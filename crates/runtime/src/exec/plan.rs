@@ -282,21 +282,24 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             let slower = |us: f64| beside_us < us;
             // Each rank decides this for itself.
             let beside = staged.is_none_or(|s| slower(s.1)) && (!core.reaches || far.is_none_or(|f| slower(f.1)));
-            let far = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
+            let by_kernel = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
             let in_place = call.collective == Collective::Broadcast;
             let far_in_place = Query { in_place, ..query(&core.allowed, Reach::ReadableUser) };
             let far_in_place = fastest(far_in_place, Needs::MappedUser);
-            let sent = far.zip(far_in_place).and_then(|(far, other)| sent(core, call, bytes, [far.1, other.1]));
+            // Where ranks share cores messages compete with the scratch, too.
+            let crowded = trail::goes_on(core);
+            let others = if crowded { far } else { by_kernel };
+            let sent = others.zip(far_in_place).and_then(|(far, other)| {
+                let most = staged.filter(|_| crowded).map_or(f64::INFINITY, |(_, us)| us);
+                sent(core, call, bytes, [far.1.min(most), other.1.min(most)])
+            });
+            let far = if sent.is_some() { others } else { by_kernel };
             return Ok(Choice {
                 algorithm,
                 far: far.map(|f| f.0),
                 far_in_place: far_in_place.map(|f| f.0),
-                staged_in_place: pipes_in_place(
-                    &core.config.constants.model,
-                    call.collective,
-                    bytes,
-                    core.ranks as u32,
-                ),
+                staged_in_place: by_kernel.is_none()
+                    || pipes_in_place(&core.config.constants.model, call.collective, bytes, core.ranks as u32),
                 sent,
                 staged: staged.map(|s| s.0),
                 beside: beside && core.eager,

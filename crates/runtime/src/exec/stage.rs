@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use super::direct::is_raised;
 use crate::communicator::core::Core;
 
-/// Bytes of the ring: those of many short inputs, so that ranks that share cores begin many calls before one ends, and no more than a
-/// core's own cache has. Measured with half and twice as many (docs/performance.md).
+/// Bytes of the ring: those of many short inputs, so that ranks that share cores begin many calls before one ends. Measured with half,
+/// twice and four times as many (docs/performance.md).
 const ROOM: usize = 1 << 20;
 /// Bytes of one input at most: one is taken while the next one is put there.
 pub(super) const MOST: usize = ROOM / 2;
@@ -67,6 +67,8 @@ pub(super) fn window(bytes: usize) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Stage {
     memory: usize,
+    /// There is none, and will be none.
+    refused: bool,
     places: Places,
 }
 
@@ -76,11 +78,21 @@ impl Stage {
     pub(super) fn place(&mut self, core: &Core, bytes: usize) -> Option<*mut u8> {
         let taken = |seq| (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1));
         self.places.free(taken);
-        if self.memory == 0 {
-            self.memory = crate::device::alloc(ROOM).ok()?.expose_provenance();
+        if self.memory == 0 && !self.refused {
+            // By itself: peers map no more than this, and a late one never reads what somebody else has put there since.
+            self.memory = crate::device::alloc_alone(ROOM).map_or(0, |memory| memory.expose_provenance());
+            self.refused = self.memory == 0;
+        }
+        if self.refused {
+            return None;
         }
         let at = self.places.find(bytes)?;
         Some(std::ptr::with_exposed_provenance_mut(self.memory + at))
+    }
+
+    /// Whether the kernel has refused the memory.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
     }
 
     /// Call `seq` lends the `bytes` bytes at the place that was found last, until each peer has raised its flag of that call.

@@ -169,7 +169,7 @@ impl Engine {
         self.unsettled.is_some_and(|(last, _)| last == seq)
     }
 
-    /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and memory for scaled inputs.
+    /// Bytes that [`Engine::release`] gives back: mapped memory of peers, and that for scaled and for copied inputs.
     pub(crate) fn releasable(&self) -> usize {
         self.imports.bytes() + self.temp.bytes + self.stage.bytes() + self.bounce.bytes()
     }
