@@ -32,7 +32,7 @@ impl Constants {
         let cores = if scenario.starts_with("shared") { 1 } else { tuning::processors() };
         let slots = match scenario {
             "disagree-slots" => rank == 0,
-            "slots-mixed" => true,
+            "slots-mixed" | "shared-mixed" => true,
             "disagree-kernel" => rank == 1,
             _ => scenario == "slots",
         };
@@ -83,6 +83,12 @@ fn ranks_that_disagree_whether_slots_are_faster_use_them_alike() {
 #[test]
 fn calls_of_all_kinds_and_lengths_follow_each_other() {
     run("slots-mixed");
+}
+
+/// The same of ranks that share a core, of which a root gives long blocks by messages.
+#[test]
+fn calls_of_all_kinds_and_lengths_follow_each_other_on_one_core() {
+    run("shared-mixed");
 }
 
 /// A rank that waits for the other to be done with its part has done its own, whatever it did at once.
@@ -170,6 +176,7 @@ fn worker() {
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),
         "remade" => side.remakes(call),
+        "shared" if call == "mixed" => side.mixes(),
         "shared" => side.gathers_many(call == "behind"),
         "differs" => side.differs(call),
         "touches" => side.is_left_alone(call),
@@ -344,6 +351,9 @@ impl Side {
             "in_place" => self.submit(Collective::Broadcast, recv.cast_const(), recv, count, 1),
             "gather" => self.submit(Collective::Gather, send, recv, count, 0),
             "scatter" => self.submit(Collective::Scatter, send, recv, count, 0),
+            // The root's own block stays where it is.
+            "scatter_own" if self.rank == 0 => self.submit(Collective::Scatter, send, send.cast_mut(), count, 0),
+            "scatter_own" => self.submit(Collective::Scatter, send, recv, count, 0),
             "reduce" => self.submit(Collective::Reduce, send, recv, count, 0),
             "alltoall" => self.submit(Collective::AllToAll, send, recv, count, 0),
             "all_gather" => self.submit(Collective::AllGather, send, recv, count, 0),
@@ -378,6 +388,7 @@ impl Side {
                 "in_place" => (i < count).then(|| given(1, i)),
                 "gather" => (me == 0).then(|| given(i / count, i % count)),
                 "scatter" => (i < count).then(|| given(0, me * count + i)),
+                "scatter_own" => (me == 1 && i < count).then(|| given(0, count + i)),
                 "reduce" => (me == 0 && i < count).then(|| given(0, i) + given(1, i)),
                 "all_gather" => Some(given(i / count, i % count)),
                 "reduce_scatter" => (i < count).then(|| given(0, me * count + i) + given(1, me * count + i)),
@@ -409,9 +420,10 @@ impl Side {
 
     /// Calls in an order, and of lengths, that both ranks draw alike.
     fn mixes(&mut self) {
-        const CALLS: [&str; 10] = [
+        const CALLS: [&str; 11] = [
             "alltoall",
             "scatter",
+            "scatter_own",
             "all_gather",
             "exchange",
             "reduce_scatter",

@@ -404,7 +404,7 @@ fn sent_in_crowd(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
     let n = f64::from(shape.ranks);
     let memory = if rates.beyond_caches { 0.5 + 0.5 * m.dram_factor } else { 1.0 };
     let copies = (2.0 * n - 1.0) / m.cores * rates.block_kib * m.shm.copy_us_per_kib * memory;
-    (rates.block_kib >= CROWD_SENT_KIB).then(|| rates.start + rates.latency + n * m.shm.op_us + copies)
+    (rates.block_kib >= CROWD_SENT_KIB).then_some(rates.start + rates.latency + n * m.shm.op_us + copies)
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line

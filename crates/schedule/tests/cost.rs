@@ -216,6 +216,27 @@ fn long_blocks_that_all_read_go_through_scratch_where_that_is_fast() {
     }
 }
 
+/// Where slots are the faster way, a root that shares its core gives long blocks by messages, one to each.
+#[test]
+fn ranks_that_share_cores_scatter_long_blocks_by_messages() {
+    let served = |model: CostModel, ranks: u32, block: u64| {
+        let query = Query {
+            model: CostModel { cores: 2.0, ..model },
+            eager_limit: 0,
+            ..Query::new(Collective::Scatter, block * u64::from(ranks), ranks, Reach::ReadableUser)
+        };
+        candidates(&query)[0].algorithm
+    };
+    let strings = CostModel::of_strings();
+    for ranks in [3, 4, 8] {
+        assert_eq!(served(strings, ranks, 64 << 10), "flat", "{ranks}");
+        assert_eq!(served(strings, ranks, 1 << 20), "flat", "{ranks}");
+        assert_ne!(served(strings, ranks, 48 << 10), "flat", "{ranks}");
+        assert_ne!(served(CostModel::default(), ranks, 1 << 20), "flat", "{ranks}");
+    }
+    assert_ne!(served(strings, 2, 64 << 10), "flat");
+}
+
 #[test]
 fn the_kernel_copies_messages_from_where_two_copies_cost_more() {
     let from = CostModel::default().kernel_from().expect("at some length");
