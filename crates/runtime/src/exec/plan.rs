@@ -51,7 +51,7 @@ pub(crate) struct FarPlans {
     sent: Option<Sent>,
 }
 
-/// A message program for memory most of which lies on large pages.
+/// A message program for memory that peers cannot map, where it is faster than all else, see `predict_sent`.
 #[derive(Debug)]
 struct Sent {
     plan: MessagePlan,
@@ -102,8 +102,8 @@ pub(crate) struct Aside {
 /// How calls of one kind and size are served.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// Over mapped memory: user memory where all of it is mapped; where it is not, user memory through the kernel if that
-    /// is faster than scratch and all can; else scratch.
+    /// Over mapped memory: user memory where all of it is mapped; where it is not, by messages or through the kernel if
+    /// that is faster than scratch and the kernel can; else scratch.
     Direct { mapped: DirectPlan, far: Option<Box<FarPlans>>, staged: DirectPlan, aside: Aside, part: Part },
     /// Over connections.
     Messages(MessagePlan),
@@ -238,7 +238,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
 /// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
 pub(super) struct Choice {
     pub(super) algorithm: &'static Algorithm,
-    /// The one for private memory that the kernel copies between processes, where that is faster than scratch.
+    /// The one for private memory that the kernel copies between processes, where that, or `sent`, is faster than scratch.
     pub(super) far: Option<&'static Algorithm>,
     /// The same where the root of a broadcast works in place.
     pub(super) far_in_place: Option<&'static Algorithm>,
@@ -335,8 +335,8 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     })
 }
 
-/// The message algorithm for a call of `bytes` over memory that the kernel could copy in as many us as `far` says, the second
-/// time where the root works in place; and in which of the two cases it is faster.
+/// The message algorithm for a call of `bytes` over memory that the kernel, or scratch, could move in as many us as `far` says, the
+/// second time where the root works in place; and in which of the two cases it is faster.
 fn sent(core: &Core, call: &Call, bytes: u64, far: [f64; 2]) -> Option<(&'static Algorithm, bool, bool)> {
     let flat = find("flat").filter(|flat| core.allowed.allows(flat.name))?;
     let (collective, ranks, root) = (call.collective, core.ranks as u32, call.root);
