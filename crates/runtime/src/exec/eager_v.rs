@@ -128,7 +128,7 @@ impl Way {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) way: Way,
-    /// Whether peers take them from where they lie.
+    /// Whether peers take them from where they lie, or from copies.
     lent: Lent,
 }
 
@@ -151,10 +151,10 @@ impl Start {
     /// fits those of medium size there are no more than such slots allow, however little this rank gives.
     pub(super) fn window(&self, core: &Core) -> u64 {
         match (self.way.0, self.lent) {
-            (_, Lent::At(place)) if usual(core) > MEDIUM_BYTES => WINDOW.min(place.window),
+            (_, Lent::At(place)) if usual(core) > MEDIUM_BYTES => WINDOW.min(place.window()),
             _ if usual(core) > MEDIUM_BYTES => WINDOW,
             (Some((IN_LINE | IN_SMALL_SLOT, _)), _) => UNEVEN_WINDOW,
-            (_, Lent::At(place)) => place.window,
+            (_, Lent::At(place)) => place.window(),
             (Some((IN_MEDIUM_SLOT, _)), _) => MEDIUM_WINDOW,
             _ => WINDOW,
         }

@@ -34,10 +34,15 @@ const STEP: usize = 1 << 20;
 pub(super) struct Place {
     segment: u32,
     at: u64,
-    /// Where the parts are copied to, one after the other, and not left where they lie.
-    copied: Option<*mut u8>,
+    /// Where the parts are copied to, one after the other, and bytes of all; `None`: they are left where they lie.
+    copied: Option<(*mut u8, usize)>,
+}
+
+impl Place {
     /// How many calls of its kind may be under way.
-    pub(super) window: u64,
+    pub(super) fn window(&self) -> u64 {
+        self.copied.map_or(UNEVEN_WINDOW, |(_, bytes)| stage::window(bytes).min(UNEVEN_WINDOW))
+    }
 }
 
 /// What is known of a call's parts before it is announced.
@@ -77,21 +82,19 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
         return Lent::No;
     }
     if core.one_process {
-        return Lent::At(Place { segment: 0, at: call.send.addr() as u64, copied: None, window: UNEVEN_WINDOW });
+        return Lent::At(Place { segment: 0, at: call.send.addr() as u64, copied: None });
     }
     let bytes = v.reads(call.send.addr(), call.dtype.size());
     if let Some(at) = engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len()) {
         // That of element 0, which need not be in the segment: the owner adds what the readers do.
         let before = (bytes.start - call.send.addr()) as u64;
-        return Lent::At(Place {
-            segment: at.segment,
-            at: at.offset.wrapping_sub(before),
-            copied: None,
-            window: UNEVEN_WINDOW,
-        });
+        return Lent::At(Place { segment: at.segment, at: at.offset.wrapping_sub(before), copied: None });
+    }
+    if !copies || !trail::goes_on(core) {
+        return Lent::No;
     }
     let bytes = copied_bytes(core, call, v);
-    if !copies || !trail::goes_on(core) || bytes > stage::MOST {
+    if bytes > stage::MOST {
         return Lent::No;
     }
     let to = match engine.stage.place(core, bytes) {
@@ -100,8 +103,7 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
         None => return Lent::Full,
     };
     let Some(at) = engine.exporter.export(to, bytes) else { return Lent::No };
-    let window = stage::window(bytes).min(UNEVEN_WINDOW);
-    Lent::At(Place { segment: at.segment, at: at.offset, copied: Some(to), window })
+    Lent::At(Place { segment: at.segment, at: at.offset, copied: Some((to, bytes)) })
 }
 
 /// Elements from the beginning of one copied part to that of the next one: each begins with a cache line.
@@ -121,7 +123,7 @@ fn copied_bytes(core: &Core, call: &Call, v: &VCounts) -> usize {
 /// # Safety
 /// The counts and displacements lie inside the caller's buffer; the place is that which was found last.
 pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, place: Place, seq: u64) {
-    let Some(mut to) = place.copied else { return };
+    let Some((mut to, all)) = place.copied else { return };
     let element = call.dtype.size();
     for rank in core.members.iter().filter(|rank| **rank != core.rank) {
         let bytes = v.send_counts[*rank] * element;
@@ -131,7 +133,7 @@ pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCou
             to = to.add(copied_stride(core, call, v, *rank) * element);
         }
     }
-    engine.stage.lend(seq, copied_bytes(core, call, v));
+    engine.stage.lend(seq, all);
 }
 
 /// Writes what the line says of them; its first word says [`LENT`].
@@ -140,16 +142,16 @@ pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCou
 /// `body` is that of this rank's line, which no peer reads any more.
 pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, body: *mut u8) {
     let words = body.cast::<u64>();
-    let is_copied = place.copied.is_some();
-    let mut end = if is_copied { copied_bytes(core, call, v) / call.dtype.size() } else { 0 };
+    let mut copies_end = place.copied.map(|(_, bytes)| bytes / call.dtype.size());
     // SAFETY: the body has room for `MOST_MEMBERS` entries and is 8-byte aligned.
     unsafe {
         for (member, rank) in core.members.iter().enumerate().rev() {
-            let at = if is_copied {
-                end -= copied_stride(core, call, v, *rank);
-                end
-            } else {
-                v.send_displs[*rank]
+            let at = match &mut copies_end {
+                Some(end) => {
+                    *end -= copied_stride(core, call, v, *rank);
+                    *end
+                }
+                None => v.send_displs[*rank],
             };
             // `place` looked that they fit.
             let entry = at as u64 | (v.send_counts[*rank] as u64) << 32;

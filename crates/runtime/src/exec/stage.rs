@@ -132,22 +132,18 @@ mod tests {
     /// Inputs of all lengths, of calls that end late, lie inside the ring, from a line on, and never where another one is in use.
     #[test]
     fn no_place_is_given_twice_while_it_is_in_use() {
-        let seed = 41;
+        let seed = fastrand::u64(..);
         println!("seed {seed}");
-        let mut state: u64 = seed;
-        let mut random = move |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % below
-        };
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut places = Places::default();
         let mut calls: Vec<(u64, usize, usize)> = Vec::new();
         let mut refused = 0;
         for seq in 1..20_000 {
-            let over = calls.first().map_or(seq, |(first, ..)| *first) + random(2);
+            let over = calls.first().map_or(seq, |(first, ..)| *first) + rng.u64(..2);
             places.free(|seq| seq < over);
             calls.retain(|(seq, ..)| *seq >= over);
-            let most = [100, 9000, MOST as u64][random(3) as usize];
-            let bytes = 1 + random(most) as usize;
+            let most = [100, 9000, MOST][rng.usize(..3)];
+            let bytes = rng.usize(1..=most);
             let Some(at) = places.find(bytes) else {
                 refused += 1;
                 continue;

@@ -8,8 +8,8 @@ impl Running {
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let running = self.tasks.len() as u64;
-        // Few windows are shorter, and those of calls that are like the last one.
-        let short = running > 0 && self.tasks.back().is_some_and(|t| t.window() < WINDOW);
+        // Few calls have a shorter one. Most of those that follow each other are of a kind, so the last one is asked.
+        let short = self.tasks.back().is_some_and(|t| t.window() < WINDOW);
         running < WINDOW && !short || self.tasks.unlike().all(|t| running < t.window())
     }
 }
