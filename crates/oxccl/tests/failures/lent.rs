@@ -322,8 +322,10 @@ fn mixed(order: &Order, comm: &Communicator) {
             .scope(|s| {
                 let small: Vec<Lent<'_, f32>> = small.iter_mut().map(|b| s.lend(b.get_mut())).collect();
                 let large: Vec<Lent<'_, f32>> = large.iter_mut().map(|b| s.lend(b.get_mut())).collect();
-                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(14)).collect();
+                let kinds: Vec<u64> = (0..1 + random.below(3)).map(|_| random.below(15)).collect();
                 let root_of = random.below(ranks as u64 + 2) as usize;
+                // Of 16 calls so many are of the other communicator.
+                let others = [0, 1, 8][random.below(3) as usize];
                 for i in 0..20 + random.below(60) as usize {
                     let k = kinds[random.below(kinds.len() as u64) as usize];
                     let root = if root_of < ranks { root_of } else { random.below(ranks as u64) as usize };
@@ -332,8 +334,9 @@ fn mixed(order: &Order, comm: &Communicator) {
                     if own.below(30) == 0 {
                         pause(Duration::from_micros(own.below(400)));
                     }
-                    let comm = if random.below(16) == 0 { other.as_ref().unwrap_or(comm) } else { comm };
-                    log += &format!("{i}: {k} root {root} {a} {b}; ");
+                    let comm = if random.below(16) < others { other.as_ref().unwrap_or(comm) } else { comm };
+                    let second = other.as_ref().is_some_and(|other| std::ptr::eq(other, comm));
+                    log += &format!("{i}: {k} root {root} {a} {b}{}; ", if second { " second" } else { "" });
                     match k {
                         0 | 1 => {
                             s.broadcast(comm, small[a], root)?;
@@ -392,6 +395,16 @@ fn mixed(order: &Order, comm: &Communicator) {
                         13 => {
                             s.reduce(comm, small[a], small[c], ReduceOp::Max, root)?;
                             small_model[root][c] = small_model.iter().map(|m| m[a]).fold(-1.0, f32::max);
+                        }
+                        14 => {
+                            s.group(|| {
+                                s.send(comm, small[a], (me + 1) % ranks)?;
+                                s.recv(comm, small[c], (me + ranks - 1) % ranks)
+                            })?;
+                            let before = small_model.clone();
+                            for (r, m) in small_model.iter_mut().enumerate() {
+                                m[c] = before[(r + ranks - 1) % ranks][a];
+                            }
                         }
                         8 => {
                             s.gather(comm, large[b].slice(me * len..(me + 1) * len), large[b], root)?;

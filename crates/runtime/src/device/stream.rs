@@ -82,6 +82,15 @@ pub(crate) trait Task: Send {
     fn trails(&self) -> usize {
         0
     }
+    /// Which operations take turns with the task, see `exec::trail::id`; 0 for what is no operation of a communicator.
+    fn lane(&self) -> usize {
+        0
+    }
+    /// Whether it is stepped at the head of the stream only, or [early](Task::step_early): what it writes comes after what tasks in
+    /// front of it write, also where these have turns of their own.
+    fn keeps_behind(&self) -> bool {
+        false
+    }
     /// Whether the task will write some of these bytes, where it [trails](Task::trails).
     fn writes(&self, _bytes: &std::ops::Range<usize>) -> bool {
         false
@@ -104,8 +113,8 @@ pub(crate) trait Task: Send {
     fn step_early(&mut self) -> Step {
         Step::Blocked
     }
-    /// Whether peers may not write the output of `next`, a call of the same communicator, before this is over.
-    fn bars(&self, _next: &Call) -> bool {
+    /// Whether peers may not write the output of `next`, a call of the same lane or of another one, before this is over.
+    fn bars(&self, _next: &Call, _same: bool) -> bool {
         true
     }
     /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls whose
@@ -302,6 +311,9 @@ impl Inner {
             } else if running.tasks[i].has_failed() {
                 i += 1;
                 continue;
+            } else if running.tasks[i].keeps_behind() {
+                progress |= self.step_behind(running);
+                break;
             }
             match running.tasks.at(i).step() {
                 Step::DoneHeld => {
@@ -365,7 +377,8 @@ impl Inner {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
             }
-            if !running.tasks.unlike().all(|t| t.is_quick()) {
+            // The first one may have gone on otherwise than those like it.
+            if !running.tasks.front().into_iter().map(|t| &**t).chain(running.tasks.unlike()).all(|t| t.is_quick()) {
                 return false;
             }
             let crowded = running.tasks.unlike().any(|t| t.crowded());
@@ -384,12 +397,16 @@ impl Inner {
         running.tasks.is_empty() && !self.pending()
     }
 
-    /// Whether a call of the communicator `id` may begin now: the stream is idle, or all that is left
-    /// [trails](Task::trails) there and there is room for one more.
+    /// Whether a call of the communicator `id`, of which all share memory if `mixes`, may begin now: the stream is idle, or all
+    /// that is left [trails](Task::trails), there or in another such communicator, and there is room for one more.
     #[inline]
-    fn make_room(&self, running: &mut Running, id: usize) -> bool {
+    fn make_room(&self, running: &mut Running, id: usize, mixes: bool) -> bool {
         // A task trails only behind tasks that do.
-        if running.tasks.back().is_none_or(|t| t.trails() != id) || !self.is_all(running) {
+        let follows = |t: &Box<dyn Task>| match t.trails() {
+            0 => false,
+            of => of == id || mixes && t.keeps_behind(),
+        };
+        if !running.tasks.back().is_some_and(follows) || !self.is_all(running) {
             return self.catch_up(running);
         }
         while !running.has_room() {
@@ -594,13 +611,13 @@ impl Stream {
         self.0.pending()
     }
 
-    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`: fewer
-    /// than the [window](Task::window) of each.
+    /// As [`try_idle`](Self::try_idle), or when tasks are left that all [trail](Task::trails) in the communicator `id`, or, if that
+    /// `mixes`, in any that does: fewer than the [window](Task::window) of each.
     #[inline]
-    pub(crate) fn try_behind(&self, id: usize) -> Option<IdleStream<'_>> {
+    pub(crate) fn try_behind(&self, id: usize, mixes: bool) -> Option<IdleStream<'_>> {
         order::before_push(self);
         let mut running = self.0.running.try_lock()?;
-        self.0.make_room(&mut running, id).then_some(IdleStream { inner: &self.0, running })
+        self.0.make_room(&mut running, id, mixes).then_some(IdleStream { inner: &self.0, running })
     }
 
     /// Tries a task that is over soon at once, if the stream is idle; else, or when it is not over, `boxed` puts it where

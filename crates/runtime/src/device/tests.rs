@@ -130,12 +130,12 @@ impl Task for Moves {
 fn no_more_calls_than_a_window_are_under_way() {
     let stream = Stream::new().unwrap();
     for call in 0..4 * WINDOW as u32 {
-        let free = stream.try_behind(7).expect("what is before it moves, and ends at last");
+        let free = stream.try_behind(7, false).expect("what is before it moves, and ends at last");
         assert!(free.behind() < WINDOW as usize, "call {call} behind {} others", free.behind());
         free.go_on(Box::new(Moves(1000)));
     }
     // Those of others do not come between.
-    assert!(stream.try_behind(8).is_none());
+    assert!(stream.try_behind(8, false).is_none());
     stream.synchronize().unwrap();
 }
 

@@ -318,7 +318,7 @@ pub(super) fn run(
     recv: *mut u8,
 ) -> bool {
     let Some(mut made) = engine.known_direct.take(shape, send, recv) else { return false };
-    let behind = idle.behind() as u64;
+    let behind = idle.behind();
     let seq = engine.next_number();
     if votes::decide(core, &made.call) && !votes::go_direct(&mut engine, &made.call, seq) {
         engine.known_direct.keep(made);
@@ -326,7 +326,7 @@ pub(super) fn run(
     }
     let follows =
         behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan) && !engine.bars_others();
-    let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, behind)).flatten() else {
+    let Some(turn) = follows.then(|| trail::issue(core, Lane::Collectives, &idle)).flatten() else {
         engine.known_direct.keep(made);
         return false;
     };

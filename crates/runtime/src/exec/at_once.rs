@@ -56,7 +56,7 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 #[inline(never)]
 fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
     let begin = |idle| begin_again::<true>(core, shape, send, recv, idle);
-    stream.try_behind(trail::id(core, Lane::Collectives)).is_some_and(begin) || stream.try_idle().is_some_and(begin)
+    trail::behind(core, Lane::Collectives, stream).is_some_and(begin) || stream.try_idle().is_some_and(begin)
 }
 
 /// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, is there ever one, and
@@ -83,7 +83,7 @@ fn begin_again<const CROWDED: bool>(
             && idle.has_room_for(made.form.window)
             && trail::may_follow(core, &idle, &made.call)
             && !engine.bars_others();
-    let Some(turn) = follows.then(|| core.issue_behind(Lane::Collectives, idle.behind() as u64)).flatten() else {
+    let Some(turn) = follows.then(|| trail::issue(core, Lane::Collectives, &idle)).flatten() else {
         engine.known.keep(made);
         return false;
     };
@@ -98,7 +98,7 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream
         return at_once_direct::run(core, shape, call, stream);
     }
     if core.crowded
-        && let Some(free) = stream.try_behind(trail::id(core, Lane::Collectives))
+        && let Some(free) = trail::behind(core, Lane::Collectives, stream)
     {
         call = begin(core, shape, call, free)?;
     }
@@ -132,7 +132,7 @@ fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_
     if idle.behind() > 0 && (!follows() || engine.bars_others()) {
         return Some(call);
     }
-    let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some(call) };
+    let Some(turn) = trail::issue(core, Lane::Collectives, &idle) else { return Some(call) };
     let made = engine.known.make(core, shape, call);
     carry_out::<true>(core, Free { idle, engine, turn }, made);
     None
@@ -219,7 +219,7 @@ pub(crate) fn run_v(core: &Arc<Core>, call: Call, v: Box<VCounts>, stream: &Stre
     }
     let (mut call, mut v) = (call, v);
     if trail::goes_on(core)
-        && let Some(busy) = stream.try_behind(trail::id(core, Lane::Collectives))
+        && let Some(busy) = trail::behind(core, Lane::Collectives, stream)
     {
         (call, v) = begin_v(core, call, v, busy)?;
     }
@@ -240,7 +240,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     if !ends && (start.is_full() || !idle.has_room_for(start.window(core)) || meets() || engine.bars_others()) {
         return Some((call, v));
     }
-    let Some(turn) = core.issue_behind(Lane::Collectives, idle.behind() as u64) else { return Some((call, v)) };
+    let Some(turn) = trail::issue(core, Lane::Collectives, &idle) else { return Some((call, v)) };
     let (mut seq, mut published) = (0, false);
     let signature = call.signature;
     // As in `carry_out`.
@@ -431,7 +431,7 @@ fn begins_behind<'a, S: 'a>(
     if !core.crowded {
         return Ok(false);
     }
-    match stream.try_behind(trail::id(core, Lane::P2p)).filter(|idle| idle.behind() > 0) {
+    match trail::behind(core, Lane::P2p, stream).filter(|idle| idle.behind() > 0) {
         Some(busy) => trail::exchange(core, requests, busy),
         None => Ok(false),
     }

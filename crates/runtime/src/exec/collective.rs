@@ -107,6 +107,8 @@ pub(crate) struct CollectiveTask {
     /// Where ranks share no memory, once the task is in its box. Apart, since tasks of ranks that do are moved a lot; kept with
     /// the box for the next call.
     extent: Option<Box<Extent>>,
+    /// It goes on before its turn.
+    early: bool,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection failed: the error, until it is known whether it was the cause.
@@ -173,6 +175,7 @@ impl CollectiveTask {
             window: WINDOW,
             followed_by: 0,
             extent: None,
+            early: false,
             over: false,
             doubt: None,
             core: None,
@@ -253,6 +256,7 @@ impl CollectiveTask {
             window,
             followed_by,
             extent,
+            early,
             over,
             doubt,
         } = &mut *task;
@@ -260,7 +264,7 @@ impl CollectiveTask {
         (*its_turn, *its_seq, *its_phase, *send) = (turn, seq, phase, call.send);
         (*of, *v, *plan, *place, *extent, *doubt) = (Some(core), None, None, None, None, None);
         (*batch, *started_ns, *window, *followed_by) = (0, 0, WINDOW, 0);
-        (*published, *hold, *trails, *over) = (false, false, false, false);
+        (*published, *hold, *trails, *early, *over) = (false, false, false, false, false);
         task
     }
 
@@ -459,6 +463,7 @@ impl CollectiveTask {
                 Phase::Post(_) => self.post(core),
                 Phase::Bias(_) => match self.bias(core) {
                     Some(step) => Some(step),
+                    None if self.early => return Ok(Step::Blocked),
                     None => return Ok(self.finished(core, engine)),
                 },
             };
@@ -599,7 +604,7 @@ impl CollectiveTask {
             self.phase = self.message_road(core, engine)?;
             return Ok(true);
         };
-        let turn = core.is_turn(Lane::Collectives, self.turn);
+        let turn = self.is_turn(core);
         if road != Road::Mapped && !turn || !lent::in_order(core, engine, plan, road, self.seq, turn) {
             return Ok(false);
         }
@@ -683,8 +688,14 @@ impl CollectiveTask {
         Some(Step::Progress)
     }
 
+    /// Whether those of the communicator in front of it are over, and all of the stream.
+    #[inline]
+    fn is_turn(&self, core: &Core) -> bool {
+        !self.early && core.is_turn(Lane::Collectives, self.turn)
+    }
+
     fn step_with(&mut self, core: &Core) -> Step {
-        if !core.is_turn(Lane::Collectives, self.turn) {
+        if !self.is_turn(core) {
             // Who waits for its turn ends with the operation before it, which looks after its own time.
             return match core.check().and_then(|()| self.let_go(core)) {
                 Ok(()) => Step::Blocked,
@@ -743,7 +754,7 @@ impl CollectiveTask {
 
     /// One look: a step, with the reason to give up when it is blocked for good.
     fn look(&mut self, core: &Core) -> Result<Step> {
-        if !core.is_turn(Lane::Collectives, self.turn) {
+        if !self.is_turn(core) {
             return Ok(Step::Blocked);
         }
         let mut engine = core.lock_engine();

@@ -12,6 +12,7 @@
 //! behind one that took another road waits until all ranks have come to it, see [`in_order`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use oxccl_schedule::ir::Op;
 use oxccl_types::{Collective, Result};
@@ -21,7 +22,7 @@ use super::collective::Engine;
 use super::direct::{self, Cursor, Road, Words};
 use super::plan::{DirectPlan, FarPlans, Plan};
 use super::{slotted, trail, votes};
-use crate::communicator::core::Core;
+use crate::communicator::core::{Core, Lane};
 use crate::device::IdleStream;
 
 /// What one rank does in the direct calls of a plan.
@@ -164,23 +165,28 @@ fn opens(part: &Part, call: &Call) -> bool {
 
 /// Whether `call`, which will be served by `plan`, may begin behind the calls that the stream holds: it lends its input, which
 /// none of them writes; or its output, which none of them needs.
-pub(super) fn may_follow(core: &Core, engine: &mut Engine, stream: &IdleStream<'_>, call: &Call, plan: &Plan) -> bool {
+pub(super) fn may_follow(
+    core: &Arc<Core>,
+    engine: &mut Engine,
+    stream: &IdleStream<'_>,
+    call: &Call,
+    plan: &Plan,
+) -> bool {
     let Plan::Direct { part, .. } = plan else { return false };
     let (rank, ranks) = (core.rank as u32, core.ranks);
     let unasked = engine.slotted.may_be_unasked(engine.next_number());
     let mut is_mapped = |at, bytes| engine.is_mapped(core, at, bytes);
+    let bars = || stream.bars(call, trail::id(core, Lane::Collectives));
     let (input, output) = (call.input_bytes(rank, ranks), call.output_bytes(rank, ranks));
     trail::goes_on(core)
         && trail::may_follow(core, stream, call)
         && match part.lends {
-            _ if part.shares => {
-                is_mapped(call.send, input) && is_mapped(call.recv.cast_const(), output) && !stream.bars(call)
-            }
+            _ if part.shares => is_mapped(call.send, input) && is_mapped(call.recv.cast_const(), output) && !bars(),
             // It may take before those in front are over, so it must not write what they lend.
             true => {
                 is_mapped(call.send, input) && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
             }
-            false => opens(part, call) && !unasked && is_mapped(call.recv.cast_const(), output) && !stream.bars(call),
+            false => opens(part, call) && !unasked && is_mapped(call.recv.cast_const(), output) && !bars(),
         }
 }
 

@@ -763,6 +763,14 @@ impl Task for P2pTask {
         if trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
     }
 
+    fn lane(&self) -> usize {
+        trail::id(&self.course.core, Lane::P2p)
+    }
+
+    fn keeps_behind(&self) -> bool {
+        self.batch == 0 && self.course.core.whole
+    }
+
     fn writes(&self, bytes: &Range<usize>) -> bool {
         self.exchange.writes(|range| call::meet(range, bytes))
     }

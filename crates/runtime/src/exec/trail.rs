@@ -18,13 +18,26 @@ use super::p2p::{Exchange, P2pTask, QUICK_LOCAL};
 use super::p2p_behind::range;
 use super::p2p_quick::{self, Over};
 use crate::communicator::core::{Core, Lane};
-use crate::device::{IdleStream, Step, caught};
+use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::Request;
 
 /// What calls of one communicator and lane that trail have in common; not 0.
 pub(super) fn id(core: &Arc<Core>, lane: Lane) -> usize {
     // Different, since the value that it points to is larger.
     Arc::as_ptr(core).addr() + lane as usize
+}
+
+/// The stream, if a call of `core` may begin on it now, be it behind others, also of communicators whose ranks are others: these
+/// keep orders of their own, and share no slots.
+#[inline]
+pub(super) fn behind<'a>(core: &Arc<Core>, lane: Lane, stream: &'a Stream) -> Option<IdleStream<'a>> {
+    stream.try_behind(id(core, lane), core.whole)
+}
+
+/// The turn of an operation behind those that the stream holds; `None` if others of its lane are under way elsewhere.
+#[inline]
+pub(super) fn issue(core: &Arc<Core>, lane: Lane, stream: &IdleStream<'_>) -> Option<u64> {
+    core.issue_behind(lane, stream.behind_in(id(core, lane)))
 }
 
 /// Whether a call that has announced all that it gives may be followed by others before it ends.
@@ -57,9 +70,9 @@ pub(super) fn exchange<'a, S: 'a>(
 ) -> Result<bool> {
     match Kind::of(core, requests.clone(), &mut stream) {
         None => Ok(false),
-        Some(Kind::Copied) => behind::<S, false>(core, requests, stream),
+        Some(Kind::Copied) => copied::<S, false>(core, requests, stream),
         Some(Kind::Again) => lend(core, requests, stream, true),
-        Some(Kind::WithOwn) => behind::<S, true>(core, requests, stream),
+        Some(Kind::WithOwn) => copied::<S, true>(core, requests, stream),
         Some(Kind::Lent) => lend(core, requests, stream, false),
         Some(Kind::Other) => begin(core, requests, stream),
     }
@@ -82,14 +95,14 @@ impl Kind {
     /// `None`: another thread has the connections.
     #[inline]
     fn of<'a, S: 'a>(
-        core: &Core,
+        core: &Arc<Core>,
         requests: impl Iterator<Item = &'a Request<S>> + Clone,
         stream: &mut IdleStream<'_>,
     ) -> Option<Kind> {
         if requests.clone().all(|r| p2p_quick::is_small(core, r)) {
             return Some(Kind::Copied);
         }
-        if stream.last_exchange(true).is_some_and(|last| last.is_again(requests.clone())) {
+        if stream.last_exchange(id(core, Lane::P2p), true).is_some_and(|last| last.is_again(requests.clone())) {
             return Some(Kind::Again);
         }
         // Given back at once: what makes way for these calls needs them, too.
@@ -106,22 +119,29 @@ impl Kind {
 }
 
 /// [`exchange`] of small messages; `OWN`: some of them with this rank itself.
-fn behind<'a, S: 'a, const OWN: bool>(
+fn copied<'a, S: 'a, const OWN: bool>(
     core: &Arc<Core>,
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     mut stream: IdleStream<'_>,
 ) -> Result<bool> {
     let is_own = |r: &&Request<S>| OWN && r.root == core.rank;
     let receives = requests.clone().filter(|r| r.collective == Collective::Recv && !is_own(r)).count();
-    let mut over = Over::default();
+    let (mut over, lane) = (Over::default(), id(core, Lane::P2p));
     loop {
-        let Some(last) = stream.last_exchange(false) else { return Ok(false) };
+        let others = stream.behind_in(lane);
+        let Some(last) = stream.last_exchange(lane, false) else {
+            return if stream.behind() > 0 && stream.is_last_of_others(lane) {
+                begin(core, requests, stream)
+            } else {
+                Ok(false)
+            };
+        };
         if last.receives() + receives <= BEHIND {
             // What is sent to oneself is also written now.
             let mut now = requests.clone().filter(|r| r.collective == Collective::Send || is_own(r));
             let writes = |r: &Request<S>| r.collective == Collective::Recv;
             let meets = |r: &Request<S>| stream.will_write(range(r)) || OWN && writes(r) && stream.has_lent(&range(r));
-            if !core.are_all(Lane::P2p, stream.behind() as u64) || now.any(meets) {
+            if !core.are_all(Lane::P2p, others) || now.any(meets) {
                 return Ok(false);
             }
             let Some(mut links) = core.try_lock_links() else { return Ok(false) };
@@ -134,7 +154,7 @@ fn behind<'a, S: 'a, const OWN: bool>(
             match sent {
                 Ok(true) => {
                     // It is there still: the stream is held.
-                    if let Some(last) = stream.last_exchange(false) {
+                    if let Some(last) = stream.last_exchange(lane, false) {
                         last.receive_behind(core, requests);
                     }
                     return Ok(true);
@@ -179,9 +199,9 @@ fn lend<'a, S: 'a>(
     let count = |kind| requests.clone().filter(|r| r.collective == kind).count();
     let (sends, recvs) = (count(Collective::Send), count(Collective::Recv));
     // Who has to wait waits for room for many: a switch for each call would keep all ranks at one call per switch.
-    let mut room = 0;
+    let (mut room, lane) = (0, id(core, Lane::P2p));
     loop {
-        match stream.last_exchange(true).map(|last| last.has_room(sends.max(room), recvs.max(room))) {
+        match stream.last_exchange(lane, true).map(|last| last.has_room(sends.max(room), recvs.max(room))) {
             Some(true) => break,
             Some(false) => room = BEHIND / 2,
             None if stream.behind() > 0 && !again => return begin(core, requests, stream),
@@ -196,11 +216,11 @@ fn lend<'a, S: 'a>(
         Collective::Send => stream.will_write(range(r)),
         _ => stream.has_lent(&range(r)),
     };
-    if !core.are_all(Lane::P2p, stream.behind() as u64) || !again && requests.clone().any(meets) {
+    if !core.are_all(Lane::P2p, stream.behind_in(lane)) || !again && requests.clone().any(meets) {
         return Ok(false);
     }
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    let Some(last) = stream.last_exchange(true).filter(|_| core.check().is_ok()) else { return Ok(false) };
+    let Some(last) = stream.last_exchange(lane, true).filter(|_| core.check().is_ok()) else { return Ok(false) };
     // An error is met again by who steps the exchange.
     let _ = caught(|| last.take_on(core, &mut links, requests, again));
     stream.took_on();
@@ -219,7 +239,7 @@ fn begin<'a, S: 'a>(
     let begins = exchange.is_quick(core)
         && !exchange.reads(|bytes| stream.will_write(bytes))
         && !exchange.writes(|bytes| stream.has_lent(bytes));
-    let Some(turn) = begins.then(|| core.issue_behind(Lane::P2p, stream.behind() as u64)).flatten() else {
+    let Some(turn) = begins.then(|| issue(core, Lane::P2p, &stream)).flatten() else {
         exchange.give_back(&mut links);
         return Ok(false);
     };

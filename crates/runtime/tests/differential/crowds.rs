@@ -219,27 +219,23 @@ fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) 
         let mut model: Model =
             (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![value(r, b, 0); ranks]).collect()).collect();
         let mut made = Vec::new();
+        // Of 12 calls so many are of the second communicator, where they do not take turns.
+        let second = [1, 4, 6][rng.usize(..3)];
         let few: Vec<Step> = (0..1 + rng.usize(..6)).map(|_| Step::draw(&mut rng, ranks)).collect();
         for _ in 0..rng.usize(5..50) {
             let step = if rng.u8(..3) == 0 { Step::draw(&mut rng, ranks) } else { few[rng.usize(..few.len())].clone() };
             let times = [1, 1, 1, 1, 2, 7, 40, 150][rng.usize(..8)];
-            let comm = rng.usize(..12) / 11;
-            let on = Rank {
-                rank,
-                ranks,
-                comm: &comms[comm],
-                stream: &stream,
-                buffers: &buffers,
-                count,
-                operators: &operators,
-            };
-            for _ in 0..times {
+            let (first, turns) = (usize::from(rng.usize(..12) < second), rng.usize(..3) == 0);
+            for time in 0..times {
+                let comm = if turns { (first + time) % 2 } else { first };
+                let comm = &comms[comm];
+                let on = Rank { rank, ranks, comm, stream: &stream, buffers: &buffers, count, operators: &operators };
                 on.run(&step);
                 step.apply(&mut model, &[3, -2]);
                 let late = if own.u8(..64) == 0 { own.u32(..100_000) } else { 0 };
                 (0..late).for_each(|_| std::hint::spin_loop());
             }
-            made.push((times, comm, step));
+            made.push((times, first, turns, step));
             if own.u8(..24) == 0 {
                 stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
             }

@@ -14,7 +14,7 @@ use crate::case::Buffer;
 
 pub(crate) type Comm = Arc<Communicator>;
 
-fn join(id: &UniqueId, ranks: usize, rank: usize) -> Comm {
+pub(crate) fn join(id: &UniqueId, ranks: usize, rank: usize) -> Comm {
     Communicator::init_rank(
         ranks as i32,
         id.clone(),

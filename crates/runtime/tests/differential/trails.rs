@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, VCounts, group};
+use oxccl_runtime::{Operator, Request, UniqueId, VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
-use crate::scenarios::{Ints, To, request, team};
+use crate::scenarios::{Comm, Ints, To, join, request, team};
 
 /// More than there are cores, where these are few enough for a test.
 fn ranks() -> usize {
@@ -350,6 +350,112 @@ fn exchanges_by_counts_pass_from_call_to_call() {
                     output.expect_at(*displ..displ + count, if i % 4 == 3 { rank } else { peer } as i32);
                 }
                 sum.expect(if i % 4 == 3 { (0..ranks as i32).sum() } else { 0 });
+            }
+        }
+    });
+}
+
+/// Sums of three communicators, of which each rank has two or all, in turn on one stream: each adds what the last sum of any of
+/// them left, or overwrites what an earlier one had. Between them messages of the first one.
+#[test]
+fn results_pass_from_communicator_to_communicator() {
+    const CALLS: usize = 60;
+    let ranks = ranks();
+    let members: [Vec<usize>; 3] = [
+        (0..ranks).collect(),
+        (0..ranks).filter(|r| r % 3 != 1).collect(),
+        (0..ranks).filter(|r| r % 3 != 2).collect(),
+    ];
+    let ids: Vec<UniqueId> = (0..3).map(|_| UniqueId::create().unwrap()).collect();
+    team(ranks, 0, |rank, _| {
+        let place = |of: usize| members[of].iter().position(|r| *r == rank);
+        let comms: Vec<Option<Comm>> =
+            (0..3).map(|of| place(of).map(|at| join(&ids[of], members[of].len(), at))).collect();
+        let s = Stream::new().unwrap();
+        let (next, before) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        for count in COUNTS {
+            let buffers: Vec<Ints> = (0..3).map(|b| Ints::new(count, (10 * b + rank) as i32)).collect();
+            let mut model: Vec<[i32; 3]> = (0..ranks).map(|r| [0, 1, 2].map(|b| (10 * b + r) as i32)).collect();
+            for call in 0..CALLS {
+                let (of, from, to) = (call * call % 7 % 3, call % 3, (call + 1 + call / 5 % 2) % 3);
+                if call % 4 == 3 {
+                    let all = comms[0].as_ref().unwrap();
+                    group::start();
+                    let send = request(Collective::Send, buffers[from].ptr(), std::ptr::null_mut(), count, &s);
+                    let recv = request(Collective::Recv, std::ptr::null(), buffers[to].ptr(), count, &s);
+                    all.submit(send.to(next)).unwrap();
+                    all.submit(recv.to(before)).unwrap();
+                    group::end().unwrap();
+                    let sent: Vec<i32> = model.iter().map(|m| m[from]).collect();
+                    (0..ranks).for_each(|r| model[r][to] = sent[(r + ranks - 1) % ranks]);
+                    continue;
+                }
+                if let Some(comm) = &comms[of] {
+                    let sum = request(Collective::AllReduce, buffers[from].ptr(), buffers[to].ptr(), count, &s);
+                    comm.submit(sum).unwrap();
+                }
+                let sum = members[of].iter().fold(0_i32, |sum, r| sum.wrapping_add(model[*r][from]));
+                members[of].iter().for_each(|r| model[*r][to] = sum);
+            }
+            s.synchronize().unwrap();
+            buffers.iter().zip(model[rank]).for_each(|(buffer, value)| buffer.expect(value));
+        }
+        comms.iter().flatten().for_each(|c| c.destroy().unwrap());
+    });
+}
+
+/// A call begins behind one of another communicator whose peers do not come before it is over. Which would not be where ranks
+/// have cores of their own.
+#[test]
+fn a_call_does_not_wait_for_one_of_another_communicator_in_front_of_it() {
+    let ranks = ranks();
+    // Longer ones do not begin behind others when they are made for the first time.
+    for count in &COUNTS[..4] {
+        let count = *count;
+        for kind in [Collective::AllReduce, Collective::AllGather] {
+            team(ranks, 2, |rank, comms| {
+                let s = Stream::new().unwrap();
+                let source = Ints::new(count, rank as i32);
+                let outputs: Vec<Ints> = (0..2).map(|_| Ints::new(count * ranks, -1)).collect();
+                let order = if rank == 0 { [0, 1] } else { [1, 0] };
+                for of in order {
+                    comms[of].submit(request(kind, source.ptr(), outputs[of].ptr(), count, &s)).unwrap();
+                    if rank > 0 {
+                        s.synchronize().unwrap();
+                    }
+                }
+                s.synchronize().unwrap();
+                outputs.iter().for_each(|output| match kind {
+                    Collective::AllReduce => output.expect_at(0..count, (0..ranks as i32).sum()),
+                    _ => (0..ranks).for_each(|r| output.expect_at(r * count..(r + 1) * count, r as i32)),
+                });
+            });
+        }
+    }
+}
+
+/// Sums of two communicators into the same output on rank 0, which makes one after the other, while its peers make them the other
+/// way round, on streams of their own: they write parts of that output, if they do, in the order of rank 0.
+#[test]
+fn what_peers_write_keeps_the_order_of_whom_they_write_to() {
+    let ranks = ranks();
+    team(ranks, 2, |rank, comms| {
+        let streams = [Stream::new().unwrap(), Stream::new().unwrap()];
+        for round in 0..300 {
+            let count = COUNTS[2 + round % 3];
+            let value = |of: usize| (2 * round + of) as i32;
+            let sources = [0, 1].map(|of| Ints::new(count, value(of)));
+            let outputs = [0, 1].map(|_| Ints::new(count, -1));
+            for of in if rank == 0 { [0, 1] } else { [1, 0] } {
+                let (output, stream) = if rank == 0 { (0, 0) } else { (of, of) };
+                let sum =
+                    request(Collective::AllReduce, sources[of].ptr(), outputs[output].ptr(), count, &streams[stream]);
+                comms[of].submit(sum).unwrap();
+            }
+            streams.iter().for_each(|s| s.synchronize().unwrap());
+            outputs[0].expect(value(usize::from(rank == 0)) * ranks as i32);
+            if rank > 0 {
+                outputs[1].expect(value(1) * ranks as i32);
             }
         }
     });

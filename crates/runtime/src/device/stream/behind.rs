@@ -8,9 +8,7 @@ impl Running {
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let running = self.tasks.len() as u64;
-        // Few calls have a shorter one. Most of those that follow each other are of a kind, so the last one is asked.
-        let short = self.tasks.back().is_some_and(|t| t.window() < WINDOW);
-        running < WINDOW && !short || self.tasks.unlike().all(|t| running < t.window())
+        self.tasks.unlike().all(|t| running < t.window())
     }
 }
 
@@ -55,6 +53,12 @@ impl IdleStream<'_> {
         self.running.tasks.len()
     }
 
+    /// How many of them are operations of that [lane](Task::lane).
+    #[inline]
+    pub(crate) fn behind_in(&self, lane: usize) -> u64 {
+        self.running.tasks.of(lane)
+    }
+
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
         self.running.tasks.unlike().any(|t| t.writes(&bytes))
@@ -65,14 +69,20 @@ impl IdleStream<'_> {
         !bytes.is_empty() && self.running.tasks.unlike().any(|t| t.lent(bytes))
     }
 
-    /// Whether one of them [bars](Task::bars) a call of its communicator.
-    pub(crate) fn bars(&self, next: &Call) -> bool {
-        self.running.tasks.unlike().any(|t| t.bars(next))
+    /// Whether one of them [bars](Task::bars) `next`, a call of that [lane](Task::lane).
+    pub(crate) fn bars(&self, next: &Call, lane: usize) -> bool {
+        self.running.tasks.unlike().any(|t| t.bars(next, t.lane() == lane))
     }
 
-    /// The exchange that the last of them is, if it [takes more](Task::takes_more), of calls that are `lent` or not.
-    pub(crate) fn last_exchange(&mut self, lent: bool) -> Option<&mut Exchange> {
-        self.running.tasks.back_mut()?.takes_more(lent)
+    /// Whether the last of them is no operation of that [lane](Task::lane).
+    pub(crate) fn is_last_of_others(&self, lane: usize) -> bool {
+        self.running.tasks.back().is_some_and(|t| t.lane() != lane)
+    }
+
+    /// The exchange that the last of them is, if it is of that [lane](Task::lane) and [takes more](Task::takes_more), of calls that
+    /// are `lent` or not.
+    pub(crate) fn last_exchange(&mut self, lane: usize, lent: bool) -> Option<&mut Exchange> {
+        self.running.tasks.back_mut().filter(|t| t.lane() == lane)?.takes_more(lent)
     }
 
     /// The last of them took more on, which it has still to give.

@@ -1,5 +1,5 @@
-//! The tasks that a stream runs. Of those at the end that touch the same buffers in the same way one is asked for all: where
-//! many calls of a loop are under way, each further one would otherwise ask every one of them.
+//! The tasks that a stream runs. Of those that touch the same buffers in the same way one is asked for all: where many calls of a
+//! loop are under way, each further one would otherwise ask every one of them.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, IndexMut};
@@ -7,7 +7,7 @@ use std::ops::{Deref, IndexMut};
 use super::Task;
 
 /// What a task says of the memory that it touches and of the calls that it lets begin behind it, see [`Task::likeness`].
-#[derive(Clone, Copy, Debug, Eq)]
+#[derive(Clone, Copy, Debug, Default, Eq)]
 pub(crate) struct Likeness(pub [usize; 6]);
 
 impl PartialEq for Likeness {
@@ -18,14 +18,24 @@ impl PartialEq for Likeness {
     }
 }
 
+/// Kinds of alike tasks that are told apart: loops make few different calls, or calls of few communicators in turn.
+const KINDS: usize = 8;
+
 /// In the order in which they were begun.
 #[derive(Default)]
 pub(super) struct Tasks {
     all: VecDeque<Box<dyn Task>>,
-    /// That of the last task, if it has one and was not changed since.
-    likeness: Option<Likeness>,
-    /// How many of the last tasks have it.
-    alike: usize,
+    /// The number of the first of them: how many were in front of them.
+    first: u64,
+    /// From the task with this number on, each is of one of the kinds.
+    since: u64,
+    /// Kinds of tasks, each with the number of the last one of it. That may be over.
+    kinds: [(Likeness, u64); KINDS],
+    known: usize,
+    /// Where the kind of the last task is.
+    latest: usize,
+    /// How many there are of each [lane](Task::lane).
+    lanes: Vec<(usize, u64)>,
 }
 
 impl Deref for Tasks {
@@ -38,23 +48,76 @@ impl Deref for Tasks {
 impl Tasks {
     #[inline]
     pub(super) fn push_back(&mut self, task: Box<dyn Task>) {
+        let number = self.first + self.all.len() as u64;
         match task.likeness() {
-            // Nothing is written then: it was made word by word, and a copy of more at once would wait for those.
-            like if like.is_some() && like == self.likeness => self.alike += 1,
-            like => (self.alike, self.likeness) = (usize::from(like.is_some()), like),
+            Some(like) => self.is_like(like, number),
+            None => self.forget(number + 1),
+        }
+        let lane = task.lane();
+        match self.lanes.iter_mut().find(|(of, _)| *of == lane) {
+            Some((_, count)) => *count += 1,
+            None if lane != 0 => self.lanes.push((lane, 1)),
+            None => {}
         }
         self.all.push_back(task);
     }
 
+    /// The task `number`, which is new, says this of itself.
+    #[inline]
+    fn is_like(&mut self, like: Likeness, number: u64) {
+        // Most follow one of their kind, or come in the same order again.
+        let next = if self.latest + 1 < self.known { self.latest + 1 } else { 0 };
+        let is = |at: usize| at < self.known && self.kinds[at].0 == like;
+        let found = match (is(self.latest), is(next)) {
+            (true, _) => Some(self.latest),
+            (_, true) => Some(next),
+            _ => (0..self.known).find(|at| is(*at)),
+        };
+        self.latest = found.unwrap_or_else(|| self.add(like, number));
+        self.kinds[self.latest].1 = number;
+    }
+
+    /// A place for a new kind.
+    fn add(&mut self, like: Likeness, number: u64) -> usize {
+        if self.known < KINDS {
+            self.known += 1;
+        } else if let Some(over) = self.kinds.iter().position(|(_, last)| *last < self.first) {
+            self.kinds[over].0 = like;
+            return over;
+        } else {
+            self.forget(number);
+            self.known = 1;
+        }
+        self.kinds[self.known - 1].0 = like;
+        self.known - 1
+    }
+
+    /// Tasks up to `number` are asked one by one.
+    fn forget(&mut self, number: u64) {
+        (self.since, self.known, self.latest) = (number, 0, 0);
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, index: usize) -> Option<Box<dyn Task>> {
-        if index + self.alike >= self.all.len() && index < self.all.len() {
-            self.alike -= usize::from(self.alike > 0);
+        let task = self.all.remove(index)?;
+        self.leaves(task.lane());
+        match index {
+            0 => self.first += 1,
+            // Those behind it have other numbers now.
+            _ => self.forget(self.first + self.all.len() as u64),
         }
-        if self.alike == 0 {
-            self.likeness = None;
+        Some(task)
+    }
+
+    /// A task of that lane is no longer here.
+    #[inline]
+    fn leaves(&mut self, lane: usize) {
+        if let Some(at) = self.lanes.iter().position(|(of, _)| *of == lane) {
+            self.lanes[at].1 -= 1;
+            if self.lanes[at].1 == 0 {
+                self.lanes.swap_remove(at);
+            }
         }
-        self.all.remove(index)
     }
 
     pub(super) fn pop_front(&mut self) -> Option<Box<dyn Task>> {
@@ -63,7 +126,9 @@ impl Tasks {
 
     /// Puts `task` in the place of one.
     pub(super) fn replace(&mut self, index: usize, task: Box<dyn Task>) {
-        (self.likeness, self.alike) = (None, 0);
+        debug_assert_eq!(task.lane(), 0, "what stands for a task is no operation");
+        self.leaves(self.all[index].lane());
+        self.forget(self.first + self.all.len() as u64);
         self.all[index] = task;
     }
 
@@ -78,11 +143,19 @@ impl Tasks {
         self.all.back_mut()
     }
 
-    /// All, but of those alike at the end one only.
+    /// How many there are of `lane`.
+    #[inline]
+    pub(super) fn of(&self, lane: usize) -> u64 {
+        self.lanes.iter().find(|(of, _)| *of == lane).map_or(0, |(_, count)| *count)
+    }
+
+    /// All, but of those that are known to be alike only the last.
     #[inline]
     pub(super) fn unlike(&self) -> impl Iterator<Item = &dyn Task> {
-        let count = (self.all.len() + 1).saturating_sub(self.alike.max(1));
-        self.all.iter().take(count).map(|task| &**task)
+        let one_by_one = self.since.saturating_sub(self.first).min(self.all.len() as u64);
+        let kinds = self.kinds[..self.known].iter().filter(|(_, last)| *last >= self.first);
+        let alike = kinds.map(|(_, last)| &*self.all[(last - self.first) as usize]);
+        self.all.iter().take(one_by_one as usize).map(|task| &**task).chain(alike)
     }
 }
 
@@ -91,7 +164,7 @@ mod tests {
     use super::*;
     use crate::device::Step;
 
-    struct Named(usize, Option<usize>);
+    struct Named(usize, Option<usize>, usize);
 
     impl Task for Named {
         fn step(&mut self) -> Step {
@@ -103,26 +176,68 @@ mod tests {
         fn written(&self) -> usize {
             self.0
         }
+        fn lane(&self) -> usize {
+            self.2
+        }
     }
 
     fn of(likenesses: &[Option<usize>]) -> Tasks {
         let mut tasks = Tasks::default();
-        likenesses.iter().enumerate().for_each(|(n, like)| tasks.push_back(Box::new(Named(n, *like))));
+        likenesses.iter().enumerate().for_each(|(n, like)| tasks.push_back(Box::new(Named(n, *like, 1))));
         tasks
     }
 
     fn asked(tasks: &Tasks) -> Vec<usize> {
-        tasks.unlike().map(|t| t.written()).collect()
+        let mut asked: Vec<usize> = tasks.unlike().map(|t| t.written()).collect();
+        asked.sort_unstable();
+        asked
     }
 
     #[test]
-    fn of_those_alike_at_the_end_one_is_asked() {
+    fn of_those_alike_one_is_asked() {
         assert_eq!(asked(&of(&[])), []);
         assert_eq!(asked(&of(&[None, None])), [0, 1]);
-        assert_eq!(asked(&of(&[Some(1), Some(1), Some(1)])), [0]);
-        assert_eq!(asked(&of(&[Some(1), Some(1), Some(2), Some(2)])), [0, 1, 2]);
+        assert_eq!(asked(&of(&[Some(1), Some(1), Some(1)])), [2]);
+        assert_eq!(asked(&of(&[Some(1), Some(2), Some(1), Some(2), Some(1)])), [3, 4]);
         assert_eq!(asked(&of(&[Some(1), Some(1), None])), [0, 1, 2]);
-        assert_eq!(asked(&of(&[Some(1), None, Some(1), Some(1)])), [0, 1, 2]);
+        assert_eq!(asked(&of(&[Some(1), None, Some(1), Some(1)])), [0, 1, 3]);
+        // As many kinds as are told apart, and one more.
+        let turns = |kinds: usize| of(&(0..3 * kinds).map(|n| Some(n % kinds)).collect::<Vec<_>>());
+        assert_eq!(asked(&turns(KINDS)), (2 * KINDS..3 * KINDS).collect::<Vec<_>>());
+        assert!(asked(&turns(KINDS + 1)).len() > 2 * KINDS);
+    }
+
+    /// Whoever is not asked is like one who is.
+    #[test]
+    fn nobody_is_left_out() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for kinds in [1, 2, KINDS, KINDS + 1, 3 * KINDS] {
+            let (mut tasks, mut number) = (Tasks::default(), 0);
+            for _ in 0..2000 {
+                match rng.u32(..20) {
+                    0 if !tasks.is_empty() => drop(tasks.remove(rng.usize(..tasks.len()))),
+                    1 if !tasks.is_empty() => tasks.replace(rng.usize(..tasks.len()), Box::new(Named(number, None, 0))),
+                    2..=9 => drop(tasks.pop_front()),
+                    n => {
+                        let like = Some(1 + rng.usize(..kinds)).filter(|_| n < 19);
+                        tasks.push_back(Box::new(Named(number, like, rng.usize(..4))));
+                    }
+                }
+                number += 1;
+                let asked = asked(&tasks);
+                assert!(asked.windows(2).all(|pair| pair[0] != pair[1]), "one is asked twice");
+                for task in tasks.iter() {
+                    let like = |of: &Box<dyn Task>| of.likeness().is_some() && of.likeness() == task.likeness();
+                    let stands_for = |of: &Box<dyn Task>| asked.contains(&of.written()) && like(of);
+                    assert!(asked.contains(&task.written()) || tasks.iter().any(stands_for));
+                }
+                for lane in 1..4 {
+                    assert_eq!(tasks.of(lane), tasks.iter().filter(|t| t.lane() == lane).count() as u64);
+                }
+            }
+        }
     }
 
     #[test]
@@ -133,22 +248,22 @@ mod tests {
         tasks.remove(1);
         assert_eq!(asked(&tasks), [0]);
         // Alike again, but nobody knows: what was last is gone.
-        tasks.push_back(Box::new(Named(3, Some(2))));
+        tasks.push_back(Box::new(Named(3, Some(2), 1)));
         assert_eq!(asked(&tasks), [0, 3]);
         let mut tasks = of(&[Some(2), Some(1), Some(1)]);
         tasks.pop_front();
-        assert_eq!(asked(&tasks), [1]);
+        assert_eq!(asked(&tasks), [2]);
         tasks.pop_front();
         tasks.pop_front();
         assert!(tasks.pop_front().is_none() && asked(&tasks).is_empty());
-        tasks.push_back(Box::new(Named(4, Some(1))));
+        tasks.push_back(Box::new(Named(4, Some(1), 1)));
         assert_eq!(asked(&tasks), [4]);
     }
 
     #[test]
     fn what_stands_for_another_is_asked() {
         let mut tasks = of(&[Some(1), Some(1), Some(1)]);
-        tasks.replace(1, Box::new(Named(9, None)));
-        assert_eq!(asked(&tasks), [0, 9, 2]);
+        tasks.replace(1, Box::new(Named(9, None, 0)));
+        assert_eq!(asked(&tasks), [0, 2, 9]);
     }
 }

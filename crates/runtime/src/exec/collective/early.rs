@@ -39,9 +39,12 @@ impl CollectiveTask {
             core.check()?;
             let mut engine = core.lock_engine();
             engine.seen.look(core.polls);
+            self.early = true;
             self.advance(core, &mut engine)
         };
-        match go() {
+        let went = go();
+        self.early = false;
+        match went {
             Ok(step) => step,
             Err(error) => self.failed(core, error),
         }
@@ -57,7 +60,7 @@ impl CollectiveTask {
         let mut others = (0..core.members.len()).filter(|m| *m != core.me);
         let messages = !self.published || !others.all(|m| eager_v::came(core, m, self.seq));
         let lent = lent_v::any_lends(core, self.seq);
-        if (messages || !lent) && !core.is_turn(Lane::Collectives, self.turn) {
+        if (messages || !lent) && !self.is_turn(core) {
             return Ok(false);
         }
         eager_v::take(core, &self.call, v, self.seq)?;

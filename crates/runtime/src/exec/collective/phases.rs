@@ -68,7 +68,7 @@ impl CollectiveTask {
             return Ok(Some(Step::Blocked));
         }
         let step = direct::step(core, engine, &self.call, plan, self.seq, cursor)?;
-        if matches!(step, Step::Done) && !core.is_turn(Lane::Collectives, self.turn) {
+        if matches!(step, Step::Done) && !self.is_turn(core) {
             return Ok(Some(Step::Blocked));
         }
         Ok(self.then(step, Phase::Bias(0)))
@@ -83,7 +83,7 @@ impl CollectiveTask {
         if !matches!(step, Step::Done) {
             return Ok(Some(step));
         }
-        if !core.is_turn(Lane::Collectives, self.turn) {
+        if !self.is_turn(core) {
             return Ok(Some(Step::Blocked));
         }
         self.phase = if messages { self.message_road_v(core, engine)? } else { Phase::Bias(0) };

@@ -65,6 +65,14 @@ impl Task for CollectiveTask {
         self.core.as_ref().filter(|_| self.trails).map_or(self.followed_by, |c| trail::id(c, Lane::Collectives))
     }
 
+    fn lane(&self) -> usize {
+        self.core.as_ref().map_or(0, |c| trail::id(c, Lane::Collectives))
+    }
+
+    fn keeps_behind(&self) -> bool {
+        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.whole)
+    }
+
     fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let core = self.core.take()?;
         let step = self.begin_ahead(&core, others);
@@ -139,11 +147,11 @@ impl Task for CollectiveTask {
         self.stepped(|task, core| task.go_early(core)).unwrap_or(Step::Blocked)
     }
 
-    fn bars(&self, next: &Call) -> bool {
-        // Counts per peer: what is read and written is not looked up.
-        let bars = |c: &Arc<Core>| {
-            self.v.is_some() || lent::bars(&self.call, self.plan.as_deref(), next, c.rank as u32, c.ranks)
-        };
+    fn bars(&self, next: &Call, same: bool) -> bool {
+        // Counts per peer: what is read and written is not looked up. In which order peers write in calls of different
+        // communicators is not known.
+        let plan = self.plan.as_deref().filter(|_| same);
+        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, plan, next, c.rank as u32, c.ranks);
         self.core.as_ref().is_none_or(bars)
     }
 
