@@ -113,6 +113,11 @@ pub(crate) trait Task: Send {
     fn step_early(&mut self) -> Step {
         Step::Blocked
     }
+    /// As [`step_early`](Task::step_early) where something in front of it has still to give: it only fails, if its communicator has
+    /// ended.
+    fn hear_end(&mut self) -> Step {
+        Step::Blocked
+    }
     /// Whether peers may not write the output of `next`, a call of the same lane or of another one, before this is over.
     fn bars(&self, _next: &Call, _same: bool) -> bool {
         true
@@ -209,6 +214,8 @@ struct Running {
     stalled: bool,
     /// How many of the tasks, the first ones, [have given](Task::has_given) what they have, as far as is known.
     given: usize,
+    /// How often what is behind the first task was looked at.
+    looks: u32,
     /// Who runs the stream is one of its sleepers, who looks once more.
     sleeper: bool,
 }

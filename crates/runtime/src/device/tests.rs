@@ -1,13 +1,13 @@
 //! Tests of how streams run batches.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_sys::{Doorbell, SharedMemory};
 
 use super::stream::Waited;
-use super::{Step, Stream, Task};
+use super::{IdleStream, Step, Stream, Task};
 use crate::communicator::hub::WINDOW;
 
 /// Ends once all of `parts` tasks have been looked at.
@@ -111,6 +111,18 @@ fn work_that_was_begun_at_once_does_not_end_what_another_thread_enqueued() {
     assert_eq!(from.0.finished(), enqueued);
 }
 
+/// The stream, behind what it runs, which moves and ends at last. Another thread may be looking after it just now.
+fn behind(stream: &Stream, id: usize, mixes: bool) -> IdleStream<'_> {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(free) = stream.try_behind(id, mixes) {
+            return free;
+        }
+        assert!(Instant::now() < deadline, "it never has room");
+        std::thread::yield_now();
+    }
+}
+
 /// Trails, and moves some times before it ends.
 struct Moves(u32);
 
@@ -130,13 +142,55 @@ impl Task for Moves {
 fn no_more_calls_than_a_window_are_under_way() {
     let stream = Stream::new().unwrap();
     for call in 0..4 * WINDOW as u32 {
-        let free = stream.try_behind(7, false).expect("what is before it moves, and ends at last");
+        let free = behind(&stream, 7, false);
         assert!(free.behind() < WINDOW as usize, "call {call} behind {} others", free.behind());
         free.go_on(Box::new(Moves(1000)));
     }
     // Those of others do not come between.
     assert!(stream.try_behind(8, false).is_none());
     stream.synchronize().unwrap();
+}
+
+/// A call of the communicator `lane` that shares a core: moves some times before it ends, and notes that.
+struct Call {
+    lane: usize,
+    moves: u32,
+    ended: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Task for Call {
+    fn step(&mut self) -> Step {
+        if self.moves > 0 {
+            self.moves -= 1;
+            return Step::Progress;
+        }
+        self.ended.lock().unwrap().push(self.lane);
+        Step::Done
+    }
+    fn trails(&self) -> usize {
+        self.lane
+    }
+    fn lane(&self) -> usize {
+        self.lane
+    }
+    fn keeps_behind(&self) -> bool {
+        true
+    }
+}
+
+/// Also where those in front move and do not end, so that others of the stream are looked at.
+#[test]
+fn calls_of_different_communicators_end_in_the_order_of_the_stream() {
+    let (stream, ended) = (Stream::new().unwrap(), Arc::default());
+    for call in 0..100_u32 {
+        let lane = 1 + call as usize % 3;
+        let free = behind(&stream, lane, true);
+        let moves = if call.is_multiple_of(2) { 5 } else { 0 };
+        free.go_on(Box::new(Call { lane, moves, ended: Arc::clone(&ended) }));
+    }
+    stream.synchronize().unwrap();
+    let ended = ended.lock().unwrap();
+    assert_eq!(*ended, (0..100).map(|call| 1 + call % 3).collect::<Vec<_>>());
 }
 
 /// Is over when it is told; parks on a bell that nobody rings when that is so.

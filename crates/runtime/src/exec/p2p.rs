@@ -807,6 +807,10 @@ impl Task for P2pTask {
         }
     }
 
+    fn hear_end(&mut self) -> Step {
+        self.course.core.check().map_or_else(|error| self.gave(Err(error)), |()| Step::Blocked)
+    }
+
     fn takes_more(&mut self, lent: bool) -> Option<&mut Exchange> {
         let core = &self.course.core;
         let takes = match lent {

@@ -128,13 +128,13 @@ fn copied<'a, S: 'a, const OWN: bool>(
     let receives = requests.clone().filter(|r| r.collective == Collective::Recv && !is_own(r)).count();
     let (mut over, lane) = (Over::default(), id(core, Lane::P2p));
     loop {
-        let others = stream.behind_in(lane);
+        let (all, others) = (stream.behind() as u64, stream.behind_in(lane));
+        // A collective in front may read what is its own when it ends, and lends nobody that.
+        if OWN && others < all {
+            return Ok(false);
+        }
         let Some(last) = stream.last_exchange(lane, false) else {
-            return if stream.behind() > 0 && stream.is_last_of_others(lane) {
-                begin(core, requests, stream)
-            } else {
-                Ok(false)
-            };
+            return if stream.is_last_of_others(lane) { begin(core, requests, stream) } else { Ok(false) };
         };
         if last.receives() + receives <= BEHIND {
             // What is sent to oneself is also written now.

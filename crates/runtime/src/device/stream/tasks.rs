@@ -149,6 +149,12 @@ impl Tasks {
         self.lanes.iter().find(|(of, _)| *of == lane).map_or(0, |(_, count)| *count)
     }
 
+    /// Whether there are operations of more than one lane.
+    #[inline]
+    pub(super) fn is_mixed(&self) -> bool {
+        self.lanes.len() > 1
+    }
+
     /// All, but of those that are known to be alike only the last.
     #[inline]
     pub(super) fn unlike(&self) -> impl Iterator<Item = &dyn Task> {

@@ -147,6 +147,12 @@ impl Task for CollectiveTask {
         self.stepped(|task, core| task.go_early(core)).unwrap_or(Step::Blocked)
     }
 
+    fn hear_end(&mut self) -> Step {
+        let hear =
+            |task: &mut Self, core: &Core| core.check().map_or_else(|e| task.failed(core, e), |()| Step::Blocked);
+        self.stepped(hear).unwrap_or(Step::Blocked)
+    }
+
     fn bars(&self, next: &Call, same: bool) -> bool {
         // Counts per peer: what is read and written is not looked up. In which order peers write in calls of different
         // communicators is not known.
