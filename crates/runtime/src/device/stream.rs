@@ -118,8 +118,8 @@ pub(crate) trait Task: Send {
     fn hear_end(&mut self) -> Step {
         Step::Blocked
     }
-    /// Whether peers may not write the output of `next`, a call of the same lane or of another one, before this is over.
-    fn bars(&self, _next: &Call, _same: bool) -> bool {
+    /// Whether peers may not write `output`, that of `next`, before this is over; `same`: a call of the same lane.
+    fn bars(&self, _next: &Call, _output: &std::ops::Range<usize>, _same: bool) -> bool {
         true
     }
     /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls whose

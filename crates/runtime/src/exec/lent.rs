@@ -176,8 +176,9 @@ pub(super) fn may_follow(
     let (rank, ranks) = (core.rank as u32, core.ranks);
     let unasked = engine.slotted.may_be_unasked(engine.next_number());
     let mut is_mapped = |at, bytes| engine.is_mapped(core, at, bytes);
-    let bars = || stream.bars(call, trail::id(core, Lane::Collectives));
     let (input, output) = (call.input_bytes(rank, ranks), call.output_bytes(rank, ranks));
+    let written = call.recv.addr()..call.recv.addr() + output as usize;
+    let bars = || stream.bars(call, &written, trail::id(core, Lane::Collectives));
     trail::goes_on(core)
         && trail::may_follow(core, stream, call)
         && match part.lends {
@@ -229,9 +230,15 @@ pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &C
     (part.lends || part.shares) && road == Road::Mapped && call.bias.is_null() && direct::only_waits(mapped, cursor)
 }
 
-/// Whether peers may not write the output of `next` on `rank` before `call` is over there, which is served by `plan`, or without
-/// one if its payload lies in slots.
-pub(super) fn bars(call: &Call, plan: Option<&Plan>, next: &Call, rank: u32, ranks: usize) -> bool {
+/// Whether peers may not write the output of `next` before `call` is over on `rank`, which is served by `plan`, or without one if its
+/// payload lies in slots.
+pub(super) fn bars(
+    call: &Call,
+    plan: Option<&Plan>,
+    (next, output): (&Call, &Range<usize>),
+    rank: u32,
+    ranks: usize,
+) -> bool {
     let of = |c: &Call| (c.collective, c.root, c.recv, c.count, c.dtype);
     // Read when all else is over.
     if !call.bias.is_null() {
@@ -243,9 +250,8 @@ pub(super) fn bars(call: &Call, plan: Option<&Plan>, next: &Call, rank: u32, ran
     if of(call) == of(next) && plan.is_some() {
         return false;
     }
-    let output = next.recv.addr()..next.recv.addr() + next.output_bytes(rank, ranks) as usize;
     let input = call.send.addr()..call.send.addr() + call.input_bytes(rank, ranks) as usize;
-    let meets = |r: &Range<usize>| call::meet(r, &output);
+    let meets = |r: &Range<usize>| call::meet(r, output);
     meets(&input) || call.written(rank, ranks).iter().any(meets)
 }
 
@@ -273,8 +279,7 @@ mod tests {
             };
             Call::new(&request, 4)
         };
-        assert!(bars(&call(4096), None, &call(4096), 1, 4));
-        assert!(bars(&call(4096), None, &call(8092), 1, 4));
-        assert!(!bars(&call(4096), None, &call(8096), 1, 4));
+        let bars = |next: usize| bars(&call(4096), None, (&call(next), &(next..next + 4000)), 1, 4);
+        assert!(bars(4096) && bars(8092) && !bars(8096));
     }
 }

@@ -807,6 +807,11 @@ impl Task for P2pTask {
         }
     }
 
+    fn bars(&self, _next: &Call, output: &Range<usize>, _same: bool) -> bool {
+        let meets = |bytes: Range<usize>| call::meet(&bytes, output);
+        self.exchange.reads(meets) || self.exchange.writes(|bytes| call::meet(bytes, output))
+    }
+
     fn hear_end(&mut self) -> Step {
         self.course.core.check().map_or_else(|error| self.gave(Err(error)), |()| Step::Blocked)
     }

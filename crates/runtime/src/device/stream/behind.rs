@@ -92,9 +92,9 @@ impl IdleStream<'_> {
         !bytes.is_empty() && self.running.tasks.unlike().any(|t| t.lent(bytes))
     }
 
-    /// Whether one of them [bars](Task::bars) `next`, a call of that [lane](Task::lane).
-    pub(crate) fn bars(&self, next: &Call, lane: usize) -> bool {
-        self.running.tasks.unlike().any(|t| t.bars(next, t.lane() == lane))
+    /// Whether one of them [bars](Task::bars) `next`, a call of that [lane](Task::lane) with that output.
+    pub(crate) fn bars(&self, next: &Call, output: &std::ops::Range<usize>, lane: usize) -> bool {
+        self.running.tasks.unlike().any(|t| t.bars(next, output, t.lane() == lane))
     }
 
     /// Whether the last of them is no operation of that [lane](Task::lane).

@@ -153,11 +153,12 @@ impl Task for CollectiveTask {
         self.stepped(hear).unwrap_or(Step::Blocked)
     }
 
-    fn bars(&self, next: &Call, same: bool) -> bool {
+    fn bars(&self, next: &Call, output: &std::ops::Range<usize>, same: bool) -> bool {
         // Counts per peer: what is read and written is not looked up. In which order peers write in calls of different
         // communicators is not known.
         let plan = self.plan.as_deref().filter(|_| same);
-        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, plan, next, c.rank as u32, c.ranks);
+        let bars =
+            |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, plan, (next, output), c.rank as u32, c.ranks);
         self.core.as_ref().is_none_or(bars)
     }
 
