@@ -409,11 +409,11 @@ impl Inner {
     #[inline]
     fn make_room(&self, running: &mut Running, id: usize, mixes: bool) -> bool {
         // A task trails only behind tasks that do.
-        let follows = |t: &Box<dyn Task>| match t.trails() {
+        let follows = running.tasks.back().is_some_and(|t| match t.trails() {
             0 => false,
             of => of == id || mixes && t.keeps_behind(),
-        };
-        if !running.tasks.back().is_some_and(follows) || !self.is_all(running) {
+        });
+        if !follows || !self.is_all(running) {
             return self.catch_up(running);
         }
         while !running.has_room() {
