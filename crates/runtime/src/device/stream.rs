@@ -113,9 +113,9 @@ pub(crate) trait Task: Send {
     fn step_early(&mut self) -> Step {
         Step::Blocked
     }
-    /// As [`step_early`](Task::step_early) where something in front of it has still to give: it only fails, if its communicator has
-    /// ended.
-    fn hear_end(&mut self) -> Step {
+    /// As [`step_early`](Task::step_early) where something in front of it has still to give: it only fails, if its communicator was
+    /// aborted here.
+    fn hear_abort(&mut self) -> Step {
         Step::Blocked
     }
     /// Whether peers may not write `output`, that of `next`, before this is over; `same`: a call of the same lane.

@@ -812,8 +812,11 @@ impl Task for P2pTask {
         self.exchange.reads(meets) || self.exchange.writes(|bytes| call::meet(bytes, output))
     }
 
-    fn hear_end(&mut self) -> Step {
-        self.course.core.check().map_or_else(|error| self.gave(Err(error)), |()| Step::Blocked)
+    fn hear_abort(&mut self) -> Step {
+        match self.course.core.check() {
+            Err(error) if self.course.core.is_aborted() => self.gave(Err(error)),
+            _ => Step::Blocked,
+        }
     }
 
     fn takes_more(&mut self, lent: bool) -> Option<&mut Exchange> {

@@ -355,12 +355,12 @@ fn exchanges_by_counts_pass_from_call_to_call() {
     });
 }
 
-/// Sums of three communicators, of which one rank is not in the second and one not in the third, in turn on one stream: each adds what the last sum of any of
-/// them left, or overwrites what an earlier one had. Between them messages of the first one.
+/// Sums of three communicators, of which one rank is not in the second and one not in the third, in turn on one stream: each adds
+/// what the last sum of any of them left, or overwrites what an earlier one had. Between them messages of the first one.
 #[test]
 fn results_pass_from_communicator_to_communicator() {
     const CALLS: usize = 60;
-    // Without one rank they are still more than the cores.
+    // Without one rank they are still more than the cores, where these are few enough for a test.
     let ranks = (processors() + 2).clamp(5, 17);
     let without = |rank: usize| (0..ranks).filter(|r| *r != rank).collect::<Vec<_>>();
     let members = [without(ranks), without(1), without(3)];
@@ -505,7 +505,7 @@ fn an_abort_is_heard_behind_a_call_of_another_communicator() {
             outputs[0].expect(ranks as i32);
         });
     }
-    assert!(soon.into_inner() > 0, "each abort waited");
+    assert!(soon.into_inner() > 0 || processors() >= ranks, "each abort waited");
 }
 
 /// Sums of two communicators into the same output on rank 0, which makes one after the other, while its peers make them the other

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Looks at what is behind a blocked task, by each of which operations of other communicators might learn of the end of these.
-const LOOKS_PER_END: u32 = 16;
+/// Of so many looks at what is behind a blocked task one is for operations of other communicators that were aborted.
+const LOOKS_PER_ABORT: u32 = 16;
 
 impl Running {
     /// Whether one more call may begin behind those under way, all of which [trail](Task::trails).
@@ -40,22 +40,22 @@ impl Inner {
             (running.given, progress) = (running.given + 1, true);
         }
         running.looks = running.looks.wrapping_add(1);
-        if running.tasks.is_mixed() && running.looks.is_multiple_of(LOOKS_PER_END) {
-            self.hear_ends(running);
+        if running.tasks.is_mixed() && running.looks.is_multiple_of(LOOKS_PER_ABORT) {
+            self.hear_aborts(running);
         }
         progress
     }
 
-    /// Operations behind the first task whose communicators have ended, while that of the first one has not, fail: who aborts one
-    /// waits until nothing of it is lent any more.
+    /// Operations of other lanes than the first task's fail if their communicators were aborted here: who aborts one waits until
+    /// nothing of it is lent any more, and the first task may hang.
     #[cold]
-    fn hear_ends(&self, running: &mut Running) {
+    fn hear_aborts(&self, running: &mut Running) {
         let first = running.tasks.front().map_or(0, |t| t.lane());
         for i in 1..running.tasks.len() {
             if running.tasks[i].lane() == first {
                 continue;
             }
-            if let Step::Failed(error) = running.tasks.at(i).hear_end() {
+            if let Step::Failed(error) = running.tasks.at(i).hear_abort() {
                 self.remember(error);
                 running.tasks.replace(i, Box::new(FailedTask));
             }

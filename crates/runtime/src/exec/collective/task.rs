@@ -147,9 +147,11 @@ impl Task for CollectiveTask {
         self.stepped(|task, core| task.go_early(core)).unwrap_or(Step::Blocked)
     }
 
-    fn hear_end(&mut self) -> Step {
-        let hear =
-            |task: &mut Self, core: &Core| core.check().map_or_else(|e| task.failed(core, e), |()| Step::Blocked);
+    fn hear_abort(&mut self) -> Step {
+        let hear = |task: &mut Self, core: &Core| match core.check() {
+            Err(error) if core.is_aborted() => task.failed(core, error),
+            _ => Step::Blocked,
+        };
         self.stepped(hear).unwrap_or(Step::Blocked)
     }
 
