@@ -421,7 +421,7 @@ pub(crate) fn exchange_again<'a>(
     Ok(quick::<_, false>(core, idle, links, messages))
 }
 
-/// Begins sends and receives behind the exchanges that the stream holds, where ranks share cores.
+/// Begins sends and receives behind the operations that the stream holds, where ranks share cores.
 #[inline(always)]
 fn begins_behind<'a, S: 'a>(
     core: &Arc<Core>,

@@ -55,7 +55,7 @@ pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, call: &Call) -> b
     call.bias.is_null() && !factor && !stream.will_write(from..from + bytes)
 }
 
-/// Begins sends and receives behind the exchanges that the stream holds; `false` when they cannot begin yet.
+/// Begins sends and receives behind the operations that the stream holds; `false` when they cannot begin yet.
 ///
 /// What is small is sent, and its receives are left to the exchange that the last task of the stream is: so many calls need
 /// neither a task nor a turn of their own.
