@@ -32,6 +32,8 @@ const ALONE: usize = 16 << 10;
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
 const ACROSS_STRINGS: usize = 1 << 10;
+/// The same where lines travel all the same: what is shorter was not measured.
+const ACROSS_TRAVELLING: usize = 4 << 10;
 /// The same of pairs of lines. An odd line, or a part of one, costs as much more as the instruction saves so far down.
 const ACROSS_PAIRS: usize = 256;
 /// How far ahead.
@@ -94,6 +96,8 @@ fn moves() -> std::ops::RangeInclusive<usize> {
     match strings::favoured() {
         true if strings::favoured_outside() => return NEAR_AND_NEAREST,
         false => return NEAR,
+        // What the language has is as fast up to there.
+        true if strings::lines_travel() => return *NEAREST.end()..=*NEAREST.end(),
         true => {}
     }
     NEAREST
@@ -255,7 +259,8 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 #[inline]
 pub(crate) fn across_by_strings(bytes: usize) -> bool {
     match bytes {
-        ACROSS_STRINGS.. => strings::favoured(),
+        ACROSS_TRAVELLING.. => strings::favoured(),
+        ACROSS_STRINGS.. => strings::favoured() && !strings::lines_travel(),
         ACROSS_PAIRS.. => bytes.is_multiple_of(2 * 64) && strings::favoured_if_short(),
         _ => false,
     }

@@ -368,6 +368,13 @@ pub fn favours_strings() -> bool {
     strings::favoured()
 }
 
+/// Whether lines that another core has travel to this one before it writes them, whichever instruction it uses: going by way of memory
+/// that both write costs more than twice as much then as elsewhere.
+#[must_use]
+pub fn lines_travel() -> bool {
+    strings::lines_travel()
+}
+
 /// Whether [`copy_across`] writes `bytes` bytes, to where a line begins, by that instruction, and nothing but whole lines.
 #[must_use]
 pub fn writes_lines(bytes: usize) -> bool {

@@ -16,6 +16,9 @@ const OUTSIDE: u8 = 1;
 const LONG: u8 = 2;
 /// Favoured also where it is short, since it does not wait.
 const ALSO_SHORT: u8 = 3;
+/// As fast as moves within the core's own caches, faster to lines of another core where it is long: these travel all the same, and
+/// travel twice where moves ask for them before they write.
+const TO_OTHERS: u8 = 4;
 
 /// Which of these this processor is.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -33,22 +36,35 @@ fn built() -> u8 {
     }
 }
 
-/// AMD's processors from Zen 3 on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3, or a guest to which Zen 4 does not
-/// show it; Zen 5 is family 1Ah.
+/// AMD's processors from Zen 3 on, and Intel's from Sapphire Rapids on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3, or a
+/// guest to which Zen 4 does not show it; Zen 5 is family 1Ah. Of Intel's the first whose AVX-512 has 16-bit floats is Sapphire
+/// Rapids; measured was Emerald Rapids, and that the instruction is slow on an older Xeon.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
 fn look_up() -> u8 {
-    use std::arch::x86_64::__cpuid;
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
     /// "AuthenticAMD", as three registers hold it.
     const AMD: [u32; 3] = [0x6874_7541, 0x6974_6e65, 0x444d_4163];
+    /// "GenuineIntel".
+    const INTEL: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
+    /// What leaf 7 says of fast short strings and of 16-bit floats, in its last register.
+    const FSRM_AND_FP16: u32 = 1 << 4 | 1 << 23;
     const ZEN3_AND_4: u32 = 0x19;
-    let vendor = __cpuid(0);
+    let leaves = __cpuid(0);
+    let vendor = [leaves.ebx, leaves.edx, leaves.ecx];
     let version = __cpuid(1).eax;
     let family = match (version >> 8) & 0xf {
         0xf => 0xf + ((version >> 20) & 0xff),
         base => base,
     };
-    if [vendor.ebx, vendor.edx, vendor.ecx] != AMD || !std::arch::is_x86_feature_detected!("ermsb") {
+    if !std::arch::is_x86_feature_detected!("ermsb") {
+        return SLOW;
+    }
+    if vendor == INTEL {
+        let has = __cpuid_count(7, 0).edx & FSRM_AND_FP16 == FSRM_AND_FP16;
+        return if has { TO_OTHERS } else { SLOW };
+    }
+    if vendor != AMD {
         return SLOW;
     }
     match family {
@@ -88,7 +104,13 @@ pub(crate) fn favoured_outside() -> bool {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) fn moves_ask() -> bool {
-    built() != OUTSIDE
+    !matches!(built(), OUTSIDE | TO_OTHERS)
+}
+
+/// Whether lines that another core has travel to this one before it writes them, by the instruction as well.
+#[inline]
+pub(crate) fn lines_travel() -> bool {
+    matches!(built(), SLOW | TO_OTHERS)
 }
 
 /// As [`favoured`], of strings of less than a KiB.

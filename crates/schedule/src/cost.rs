@@ -4,6 +4,7 @@
 //! to the simulator.
 
 use crate::algorithms::{AHEAD, Algorithm, shared_one_shot};
+use crate::contention;
 use crate::ir::{Needs, Shape};
 use oxccl_types::Collective;
 
@@ -132,6 +133,15 @@ impl CostModel {
         CostModel { eager_rooted: 2.75, ..CostModel::of_strings() }
     }
 
+    /// The defaults of one that copies whole strings fast, but not without the lines that another core has (Intel's from Sapphire
+    /// Rapids on): what the kernel reads from a buffer that its rank does not write meanwhile costs less than lines that have just
+    /// been written. Found by what all collectives took by the one and the other way (docs/performance-cores.md).
+    pub fn of_travelling_lines() -> CostModel {
+        let memory = CostModel::default();
+        let shm = LinkCost { copy_us_per_kib: 0.11, reduce_us_per_kib: 0.15, ..memory.shm };
+        CostModel { shm, kernel_op_us: 0.9, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory }
+    }
+
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:
     /// at no length.
     pub fn kernel_from(&self) -> Option<u64> {
@@ -205,7 +215,7 @@ impl Rates {
         };
         if direct && a.needs == Needs::MappedScratch {
             // What goes through scratch is written and read as slots are.
-            cost.copy_us_per_kib = m.shm.copy_us_per_kib;
+            cost.copy_us_per_kib = m.shm.copy_us_per_kib * contention::of_scratch(m, shape);
         }
         let local = if link == Link::Tcp { 1.0 } else { n };
         let crowd = (local / m.cores).max(1.0);
@@ -331,8 +341,8 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
-    // Ranks that read the same pages count their users up and down, one after the other.
-    let contention = 1.0 + 0.25 * (f64::from(shape.ranks) - 2.0);
+    let by_parts = a.name == "two_shot";
+    let contention = contention::of_kernel(m, shape, rates.block_kib, by_parts);
     let below = |kib: f64| shape.collective.rooted() || kib * 1024.0 < m.kernel_large_below;
     let large = match shape.collective {
         // Pieces go through a buffer of their own, which has small pages.
@@ -347,9 +357,8 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         // Parts that follow each other are one call; the other side waits for those of the root.
         calls = f64::from(shape.ranks) - 0.75;
     }
-    let kernel = contention
-        * (calls * m.kernel_op_us * rates.op / m.direct.op_us
-            + far * kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib);
+    let kernel = contention.ops * calls * m.kernel_op_us * rates.op / m.direct.op_us
+        + contention.bytes * far * kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib;
     // Its share of what lies on small pages nevertheless.
     let ends = far * kib / rates.block_kib.max(1.0) * ends_kib(shape.collective);
     let ends = ends * (m.kernel_us_per_kib - kernel_us_per_kib).max(0.0);
@@ -362,7 +371,8 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let (mut first, _) = steps(a.name, shape);
     if (a.name, shape.collective) == ("two_shot", Collective::AllGather) {
         // What is near one move is a call for each peer here.
-        first.ops = f64::from(shape.ranks);
+        // Which of two equal ways is taken is not for rounding to say.
+        first.ops = f64::from(shape.ranks) + 1e-6;
     }
     rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy + ends
 }
@@ -419,6 +429,9 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
         Collective::Broadcast => 1.0,
         Collective::Reduce | Collective::Gather => n - 1.0,
         Collective::Scatter => n,
+        // As through scratch: what is combined is read, and written once. Of two ranks the counts below were measured.
+        Collective::AllReduce if n > 2.0 && n <= m.cores => 1.0 + move_copies(n, 1.0),
+        Collective::ReduceScatter if n > 2.0 && n <= m.cores => n - 1.0 + move_copies(n, 1.0),
         Collective::ReduceScatter | Collective::AllToAll => 2.0 * n - 1.0,
         _ => n,
     };

@@ -6,6 +6,7 @@
 
 pub mod algorithms;
 pub mod constants;
+mod contention;
 pub mod cost;
 mod defect;
 mod engine;

@@ -109,6 +109,7 @@ pub fn default_model() -> CostModel {
         // Its stores wait for lines, too, but flag lines still win up to 4 KiB (measured).
         true if oxccl_kernels::favours_strings_outside() => CostModel::of_strings_outside(),
         true if oxccl_kernels::waits_for_lines() => CostModel::of_waiting_strings(),
+        true if oxccl_kernels::lines_travel() => CostModel::of_travelling_lines(),
         true => CostModel::of_strings(),
         false => CostModel::default(),
     }

@@ -765,7 +765,7 @@ fn run_move(
                     kernels::copy_past_caches(&engine.dsts, *src, (n * element) as usize, whole);
                 }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
-                (srcs, [own, across]) if dsts[1].chunk.buffer == Buffer::Scratch && kernels::favours_strings() => {
+                (srcs, [own, across]) if dsts[1].chunk.buffer == Buffer::Scratch && !kernels::lines_travel() => {
                     kernels::reduce(call.dtype, call.op, &[*own], srcs, n as usize, post);
                     engine.places.copy(*across, own.cast_const(), (n * element) as usize, whole);
                 }

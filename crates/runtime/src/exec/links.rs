@@ -331,9 +331,15 @@ impl Links {
 pub(super) fn direct_from(core: &Core) -> usize {
     match core.crowded {
         true => Policy::DIRECT_FROM_CROWDED,
-        false if oxccl_kernels::waits_for_lines() => Policy::DIRECT_FROM_WAITING,
+        false if oxccl_kernels::waits_for_lines() || travels_by_strings() => Policy::DIRECT_FROM_WAITING,
         false => Policy::DIRECT_FROM,
     }
+}
+
+/// Processors that copy by strings to lines which travel all the same: what is read in place from 4 KiB on takes less time than what
+/// goes by a slot from 2 KiB on (measured, docs/performance-cores.md).
+fn travels_by_strings() -> bool {
+    oxccl_kernels::favours_strings() && oxccl_kernels::lines_travel()
 }
 
 /// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced: a power of two,

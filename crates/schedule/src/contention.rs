@@ -1,0 +1,88 @@
+//! What copies between ranks of one machine cost beyond what they cost a pair of ranks, because others copy at the same time.
+//!
+//! Measured with 2, 4, 8 and 16 ranks on 16 cores (Emerald Rapids, docs/performance-cores.md). It knows no absolute times: those are
+//! the constants of the model.
+
+use crate::cost::CostModel;
+use crate::ir::Shape;
+use oxccl_types::Collective;
+
+/// KiB of a buffer from which on most of it lies on large pages, if it is used again and again.
+const LARGE_BUFFER_KIB: f64 = 2048.0;
+
+/// How many times as long the kernel's copies between processes take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Contention {
+    /// What a copy costs whatever its size.
+    pub(crate) ops: f64,
+    /// What a byte costs.
+    pub(crate) bytes: f64,
+}
+
+/// That of a collective of blocks of `block_kib`. `by_parts`: each rank serves a part of the root's block for all others.
+pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, block_kib: f64, by_parts: bool) -> Contention {
+    let n = f64::from(shape.ranks);
+    if n > m.cores {
+        // Ranks that read the same pages count their users up and down, one after the other. Of those that share cores.
+        let both = 1.0 + 0.25 * (n - 2.0);
+        return Contention { ops: both, bytes: both };
+    }
+    // Who reads from each rank in turn meets others in what the kernel does for any copy, hardly while it copies.
+    let spread = 1.0 + 0.1 * (n - 2.0);
+    let (in_turn, blocks) = match shape.collective {
+        // One rank after the other gets at the pages of the root.
+        Collective::Gather | Collective::Scatter => (n - 1.0, n),
+        Collective::Broadcast if by_parts => (n - 1.0, 1.0),
+        // Those that all read the same overlap somewhat.
+        Collective::Broadcast => (n / 2.0, 1.0),
+        // What is read from all and written to all keeps memory busier than either.
+        Collective::AllReduce => return Contention { ops: spread, bytes: 1.0 + 0.03 * (n - 2.0) },
+        _ => return Contention { ops: spread, bytes: 1.0 },
+    };
+    // A large page is one, where small ones are 512.
+    let both = if blocks * block_kib >= LARGE_BUFFER_KIB { spread } else { in_turn };
+    Contention { ops: both, bytes: both }
+}
+
+/// How many times as long copies into and out of memory that all map take: lines that one rank has just written go to all others. Not
+/// where one rank writes for all, which read the same or each its own, nor where each rank combines one part.
+pub(crate) fn of_scratch(m: &CostModel, shape: &Shape) -> f64 {
+    let n = f64::from(shape.ranks);
+    match shape.collective {
+        Collective::AllReduce | Collective::ReduceScatter => 1.0,
+        Collective::Broadcast | Collective::Gather | Collective::Scatter => 1.0,
+        _ if n <= m.cores => 1.0 + 0.05 * (n - 2.0).max(0.0),
+        _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(collective: Collective, ranks: u32) -> Shape {
+        Shape { collective, ranks, root: 0, channels: 1, in_place: false }
+    }
+
+    #[test]
+    fn two_ranks_do_not_meet_others() {
+        let m = CostModel { cores: 16.0, ..CostModel::default() };
+        for collective in [Collective::AllToAll, Collective::Broadcast, Collective::Scatter, Collective::AllReduce] {
+            for kib in [1.0, 1e6] {
+                let alone = Contention { ops: 1.0, bytes: 1.0 };
+                assert_eq!(of_kernel(&m, &shape(collective, 2), kib, false), alone, "{collective}");
+            }
+            assert_eq!(of_scratch(&m, &shape(collective, 2)), 1.0);
+        }
+    }
+
+    #[test]
+    fn small_pages_of_a_root_are_copied_one_rank_after_the_other() {
+        let m = CostModel { cores: 16.0, ..CostModel::default() };
+        let bytes = |collective, kib| of_kernel(&m, &shape(collective, 8), kib, false).bytes;
+        assert_eq!(bytes(Collective::Scatter, 64.0), 7.0);
+        assert_eq!(bytes(Collective::Broadcast, 64.0), 4.0);
+        assert!(bytes(Collective::Scatter, 256.0) < 2.0, "they are large from 2 MiB of the root's buffer on");
+        assert_eq!(bytes(Collective::AllGather, 64.0), 1.0);
+    }
+}
