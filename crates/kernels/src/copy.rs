@@ -32,7 +32,7 @@ const ALONE: usize = 16 << 10;
 const ACROSS: usize = 8 << 10;
 /// Bytes from which on the instruction, where it is favoured, gives them to this core without moving them.
 const ACROSS_STRINGS: usize = 1 << 10;
-/// The same where lines travel all the same: what is shorter was not measured.
+/// The same where lines travel all the same: what is shorter was not measured by itself.
 const ACROSS_TRAVELLING: usize = 4 << 10;
 /// The same of pairs of lines. An odd line, or a part of one, costs as much more as the instruction saves so far down.
 const ACROSS_PAIRS: usize = 256;
@@ -96,8 +96,8 @@ fn moves() -> std::ops::RangeInclusive<usize> {
     match strings::favoured() {
         true if strings::favoured_outside() => return NEAR_AND_NEAREST,
         false => return NEAR,
-        // What the language has is as fast up to there.
-        true if strings::lines_travel() => return *NEAREST.end()..=*NEAREST.end(),
+        // None: what the language has is as fast up to there.
+        true if strings::lines_travel() => return *NEAREST.end() + 1..=*NEAREST.end(),
         true => {}
     }
     NEAREST

@@ -155,7 +155,7 @@ pub unsafe fn reduce_past_caches(
     post: Post,
 ) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if strings::favoured() {
+    if strings::goes_past() {
         // SAFETY: the caller's promise; the level's features were detected.
         return unsafe { stream::reduce(best(), dtype, op, dsts, srcs, count, post) };
     }
@@ -354,7 +354,7 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
 pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller's promise.
-    if strings::favoured() && dsts.len() > 1 && unsafe { stream::copy(dsts, src, bytes) } {
+    if strings::goes_past() && dsts.len() > 1 && unsafe { stream::copy(dsts, src, bytes) } {
         return;
     }
     // SAFETY: the caller's promise.
@@ -362,7 +362,7 @@ pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, w
 }
 
 /// Whether this processor copies by the instruction for whole strings where that is long enough: a copy to memory that another
-/// core holds then costs as much as one to its own, while elsewhere the lines have to come first.
+/// core holds then costs as much as one to its own, unless [`lines_travel`], while elsewhere the lines have to come first.
 #[must_use]
 pub fn favours_strings() -> bool {
     strings::favoured()

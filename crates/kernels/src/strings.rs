@@ -38,7 +38,7 @@ fn built() -> u8 {
 
 /// AMD's processors from Zen 3 on, and Intel's from Sapphire Rapids on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3, or a
 /// guest to which Zen 4 does not show it; Zen 5 is family 1Ah. Of Intel's the first whose AVX-512 has 16-bit floats is Sapphire
-/// Rapids; measured was Emerald Rapids, and that the instruction is slow on an older Xeon.
+/// Rapids; measured was Emerald Rapids, and that the instruction is slow on an older Xeon. Of the others it is assumed.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
 fn look_up() -> u8 {
@@ -113,6 +113,14 @@ pub(crate) fn lines_travel() -> bool {
     matches!(built(), SLOW | TO_OTHERS)
 }
 
+/// Whether long sums, and long copies to several places, are faster past the caches: where lines travel they are not, or it was not
+/// measured.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) fn goes_past() -> bool {
+    favoured() && !lines_travel()
+}
+
 /// As [`favoured`], of strings of less than a KiB.
 #[inline]
 pub(crate) fn favoured_if_short() -> bool {
@@ -120,12 +128,13 @@ pub(crate) fn favoured_if_short() -> bool {
 }
 
 /// Whether the instruction is slow for these places, by 15 to 40 times on Zen 4 (measured): the destination begins a few bytes
-/// behind the source, not counting whole pages.
+/// behind the source, not counting whole pages. Intel's are said to be slow up to a line, which was not measured.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn meet(dst: *mut u8, src: *const u8) -> bool {
     const PAGE: usize = 4096;
-    matches!(dst.addr().wrapping_sub(src.addr()) % PAGE, 1..16)
+    let behind = dst.addr().wrapping_sub(src.addr()) % PAGE;
+    matches!(behind, 1..16) || matches!(behind, 16..64) && lines_travel()
 }
 
 /// Copies `bytes` bytes, of which the first line of the destination by moves: the instruction is half as fast if the

@@ -39,6 +39,8 @@ macro_rules! variables {
 variables! {
     HOST_DEVICES: "OXCCL_HOST_DEVICES", "integer", "max(8, cores)", "1..=4096",
         "Number of host devices that the process sees.";
+    CORES: "OXCCL_CORES", "integer", "", "1..=1024",
+        "Cores that the ranks of this machine are taken to have, whatever the system says of processors, affinities and quotas, and a file of constants. It decides how ranks wait and which ways they go: fewer where others use them as well, more to test the ways of a larger machine. The same on all ranks of a machine.";
     SHM: "OXCCL_SHM", "0/1", "1", "0, 1",
         "0: ranks never share memory; every byte goes through network connections, also on one machine.";
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
@@ -48,7 +50,7 @@ variables! {
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
         "Shared scratch per rank and communicator for memory that peers cannot map; a rank with one peer has twice as much, or up to 6 MiB on processors whose stores wait for lines of another core, for what it gives alone. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
-        "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors that copy whole strings fast.";
+        "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors where two copies by way of one cost less than the kernel's single one (AMD's from Zen 3 on).";
     ALGO: "OXCCL_ALGO", "list", "", "names of docs/algorithms.md, ^ in front inverts",
         "Algorithms that selection may use, as `ring,tree` or `^ring`. NCCL_ALGO is read when this is unset.";
     MAX_CHANNELS: "OXCCL_MAX_CHANNELS", "integer", "1", "1..=4",
@@ -205,6 +207,14 @@ pub fn parse_integer(text: &str) -> Option<i64> {
 pub fn host_devices() -> usize {
     let cores = oxccl_sys::affinity::available_cores() as u64;
     number(&HOST_DEVICES, cores.max(8), 1, 4096) as usize
+}
+
+/// Cores that the ranks of this machine are taken to have; `None`: what the system says.
+pub fn cores() -> Option<usize> {
+    match number(&CORES, 0, 1, 1024) {
+        0 => None,
+        cores => Some(cores as usize),
+    }
 }
 
 /// Period after which the helper thread takes over work that nobody waits for.

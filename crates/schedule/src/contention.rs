@@ -1,7 +1,7 @@
 //! What copies between ranks of one machine cost beyond what they cost a pair of ranks, because others copy at the same time.
 //!
-//! Measured with 2, 4, 8 and 16 ranks on 16 cores (Emerald Rapids, docs/performance-cores.md). It knows no absolute times: those are
-//! the constants of the model.
+//! Measured with 2, 4, 8 and 16 ranks on 16 cores of one processor (Emerald Rapids, docs/performance-cores.md), and taken to hold of
+//! others: what ranks wait for is the kernel's. It knows no absolute times: those are the constants of the model, which differ.
 
 use crate::cost::CostModel;
 use crate::ir::Shape;
@@ -44,14 +44,14 @@ pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, block_kib: f64, by_parts: 
     Contention { ops: both, bytes: both }
 }
 
-/// How many times as long copies into and out of memory that all map take: lines that one rank has just written go to all others. Not
-/// where one rank writes for all, which read the same or each its own, nor where each rank combines one part.
-pub(crate) fn of_scratch(m: &CostModel, shape: &Shape) -> f64 {
-    let n = f64::from(shape.ranks);
-    match shape.collective {
-        Collective::AllReduce | Collective::ReduceScatter => 1.0,
-        Collective::Broadcast | Collective::Gather | Collective::Scatter => 1.0,
-        _ if n <= m.cores => 1.0 + 0.05 * (n - 2.0).max(0.0),
+/// How many times as long copies into and out of memory that all map take. Of the collectives for which that was found to grow with
+/// the ranks: in those every rank, or the root, reads what all others have just written.
+pub(crate) fn of_scratch(m: &CostModel, collective: Collective, ranks: u32) -> f64 {
+    let n = f64::from(ranks);
+    match collective {
+        Collective::AllGather | Collective::AllToAll | Collective::Reduce if n <= m.cores => {
+            1.0 + 0.05 * (n - 2.0).max(0.0)
+        }
         _ => 1.0,
     }
 }
@@ -72,7 +72,7 @@ mod tests {
                 let alone = Contention { ops: 1.0, bytes: 1.0 };
                 assert_eq!(of_kernel(&m, &shape(collective, 2), kib, false), alone, "{collective}");
             }
-            assert_eq!(of_scratch(&m, &shape(collective, 2)), 1.0);
+            assert_eq!(of_scratch(&m, collective, 2), 1.0);
         }
     }
 

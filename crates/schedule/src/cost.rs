@@ -137,9 +137,18 @@ impl CostModel {
     /// Rapids on): what the kernel reads from a buffer that its rank does not write meanwhile costs less than lines that have just
     /// been written. Found by what all collectives took by the one and the other way (docs/performance-cores.md).
     pub fn of_travelling_lines() -> CostModel {
+        // The second-level caches of 16 cores, 2 MiB each.
+        const CACHES: f64 = (32 << 20) as f64;
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.11, reduce_us_per_kib: 0.15, ..memory.shm };
-        CostModel { shm, kernel_op_us: 0.9, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory }
+        CostModel {
+            shm,
+            cache_bytes: CACHES,
+            kernel_op_us: 0.9,
+            kernel_us_per_kib: 0.05,
+            kernel_large_us_per_kib: 0.05,
+            ..memory
+        }
     }
 
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:
@@ -215,7 +224,7 @@ impl Rates {
         };
         if direct && a.needs == Needs::MappedScratch {
             // What goes through scratch is written and read as slots are.
-            cost.copy_us_per_kib = m.shm.copy_us_per_kib * contention::of_scratch(m, shape);
+            cost.copy_us_per_kib = m.shm.copy_us_per_kib * contention::of_scratch(m, shape.collective, shape.ranks);
         }
         let local = if link == Link::Tcp { 1.0 } else { n };
         let crowd = (local / m.cores).max(1.0);
@@ -436,7 +445,8 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
         _ => n,
     };
     let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
-    meeting + crowd * (m.start_us + m.direct.op_us + passes * block * m.shm.copy_us_per_kib)
+    let copy = m.shm.copy_us_per_kib * contention::of_scratch(m, collective, ranks);
+    meeting + crowd * (m.start_us + m.direct.op_us + passes * block * copy)
 }
 
 /// Whether an operation of `bytes` over mapped memory, by itself, is faster where all put their inputs beside the lines: ranks

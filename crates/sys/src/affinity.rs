@@ -71,6 +71,14 @@ impl Cores {
         own
     }
 
+    /// The first `count` cores of a machine, no more than a mask holds.
+    pub fn first(count: usize) -> Cores {
+        let count = count.min(CpuSet::MAX_CPU);
+        let mut mask = [0; CpuSet::MAX_CPU / 8];
+        (0..count).for_each(|c| mask[c / 8] |= 1 << (c % 8));
+        Cores { available: count as u32, quota: 0, group: 0, mask }
+    }
+
     /// [`CORES_BYTES`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let Cores { available, quota, group, mask } = self;

@@ -99,7 +99,7 @@ pub(crate) struct Core {
     /// The ranks of this machine outnumber its cores.
     pub crowded: bool,
     /// Two ranks write in turns where the other has written and they have read: that lies in their own caches, and their cores
-    /// write whole lines without reading them. Not where a core is another rank's as well.
+    /// copy whole strings fast. Not where a core is another rank's as well.
     pub trades: bool,
     /// Polls of a flag before a task says that it is blocked.
     pub polls: u32,

@@ -117,7 +117,7 @@ pub(super) fn params(
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
     let boot = host::boot_number().unwrap_or_default().to_le_bytes();
-    let cores = Cores::of_thread().encode();
+    let cores = config::cores().map_or_else(Cores::of_thread, Cores::first).encode();
     let payload = [&probe[..], &[flags], &wish, &cores, &boot, &agreed::encode(config)].concat();
     let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
@@ -305,7 +305,7 @@ impl Desk {
 const FLAGS_AT: usize = 16;
 /// It is registered for light fences.
 const LIGHT: u8 = 1;
-/// Its processor, as far as it can tell, writes whole lines without reading them.
+/// Its processor, as far as it can tell, copies whole strings fast, most by writing lines without reading them.
 const LINES: u8 = 2;
 /// But its stores wait for those that another core has.
 const WAITS: u8 = 4;
@@ -315,7 +315,7 @@ fn all_say(flag: u8, peers: &[PeerInfo], members: &[usize]) -> bool {
     members.iter().all(|rank| peers[*rank].payload.get(FLAGS_AT).is_some_and(|flags| flags & flag != 0))
 }
 
-/// Whether the processes of all `members` find that their processor writes whole lines without reading them. They share a
+/// Whether the processes of all `members` find that their processor copies whole strings fast. They share a
 /// machine, but one that runs under an emulator or a checker of memory may be shown another processor; on what follows from it
 /// for memory that two of them write, they must agree.
 pub(super) fn write_lines(peers: &[PeerInfo], members: &[usize]) -> bool {

@@ -30,12 +30,15 @@ pub struct Constants {
     pub file: Option<PathBuf>,
     /// Why a file that is there was not used.
     pub refused: Option<String>,
+    /// `OXCCL_CORES` says how many cores there are.
+    pub cores_told: bool,
 }
 
 impl Constants {
     /// Where a constant came from, for people.
     pub fn source(&self, constant: &Constant) -> &'static str {
         match (self.measured.contains(&constant.name), constant.name) {
+            (_, "cores") if self.cores_told => super::CORES.name,
             (true, _) => "file",
             (false, name) if name == "cores" || self.read.contains(&name) => "machine",
             (false, _) => "default",
@@ -118,6 +121,15 @@ pub fn default_model() -> CostModel {
 /// The constants that a communicator made now starts with. A file that cannot be used is told in the log, and the
 /// defaults are used.
 pub fn load() -> Constants {
+    let mut constants = of_machine();
+    if let Some(cores) = super::cores() {
+        (constants.model.cores, constants.cores_told) = (cores as f64, true);
+    }
+    constants
+}
+
+/// Those of this machine, whatever its user says of it.
+fn of_machine() -> Constants {
     let mut constants = Constants { model: default_model(), ..Constants::default() };
     constants.model.cores = processors() as f64;
     if let Some((bytes, sharing)) = last_cache() {

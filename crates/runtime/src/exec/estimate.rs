@@ -12,12 +12,13 @@ use oxccl_types::{Error, Result};
 use super::call::Call;
 use super::{limits, plan, votes};
 use crate::communicator::core::Core;
-use crate::config::tuning;
+use crate::config::{self, tuning};
 use crate::device;
 use crate::request::{Request, VCounts};
 
 fn model() -> CostModel {
-    CostModel { cores: oxccl_sys::affinity::available_cores() as f64, ..tuning::default_model() }
+    let cores = config::cores().unwrap_or_else(oxccl_sys::affinity::available_cores);
+    CostModel { cores: cores as f64, ..tuning::default_model() }
 }
 
 /// The way to `rank`.

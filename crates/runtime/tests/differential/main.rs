@@ -39,6 +39,13 @@ const SHARED: &[Road] = &[
 /// Ranks that never yield their cores, as where others work on them.
 const PARKED: Road = road("parked", &[("OXCCL_SPIN_US", "0")], Rounding::Once);
 
+/// Ranks that take themselves to have a core each, as on larger machines: other ways, other plans, and waits that keep the core.
+const OWN_CORES: &[Road] = &[
+    road("own cores", &[("OXCCL_CORES", "64")], Rounding::Once),
+    road("own cores, mapped", &[("OXCCL_CORES", "64"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::Once),
+    road("own cores, shm", &[("OXCCL_CORES", "64"), ("OXCCL_P2P", "shm")], Rounding::Once),
+];
+
 /// One algorithm at a time; what it does not serve takes some other road.
 const ALGORITHMS: &[Road] = &[
     road("one_shot", &[("OXCCL_ALGO", "one_shot"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::PerStep),
@@ -118,6 +125,21 @@ fn processes_that_share_memory() {
         };
         run(&road(p2p, env, Rounding::Once), &Job::processes(&[1, 1], Memory::Mixed, 4), seed);
     }
+}
+
+#[test]
+fn more_than_two_ranks_with_cores_of_their_own() {
+    let seed = seed();
+    for memory in [Memory::Device, Memory::Malloc, Memory::Mixed] {
+        run(&OWN_CORES[0], &Job::processes(&[1, 1, 1], memory, 2), seed);
+    }
+    run(&OWN_CORES[0], &Job::processes(&[1, 1, 1, 1, 1], Memory::Malloc, 8), seed);
+    run(&OWN_CORES[0], &Job::processes(&[2, 1, 1, 2, 1], Memory::Mixed, 8), seed);
+    run(&OWN_CORES[1], &Job::processes(&[1, 1, 1, 1], Memory::Device, 8), seed);
+    run(&OWN_CORES[2], &Job::processes(&[1, 1, 1, 1], Memory::Mixed, 8), seed);
+    run(&OWN_CORES[0], &Job::threads(4, 8), seed);
+    run(&OWN_CORES[0], &Job::bursts(&[1, 1, 1, 1], 40), seed);
+    run(&OWN_CORES[0], &Job::uneven(&[1, 1, 1], 20), seed);
 }
 
 #[test]

@@ -65,7 +65,8 @@ pub struct Policy {
 impl Policy {
     /// Messages from here on go `Direct` by default, in bytes.
     pub const DIRECT_FROM: usize = 4 << 10;
-    /// The same where stores wait long for lines that another core has, see [`oxccl_kernels::waits_for_lines`].
+    /// The same where stores wait long for lines that another core has, see [`oxccl_kernels::waits_for_lines`], or where these travel
+    /// and whole strings are copied fast.
     pub const DIRECT_FROM_WAITING: usize = 2 << 10;
     /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver.
     pub const DIRECT_FROM_CROWDED: usize = 4 << 10;
