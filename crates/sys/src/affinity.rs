@@ -166,6 +166,17 @@ mod tests {
     }
 
     #[test]
+    fn cores_that_a_user_tells_of_are_enough_for_as_many() {
+        let told = |count| vec![Cores::first(4); count];
+        assert!(!outnumber(&told(4)) && outnumber(&told(5)));
+        assert_eq!((at_once(&told(4)), at_once(&told(9))), (4, 4));
+        assert_eq!(Cores::decode(&Cores::first(4).encode()), Some(Cores::first(4)));
+        assert_eq!(Cores::first(usize::MAX).count(), CpuSet::MAX_CPU);
+        // Beside a rank that was told nothing.
+        assert!(!outnumber(&[Cores::first(4), cores(2, &[0, 1])]));
+    }
+
+    #[test]
     fn at_least_one_core() {
         assert!(available_cores() >= 1);
         let own = Cores::of_thread();

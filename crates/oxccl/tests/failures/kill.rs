@@ -160,3 +160,9 @@ fn killed_ranks_are_named_in_gathers_by_slots() {
 fn killed_ranks_are_named_over_the_network() {
     kills("kill over TCP", rounds(20), ANY, &[("OXCCL_SHM", "0")]);
 }
+
+/// Their ways are those of larger machines.
+#[test]
+fn killed_ranks_are_named_where_ranks_take_themselves_to_have_cores() {
+    kills("kill over shared memory, own cores", rounds(40), ANY, &[("OXCCL_CORES", "64")]);
+}

@@ -191,3 +191,8 @@ fn mismatched_calls_of_threads_fail_on_every_rank() {
 fn mismatched_calls_over_the_network_fail_on_every_rank() {
     mismatches(RANKS, 1, &[("OXCCL_SHM", "0")]);
 }
+
+#[test]
+fn mismatched_calls_of_ranks_that_take_themselves_to_have_cores_fail_on_every_rank() {
+    mismatches(RANKS, 1, &[("OXCCL_CORES", "64")]);
+}

@@ -305,5 +305,8 @@ mod tests {
         assert!(line("signal").contains("0.5 us      file"), "{text}");
         assert!(line("cores").contains(" machine ") && line("eager").contains(" default "), "{text}");
         assert!(text.contains("/x/tune.txt"));
+        // What the user says holds, whatever a file does.
+        let told = Constants { measured: vec!["cores"], cores_told: true, ..c };
+        assert_eq!(told.source(constant("cores")), "OXCCL_CORES");
     }
 }
