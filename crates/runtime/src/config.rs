@@ -39,8 +39,8 @@ macro_rules! variables {
 variables! {
     HOST_DEVICES: "OXCCL_HOST_DEVICES", "integer", "max(8, cores)", "1..=4096",
         "Number of host devices that the process sees.";
-    CORES: "OXCCL_CORES", "integer", "", "1..=1024",
-        "Cores that the ranks of this machine are taken to have, whatever the system says of processors, affinities and quotas, and a file of constants. It decides how ranks wait and which ways they go: fewer where others use them as well, more to test the ways of a larger machine. The same on all ranks of a machine.";
+    CORES: "OXCCL_CORES", "integer", "what the system says", "1..=1024",
+        "Cores that the ranks of this machine are taken to have, whatever the system says of processors, affinities and quotas, and a file of constants. Fewer where others use them as well; more to try the ways of a larger machine. It should be the same on all ranks: that of rank 0 decides which ways they go, the greatest of a machine's ranks, or what the system says to one that was told nothing, how they wait.";
     SHM: "OXCCL_SHM", "0/1", "1", "0, 1",
         "0: ranks never share memory; every byte goes through network connections, also on one machine.";
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
@@ -50,7 +50,7 @@ variables! {
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
         "Shared scratch per rank and communicator for memory that peers cannot map; a rank with one peer has twice as much, or up to 6 MiB on processors whose stores wait for lines of another core, for what it gives alone. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
-        "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors where two copies by way of one cost less than the kernel's single one (AMD's from Zen 3 on).";
+        "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors where two copies by way of one cost less than the kernel's single one (AMD's from Zen 3 on); of two ranks twice that.";
     ALGO: "OXCCL_ALGO", "list", "", "names of docs/algorithms.md, ^ in front inverts",
         "Algorithms that selection may use, as `ring,tree` or `^ring`. NCCL_ALGO is read when this is unset.";
     MAX_CHANNELS: "OXCCL_MAX_CHANNELS", "integer", "1", "1..=4",

@@ -1,7 +1,7 @@
 //! What copies between ranks of one machine cost beyond what they cost a pair of ranks, because others copy at the same time.
 //!
 //! Measured with 2, 4, 8 and 16 ranks on 16 cores of one processor (Emerald Rapids, docs/performance-cores.md), and taken to hold of
-//! others: what ranks wait for is the kernel's. It knows no absolute times: those are the constants of the model, which differ.
+//! others: of the kernel's copies ranks wait for what is in the kernel; of scratch it was not measured elsewhere. It knows no absolute times: those are the constants of the model, which differ.
 
 use crate::cost::CostModel;
 use crate::ir::Shape;
@@ -45,7 +45,7 @@ pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, block_kib: f64, by_parts: 
 }
 
 /// How many times as long copies into and out of memory that all map take. Of the collectives for which that was found to grow with
-/// the ranks: in those every rank, or the root, reads what all others have just written.
+/// the ranks; of the others it did not.
 pub(crate) fn of_scratch(m: &CostModel, collective: Collective, ranks: u32) -> f64 {
     let n = f64::from(ranks);
     match collective {
@@ -73,6 +73,17 @@ mod tests {
                 assert_eq!(of_kernel(&m, &shape(collective, 2), kib, false), alone, "{collective}");
             }
             assert_eq!(of_scratch(&m, collective, 2), 1.0);
+        }
+    }
+
+    #[test]
+    fn scratch_costs_more_with_more_ranks_where_that_was_found() {
+        let m = CostModel { cores: 16.0, ..CostModel::default() };
+        assert!(of_scratch(&m, Collective::AllGather, 16) > of_scratch(&m, Collective::AllGather, 4));
+        for (collective, ranks) in
+            [(Collective::Broadcast, 16), (Collective::AllReduce, 16), (Collective::AllGather, 17)]
+        {
+            assert_eq!(of_scratch(&m, collective, ranks), 1.0, "{collective}");
         }
     }
 

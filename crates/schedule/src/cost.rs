@@ -136,19 +136,13 @@ impl CostModel {
     /// The defaults of one that copies whole strings fast, but not without the lines that another core has (Intel's from Sapphire
     /// Rapids on): what the kernel reads from a buffer that its rank does not write meanwhile costs less than lines that have just
     /// been written. Found by what all collectives took by the one and the other way (docs/performance-cores.md).
-    pub fn of_travelling_lines() -> CostModel {
-        // The second-level caches of 16 cores, 2 MiB each.
-        const CACHES: f64 = (32 << 20) as f64;
+    /// `cores`: of the machine; each has a second-level cache of 2 MiB.
+    pub fn of_travelling_lines(cores: f64) -> CostModel {
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.11, reduce_us_per_kib: 0.15, ..memory.shm };
-        CostModel {
-            shm,
-            cache_bytes: CACHES,
-            kernel_op_us: 0.9,
-            kernel_us_per_kib: 0.05,
-            kernel_large_us_per_kib: 0.05,
-            ..memory
-        }
+        let cache_bytes = (cores * f64::from(2 << 20)).max(memory.cache_bytes);
+        let kernel = CostModel { kernel_op_us: 0.9, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory };
+        CostModel { shm, cores, cache_bytes, ..kernel }
     }
 
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:

@@ -242,7 +242,7 @@ fn ranks_that_share_cores_scatter_long_blocks_by_messages() {
 #[test]
 fn ranks_with_cores_of_their_own_go_the_way_that_was_measured_to_be_faster() {
     use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter, Scatter};
-    let model = CostModel { cores: 16.0, ..CostModel::of_travelling_lines() };
+    let model = CostModel::of_travelling_lines(16.0);
     let fastest = |collective, ranks, kib: u64, reach, needs| {
         let query = Query { model, max_channels: 1, eager_limit: 0, ..Query::new(collective, kib << 10, ranks, reach) };
         let serves = |c: &&Candidate| find(c.algorithm).is_some_and(|a| a.needs == needs);

@@ -327,6 +327,11 @@ fn tuned_constants_are_explained_and_faulty_ones_do_no_harm() {
     assert!(with_file("explain all_reduce", "").contains(" file "));
     let table = with_file(&format!("perf all_reduce {SMALL} --procs 2"), "");
     assert_right(&table, 2, 2);
+    // What the user says of the cores goes before the file.
+    let mut told = command(OXCCL, "explain all_reduce");
+    let out = text(told.env("OXCCL_TUNE_FILE", &file).env("OXCCL_CORES", "77").output().expect("starts"));
+    let cores = out.lines().find(|l| l.trim_start().starts_with("cores ")).unwrap_or("");
+    assert!(cores.contains(" 77 ") && cores.contains("OXCCL_CORES"), "{out}");
     std::fs::write(&file, "oxccl tune 1\nsignal: fast\n").expect("written");
     let out = with_file("explain all_reduce", "");
     assert!(out.contains("line 2: `name = value` is expected") && !out.contains(" file "), "{out}");

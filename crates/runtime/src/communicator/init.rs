@@ -117,7 +117,7 @@ pub(super) fn params(
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
     let boot = host::boot_number().unwrap_or_default().to_le_bytes();
-    let cores = config::cores().map_or_else(Cores::of_thread, Cores::first).encode();
+    let cores = config.constants.cores_told.map_or_else(Cores::of_thread, Cores::first).encode();
     let payload = [&probe[..], &[flags], &wish, &cores, &boot, &agreed::encode(config)].concat();
     let own = config.clone();
     let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
@@ -585,6 +585,21 @@ mod tests {
             crowded(&peers, 0, &[0, 1])
         };
         assert!(!crowded([1, 1, 2, 2]) && crowded([1, 1, 1, 2]) && crowded([0; 4]));
+    }
+
+    /// By what a rank brings to the meeting.
+    #[test]
+    fn ranks_have_as_many_cores_as_they_are_told() {
+        let crowded = |told: usize| {
+            let mut config = Config::from_env();
+            config.constants.cores_told = Some(told);
+            let id = bootstrap::UniqueId::create(&bootstrap_config(&config)).expect("an id");
+            let abort = Arc::new(AtomicBool::new(false));
+            let payload = params(id, 0, 4, &config, bootstrap_config(&config), false, abort).payload;
+            let peers = [(); 4].map(|()| PeerInfo { payload: payload.clone(), ..peer("node", 7, 1, 1) });
+            crowded(&peers, 0, &[0, 1, 2, 3])
+        };
+        assert!(crowded(3) && !crowded(4) && !crowded(64));
     }
 
     /// A rank under an emulator is shown another processor, or says nothing of it.

@@ -30,15 +30,15 @@ pub struct Constants {
     pub file: Option<PathBuf>,
     /// Why a file that is there was not used.
     pub refused: Option<String>,
-    /// `OXCCL_CORES` says how many cores there are.
-    pub cores_told: bool,
+    /// How many cores `OXCCL_CORES` says that there are.
+    pub cores_told: Option<usize>,
 }
 
 impl Constants {
     /// Where a constant came from, for people.
     pub fn source(&self, constant: &Constant) -> &'static str {
         match (self.measured.contains(&constant.name), constant.name) {
-            (_, "cores") if self.cores_told => super::CORES.name,
+            (_, "cores") if self.cores_told.is_some() => super::CORES.name,
             (true, _) => "file",
             (false, name) if name == "cores" || self.read.contains(&name) => "machine",
             (false, _) => "default",
@@ -112,7 +112,7 @@ pub fn default_model() -> CostModel {
         // Its stores wait for lines, too, but flag lines still win up to 4 KiB (measured).
         true if oxccl_kernels::favours_strings_outside() => CostModel::of_strings_outside(),
         true if oxccl_kernels::waits_for_lines() => CostModel::of_waiting_strings(),
-        true if oxccl_kernels::lines_travel() => CostModel::of_travelling_lines(),
+        true if oxccl_kernels::lines_travel() => CostModel::of_travelling_lines(processors() as f64),
         true => CostModel::of_strings(),
         false => CostModel::default(),
     }
@@ -122,8 +122,9 @@ pub fn default_model() -> CostModel {
 /// defaults are used.
 pub fn load() -> Constants {
     let mut constants = of_machine();
-    if let Some(cores) = super::cores() {
-        (constants.model.cores, constants.cores_told) = (cores as f64, true);
+    constants.cores_told = super::cores();
+    if let Some(cores) = constants.cores_told {
+        constants.model.cores = cores as f64;
     }
     constants
 }
@@ -236,7 +237,7 @@ pub fn table(c: &Constants) -> String {
         let value = format!("{:.4}", (constant.get)(&c.model));
         let value = value.trim_end_matches('0').trim_end_matches('.');
         let unit = constant.unit;
-        text += &format!("  {:<18} {value:>14} {unit:<7} {:<8} {}\n", constant.name, c.source(constant), constant.doc);
+        text += &format!("  {:<18} {value:>14} {unit:<7} {:<11} {}\n", constant.name, c.source(constant), constant.doc);
     }
     text
 }
@@ -302,11 +303,11 @@ mod tests {
         constant("signal").set(&mut c.model, 0.5).expect("in range");
         let text = table(&c);
         let line = |name: &str| text.lines().find(|l| l.trim_start().starts_with(name)).unwrap_or("").to_owned();
-        assert!(line("signal").contains("0.5 us      file"), "{text}");
+        assert!(line("signal").contains("0.5 us      file "), "{text}");
         assert!(line("cores").contains(" machine ") && line("eager").contains(" default "), "{text}");
         assert!(text.contains("/x/tune.txt"));
         // What the user says holds, whatever a file does.
-        let told = Constants { measured: vec!["cores"], cores_told: true, ..c };
+        let told = Constants { measured: vec!["cores"], cores_told: Some(64), ..c };
         assert_eq!(told.source(constant("cores")), "OXCCL_CORES");
     }
 }

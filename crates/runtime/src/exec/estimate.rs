@@ -12,12 +12,12 @@ use oxccl_types::{Error, Result};
 use super::call::Call;
 use super::{limits, plan, votes};
 use crate::communicator::core::Core;
-use crate::config::{self, tuning};
+use crate::config::tuning;
 use crate::device;
 use crate::request::{Request, VCounts};
 
-fn model() -> CostModel {
-    let cores = config::cores().unwrap_or_else(oxccl_sys::affinity::available_cores);
+fn model(core: &Core) -> CostModel {
+    let cores = core.config.constants.cores_told.unwrap_or_else(oxccl_sys::affinity::available_cores);
     CostModel { cores: cores as f64, ..tuning::default_model() }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     if let Some(v) = &request.v {
         return Ok(all_to_all_v(core, &call, v));
     }
-    let model = model();
+    let model = model(core);
     let shape = |channels| Shape {
         collective: call.collective,
         ranks: core.ranks as u32,
@@ -114,5 +114,5 @@ fn of_moves(core: &Core, moves: impl Iterator<Item = (usize, u64)>) -> f64 {
         t.messages += 1;
         t.bytes += bytes;
     }
-    predict_exchange(&model(), core.members.len() as u32, &traffic, own / 2)
+    predict_exchange(&model(core), core.members.len() as u32, &traffic, own / 2)
 }

@@ -39,7 +39,8 @@ const SHARED: &[Road] = &[
 /// Ranks that never yield their cores, as where others work on them.
 const PARKED: Road = road("parked", &[("OXCCL_SPIN_US", "0")], Rounding::Once);
 
-/// Ranks that take themselves to have a core each, as on larger machines: other ways, other plans, and waits that keep the core.
+/// Ranks that take themselves to have a core each, as on larger machines: other ways and plans, and waits that keep the core
+/// longer, if little else wants it.
 const OWN_CORES: &[Road] = &[
     road("own cores", &[("OXCCL_CORES", "64")], Rounding::Once),
     road("own cores, mapped", &[("OXCCL_CORES", "64"), ("OXCCL_EAGER_LIMIT", "0")], Rounding::Once),
