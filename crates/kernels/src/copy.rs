@@ -260,7 +260,7 @@ unsafe fn copy_far(dst: *mut u8, src: *const u8, bytes: usize) {
 pub(crate) fn across_by_strings(bytes: usize) -> bool {
     match bytes {
         ACROSS_TRAVELLING.. => strings::favoured(),
-        ACROSS_STRINGS.. => strings::favoured() && !strings::lines_travel(),
+        ACROSS_STRINGS.. => !strings::lines_travel(),
         ACROSS_PAIRS.. => bytes.is_multiple_of(2 * 64) && strings::favoured_if_short(),
         _ => false,
     }

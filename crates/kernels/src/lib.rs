@@ -155,7 +155,8 @@ pub unsafe fn reduce_past_caches(
     post: Post,
 ) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if strings::goes_past() {
+    // Where lines travel that is slower, or was not measured.
+    if !strings::lines_travel() {
         // SAFETY: the caller's promise; the level's features were detected.
         return unsafe { stream::reduce(best(), dtype, op, dsts, srcs, count, post) };
     }
@@ -354,7 +355,7 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
 pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller's promise.
-    if strings::goes_past() && dsts.len() > 1 && unsafe { stream::copy(dsts, src, bytes) } {
+    if !strings::lines_travel() && dsts.len() > 1 && unsafe { stream::copy(dsts, src, bytes) } {
         return;
     }
     // SAFETY: the caller's promise.

@@ -107,18 +107,11 @@ pub(crate) fn moves_ask() -> bool {
     !matches!(built(), OUTSIDE | TO_OTHERS)
 }
 
-/// Whether lines that another core has travel to this one before it writes them, by the instruction as well.
+/// Whether lines that another core has travel to this one before it writes them, by the instruction as well, if it is favoured: where
+/// they do not, it is.
 #[inline]
 pub(crate) fn lines_travel() -> bool {
     matches!(built(), SLOW | TO_OTHERS)
-}
-
-/// Whether long sums, and long copies to several places, are faster past the caches: where lines travel they are not, or it was not
-/// measured.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
-pub(crate) fn goes_past() -> bool {
-    favoured() && !lines_travel()
 }
 
 /// As [`favoured`], of strings of less than a KiB.

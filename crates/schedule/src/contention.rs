@@ -1,7 +1,8 @@
 //! What copies between ranks of one machine cost beyond what they cost a pair of ranks, because others copy at the same time.
 //!
 //! Measured with 2, 4, 8 and 16 ranks on 16 cores of one processor (Emerald Rapids, docs/performance-cores.md), and taken to hold of
-//! others: of the kernel's copies ranks wait for what is in the kernel; of scratch it was not measured elsewhere. It knows no absolute times: those are the constants of the model, which differ.
+//! others: of the kernel's copies ranks wait for what is in the kernel; of scratch it was not measured elsewhere. It knows no
+//! absolute times: those are the constants of the model, which differ.
 
 use crate::cost::CostModel;
 use crate::ir::Shape;

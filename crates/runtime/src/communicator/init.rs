@@ -593,9 +593,11 @@ mod tests {
         let crowded = |told: usize| {
             let mut config = Config::from_env();
             config.constants.cores_told = Some(told);
-            let id = bootstrap::UniqueId::create(&bootstrap_config(&config)).expect("an id");
+            // Of an address, at which nobody listens before rank 0 connects.
+            let bootstrap = BootstrapConfig { comm_id: Some("127.0.0.1:7".into()), ..bootstrap_config(&config) };
+            let id = bootstrap::UniqueId::create(&bootstrap).expect("an id");
             let abort = Arc::new(AtomicBool::new(false));
-            let payload = params(id, 0, 4, &config, bootstrap_config(&config), false, abort).payload;
+            let payload = params(id, 0, 4, &config, bootstrap, false, abort).payload;
             let peers = [(); 4].map(|()| PeerInfo { payload: payload.clone(), ..peer("node", 7, 1, 1) });
             crowded(&peers, 0, &[0, 1, 2, 3])
         };
