@@ -28,6 +28,29 @@ pub fn runnable_threads() -> Option<usize> {
     threads.split('/').next()?.parse().ok()
 }
 
+/// What a step of [`stolen_steps`] is, ns.
+pub fn stolen_step_ns() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// Whole steps of time that the host of this virtual machine has kept its processors from running, all of them together, since it
+/// was started; 0 where there is no such host, `None` where /proc does not tell. What a processor has lost since its last tick may
+/// be missing.
+pub fn stolen_steps() -> Option<u64> {
+    let mut text = [0; 256];
+    let read = File::open("/proc/stat").and_then(|mut f| f.read(&mut text)).ok()?;
+    // "cpu", then user, nice, system, idle, iowait, irq, softirq, steal.
+    stolen_in(std::str::from_utf8(&text[..read]).ok()?)
+}
+
+fn stolen_in(stat: &str) -> Option<u64> {
+    let mut words = stat.lines().next()?.split_ascii_whitespace();
+    if words.next() != Some("cpu") {
+        return None;
+    }
+    words.nth(7)?.parse().ok()
+}
+
 /// Processor time, ns, that all threads of process `pid` have used so far; `None` where there is no such process. What a thread that
 /// runs has used since the last tick of its processor may be missing.
 pub fn processor_time_ns(pid: u32) -> Option<u64> {
@@ -68,6 +91,18 @@ mod tests {
         assert_eq!(namespace_id("no such kind"), 0);
         assert!(page_size().is_power_of_two());
         assert!(runnable_threads().is_some_and(|n| n > 0), "this one runs");
+    }
+
+    #[test]
+    fn stolen_time_is_read() {
+        let line = "cpu  5830159 1 1645969 5203485 17340 2 21521 139862 3 4\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(stolen_in(line), Some(139_862));
+        for text in ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3", "cpu 1 2 3 4 5 6 7 x"] {
+            assert_eq!(stolen_in(text), None, "{text}");
+        }
+        let before = stolen_steps().unwrap();
+        assert!(stolen_steps().is_some_and(|steps| steps >= before));
+        assert!((1_000_000..=100_000_000).contains(&stolen_step_ns()));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! yields the right to come back before it is over. Who parks keeps that right, and has the core again soon after it is woken.
 //!
 //! Found out by how long yields take, and what the ranks of the machine have worked meanwhile: they may be many, and keep each
-//! other waiting as long. A hint that costs time where it is wrong, never more.
+//! other waiting as long. In a virtual machine the host may have kept them from it: then nobody else is there for whom to park. A
+//! hint that costs time where it is wrong, never more.
 
 use std::sync::{Mutex, PoisonError, TryLockError};
 
@@ -15,13 +16,15 @@ use oxccl_sys::{clock, host};
 const LONG_YIELD_NS: u64 = 1_000_000;
 /// Yields that long are one episode if no more than this is between them, ns.
 const EPISODE_NS: u64 = 20_000_000;
-/// How long an episode is looked at before it counts, ns: the kernel counts what threads work by ticks, of 4 ms mostly.
+/// How long an episode is looked at before it counts, ns, at least: the kernel counts what threads work by ticks, of 4 ms mostly.
 const LOOK_NS: u64 = 12_000_000;
 /// The part of their cores that ranks have who wait by yielding, or work, beside no others: nearly all of it; less than this
 /// means others.
 const WORK: f64 = 0.75;
 /// How much longer than that threads park instead, before one of them tries again: what bounds the time lost by that.
 const TRY_AGAIN: u64 = 40;
+/// The same where it was not so lately: it may be over at once.
+const TRY_SOON: u64 = 8;
 /// The longest that they do, ns.
 const LONGEST_NS: u64 = 1_000_000_000;
 /// How long an episode is remembered, ns.
@@ -39,9 +42,10 @@ pub(super) struct Taken {
 struct Episode {
     /// End of the last one, ns; zero before the first.
     last: u64,
-    /// When it began to be looked at, ns, and what the ranks had worked by then.
+    /// When it began to be looked at, ns, and what the ranks had worked and the host had kept back by then.
     since: u64,
     worked: u64,
+    stolen: u64,
     /// The ranks of this machine, of each communicator and by its number here.
     ranks: Vec<(u64, Ranks)>,
     /// The number of the next communicator.
@@ -55,6 +59,35 @@ pub(crate) struct Ranks {
     pub(crate) cores: f64,
     /// The processes that they are; none if some are not known here.
     pub(crate) pids: Vec<u32>,
+}
+
+/// What can be known of the machine.
+trait Machine {
+    /// Processor time of the ranks that have not ended, ns; `None` if some are not known.
+    fn worked(&self, ranks: &Ranks) -> Option<u64>;
+    /// Time that the host has kept the processors of this machine from running, in whole steps of so many ns.
+    fn stolen(&self) -> u64;
+    fn step_ns(&self) -> u64;
+    /// Whether more want to run now than there are cores for the ranks.
+    fn others(&self, ranks: &Ranks) -> bool;
+}
+
+/// This one.
+struct This;
+
+impl Machine for This {
+    fn worked(&self, ranks: &Ranks) -> Option<u64> {
+        ranks.worked()
+    }
+    fn stolen(&self) -> u64 {
+        host::stolen_steps().unwrap_or(0)
+    }
+    fn step_ns(&self) -> u64 {
+        host::stolen_step_ns()
+    }
+    fn others(&self, ranks: &Ranks) -> bool {
+        host::runnable_threads().is_some_and(|n| n as f64 > ranks.cores)
+    }
 }
 
 /// Of this process.
@@ -93,7 +126,7 @@ pub(crate) fn grant(is: bool) {
 
 impl Taken {
     const fn new() -> Taken {
-        let episode = Episode { last: 0, since: 0, worked: 0, ranks: Vec::new(), next: 0 };
+        let episode = Episode { last: 0, since: 0, worked: 0, stolen: 0, ranks: Vec::new(), next: 0 };
         Taken { until: AtomicU64::new(0), episode: Mutex::new(episode) }
     }
 
@@ -122,17 +155,15 @@ impl Taken {
         oxccl_sys::sync::yield_now();
         let now = clock::now_ns();
         if now - before > LONG_YIELD_NS {
-            self.note(before, now, Ranks::worked, |ranks| {
-                host::runnable_threads().is_some_and(|n| n as f64 > ranks.cores)
-            });
+            self.note(before, now, &This);
         }
     }
 
-    /// A yield took from `before` until `now`. It counts when the last one is not long ago, when the ranks have `worked` on less
-    /// than their part of their cores since these began (they keep each other waiting that long if they work), and when `others`
-    /// take the cores now: the machine may have stood still.
+    /// A yield took from `before` until `now`. It counts when the last one is not long ago, when the ranks have worked on less
+    /// than their part of their cores since these began (they keep each other waiting that long if they work) though the host let
+    /// them, and when others take the cores now: the machine may have stood still.
     #[cold]
-    fn note(&self, before: u64, now: u64, worked: impl Fn(&Ranks) -> Option<u64>, others: impl FnOnce(&Ranks) -> bool) {
+    fn note(&self, before: u64, now: u64, machine: &impl Machine) {
         let mut episode = match self.episode.try_lock() {
             Ok(episode) => episode,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -141,26 +172,37 @@ impl Taken {
         };
         let goes_on = episode.last != 0 && before < episode.last + EPISODE_NS;
         episode.last = now;
-        let looked = now.saturating_sub(episode.since);
-        if goes_on && looked < LOOK_NS {
-            return;
-        }
         // Of the communicator that has most of them, and of those the newest.
         let known = episode.ranks.iter().map(|(_, ranks)| ranks).max_by_key(|ranks| ranks.count);
-        let Some((ranks, sum)) = known.and_then(|ranks| Some((ranks, worked(ranks)?))) else { return };
-        let most = looked as f64 * ranks.cores * WORK;
+        let Some(ranks) = known else { return };
+        let looked = now.saturating_sub(episode.since);
+        if goes_on && looked < ranks.look_ns(machine.step_ns()) {
+            return;
+        }
+        let Some(worked) = machine.worked(ranks) else { return };
+        let stolen = machine.stolen();
+        // Of a step that has begun nothing is known yet.
+        let steps = stolen.saturating_sub(episode.stolen);
+        let kept = if steps > 0 { (steps + 1) * machine.step_ns() } else { 0 };
+        let most = looked as f64 * ranks.cores * WORK - kept as f64;
         // The sum is less than before when one of them has ended.
-        let little = sum.checked_sub(episode.worked).is_some_and(|ns| (ns as f64) < most);
-        if goes_on && little && others(ranks) {
-            self.until.store(now + (TRY_AGAIN * looked).min(LONGEST_NS), Ordering::Relaxed);
+        let little = worked.checked_sub(episode.worked).is_some_and(|ns| (ns as f64) < most);
+        if goes_on && little && machine.others(ranks) {
+            let times = if self.was(now) { TRY_AGAIN } else { TRY_SOON };
+            self.until.store(now + (times * looked).min(LONGEST_NS), Ordering::Relaxed);
             // Who tries again looks anew.
             episode.last = 0;
         }
-        (episode.since, episode.worked) = (now, sum);
+        (episode.since, episode.worked, episode.stolen) = (now, worked, stolen);
     }
 }
 
 impl Ranks {
+    /// How long one must look, ns: so long that the host, if it has kept them from what they lack, has done so for a whole step.
+    fn look_ns(&self, step_ns: u64) -> u64 {
+        LOOK_NS.max((step_ns as f64 / ((1.0 - WORK) * self.cores)) as u64)
+    }
+
     /// Processor time that those of them which have not ended have used so far, ns; `None` if some are not known.
     fn worked(&self) -> Option<u64> {
         let times = self.pids.iter().filter_map(|pid| host::processor_time_ns(*pid));
@@ -180,6 +222,23 @@ mod tests {
         taken: Taken,
         base: u64,
         worked: Cell<u64>,
+        stolen: Cell<u64>,
+        others: Cell<bool>,
+    }
+
+    impl Machine for Bench {
+        fn worked(&self, _: &Ranks) -> Option<u64> {
+            Some(self.worked.get())
+        }
+        fn stolen(&self) -> u64 {
+            self.stolen.get()
+        }
+        fn step_ns(&self) -> u64 {
+            4 * MS
+        }
+        fn others(&self, _: &Ranks) -> bool {
+            self.others.get()
+        }
     }
 
     impl Bench {
@@ -188,14 +247,15 @@ mod tests {
             let ranks = |count| Ranks { count, cores: 8.0 / count as f64, pids: vec![] };
             // The fewer do not count.
             taken.change(|episode| episode.ranks = vec![(1, ranks(2)), (2, ranks(4)), (3, ranks(3))]);
-            Bench { taken, base: clock::now_ns(), worked: Cell::new(7 * MS) }
+            let (worked, stolen, others) = (Cell::new(7 * MS), Cell::new(3), Cell::new(true));
+            Bench { taken, base: clock::now_ns(), worked, stolen, others }
         }
 
         /// A yield of 4 ms that ends at `at`, until when the ranks have worked `ms` more.
-        fn long(&self, at: u64, ms: u64, others: bool) {
+        fn long(&self, at: u64, ms: u64) {
             self.worked.set(self.worked.get() + ms * MS);
             let now = self.base + at * MS;
-            self.taken.note(now - 4 * MS, now, |_| Some(self.worked.get()), |_| others);
+            self.taken.note(now - 4 * MS, now, self);
         }
 
         /// Until when it is taken for granted.
@@ -207,17 +267,17 @@ mod tests {
     #[test]
     fn long_yields_while_the_ranks_do_little_are_others() {
         let bench = Bench::new();
-        bench.long(10, 0, true);
-        bench.long(16, 1, true);
+        bench.long(10, 0);
+        bench.long(16, 1);
         assert_eq!(bench.until(), None, "some may be chance");
-        bench.long(23, 2, true);
-        assert_eq!(bench.until(), Some(23 + 40 * 13));
-        assert!(bench.taken.was(bench.base + 1500 * MS) && !bench.taken.was(bench.base + 1600 * MS));
-        // Who tries again looks as long.
-        bench.long(560, 300, true);
-        bench.long(570, 1, true);
-        assert_eq!(bench.until(), Some(23 + 40 * 13));
-        bench.long(579, 1, true);
+        bench.long(23, 2);
+        assert_eq!(bench.until(), Some(23 + 8 * 13));
+        assert!(bench.taken.was(bench.base + 1120 * MS) && !bench.taken.was(bench.base + 1130 * MS));
+        // Who tries again looks as long, and takes it for granted longer.
+        bench.long(560, 300);
+        bench.long(570, 1);
+        assert_eq!(bench.until(), Some(23 + 8 * 13));
+        bench.long(579, 1);
         assert_eq!(bench.until(), Some(579 + 40 * 19));
     }
 
@@ -226,15 +286,40 @@ mod tests {
         let bench = Bench::new();
         for at in 0..100 {
             // Of two cores' 20 ms three quarters and a little more.
-            bench.long(10 + 10 * at, 16, true);
+            bench.long(10 + 10 * at, 16);
         }
         assert_eq!(bench.until(), None);
         // Those by whom the machine stood still, and those that lie far apart.
         let bench = Bench::new();
-        (0..100).for_each(|at| bench.long(10 + 10 * at, 1, false));
-        (100..200).for_each(|at| bench.long(10 + 30 * at, 1, true));
+        bench.others.set(false);
+        (0..100).for_each(|at| bench.long(10 + 10 * at, 1));
+        bench.others.set(true);
+        (100..200).for_each(|at| bench.long(10 + 30 * at, 1));
         assert_eq!(bench.until(), None);
         assert!(!bench.taken.was(bench.base), "never seen");
+    }
+
+    /// Two cores' 20 ms, of which the host takes 4 to 8, and the ranks have 23; then 2.
+    #[test]
+    fn what_the_host_keeps_back_is_not_others() {
+        let bench = Bench::new();
+        for at in 0..100 {
+            bench.stolen.set(bench.stolen.get() + if at % 2 == 0 { 1 } else { 0 });
+            bench.long(10 + 10 * at, 12 - at % 2);
+        }
+        assert_eq!(bench.until(), None);
+        for at in 100..104 {
+            bench.stolen.set(bench.stolen.get() + at % 2);
+            bench.long(10 + 10 * at, 1);
+        }
+        assert!(bench.until().is_some());
+    }
+
+    /// However many cores they have: what they lack, if it is no less than what counts, is a step of the host's at least.
+    #[test]
+    fn one_looks_until_the_host_would_be_seen() {
+        let look = |cores| Ranks { count: 4, cores, pids: vec![] }.look_ns(10 * MS) / MS;
+        assert_eq!([1.0, 2.0, 4.0, 64.0].map(look), [40, 20, 12, 12]);
     }
 
     #[test]
