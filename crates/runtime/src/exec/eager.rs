@@ -390,15 +390,18 @@ impl Form {
         // SAFETY: see the caller; offsets stay inside `published` bytes of a slot and the blocks of the output.
         unsafe {
             match call.collective {
-                Collective::AllReduce | Collective::Reduce => {
+                Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => {
+                    let skips = call.collective == Collective::ReduceScatter;
+                    let part = |m: usize| from(m).add(if skips { before(m) * block } else { 0 });
+                    let reduce = |parts: &[*const u8]| {
+                        kernels::reduce(call.dtype, call.op, &[call.recv], parts, count, call.post);
+                    };
+                    if n == 2 {
+                        return reduce(&[part(0), part(1)]);
+                    }
                     srcs.clear();
-                    srcs.extend((0..n).map(&from));
-                    kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
-                }
-                Collective::ReduceScatter => {
-                    srcs.clear();
-                    srcs.extend((0..n).map(|m| from(m).add(before(m) * block)));
-                    kernels::reduce(call.dtype, call.op, &[call.recv], srcs, count, call.post);
+                    srcs.extend((0..n).map(part));
+                    reduce(srcs);
                 }
                 Collective::Broadcast => copy(call.recv, from(self.root), block),
                 Collective::Scatter => {

@@ -11,7 +11,7 @@ use oxccl_types::{Error, Result};
 use super::call::{Call, describe};
 use super::fused;
 use crate::communicator::core::Core;
-use crate::communicator::hub::{DEPTH, FIRST_BYTES, LINES_AHEAD};
+use crate::communicator::hub::{DEPTH, EntryLine, FIRST_BYTES, LINES_AHEAD};
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -149,12 +149,12 @@ impl Seen {
     /// `InvalidUsage` when it is another call than mine: both calls are named, and every member hears of it.
     #[inline(always)]
     pub(super) fn arrived(&mut self, core: &Core, call: &Call, member: usize, seq: u64) -> Result<bool> {
-        if !has_come(core, member, seq, self.polls) {
+        let line = core.hub.entry(member, seq);
+        if !is_written(&line, seq, self.polls) {
             return Ok(false);
         }
         if self.lines[member] < seq {
             self.lines[member] = seq;
-            let line = core.hub.entry(member, seq);
             // SAFETY: the acquire load above orders these reads after the peer's writes; the peer does not write the
             // line again before this rank has started more than a window of later calls, which it does not while `seq`
             // is not over: see `LINES_AHEAD`.
@@ -203,7 +203,12 @@ impl Seen {
 /// Whether `member` has written its line of call `seq`, or does so while this looks, at `most` so often.
 #[inline]
 fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
-    let line = core.hub.entry(member, seq);
+    is_written(&core.hub.entry(member, seq), seq, most)
+}
+
+/// The same of that line.
+#[inline]
+fn is_written(line: &EntryLine, seq: u64, most: u32) -> bool {
     let mut polls = 0;
     // SYNC: entry-line
     while line.seq.load(Ordering::Acquire) < seq {
