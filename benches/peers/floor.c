@@ -57,6 +57,7 @@ static const coll_t COLLS[] = {
 };
 // Their places in it: names are not compared where calls are timed.
 enum { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALLTOALL, GATHER, SCATTER, SENDRECV, PING };
+_Static_assert(sizeof COLLS / sizeof *COLLS == PING + 1, "each has its place");
 static int kind;
 
 // The same of two ranks, to both at once.

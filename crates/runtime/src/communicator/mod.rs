@@ -360,7 +360,7 @@ impl Communicator {
     #[inline]
     pub fn again_now(&self, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
         match self.core.get() {
-            Some(core) if self.is_usable() => group::again(core, shape, send, recv, stream),
+            Some(core) if self.takes_calls() => group::again(core, shape, send, recv, stream),
             _ => false,
         }
     }

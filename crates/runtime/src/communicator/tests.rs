@@ -14,7 +14,7 @@ use super::core::Lane;
 use super::*;
 use crate::config;
 use crate::device::Stream;
-use crate::request::{Operator, VCounts};
+use crate::request::{Operator, Shape, VCounts};
 
 fn config(change: impl Fn(&mut config::Config)) -> config::Config {
     let mut c = config::Config::from_env();
@@ -265,6 +265,41 @@ fn a_mismatch_is_found_though_the_peer_is_a_call_ahead() {
                 let error = stream.synchronize().unwrap_err();
                 assert!(error.text.contains("different operations"), "{}", error.text);
             }
+            comm.abort().unwrap();
+        },
+    );
+}
+
+/// What the stream still holds ends the communicator when the next call looks at it: that call is not made then.
+#[test]
+fn a_call_is_not_made_again_behind_one_that_has_failed() {
+    let (queued, told) = (Barrier::new(2), Barrier::new(2));
+    world(
+        2,
+        |_| {},
+        |comm| {
+            let stream = Stream::new().unwrap();
+            let (send, mut recv) = ([1; 8], [0; 8]);
+            let again = |recv: &mut [u8; 8]| {
+                let call = request(Collective::Broadcast, &send, recv, 8, 0, &stream);
+                comm.again(&Shape::of(&call).unwrap(), call.send, call.recv, &stream)
+            };
+            comm.submit(request(Collective::Broadcast, &send, &mut recv, 8, 0, &stream)).unwrap();
+            stream.synchronize().unwrap();
+            assert!(again(&mut recv), "it may be made again as long as nothing has failed");
+            if comm.rank == 0 {
+                comm.submit(request(Collective::AllReduce, &send, &mut recv, 8, 0, &stream)).unwrap();
+                queued.wait();
+                told.wait();
+            } else {
+                queued.wait();
+                let submitted = comm.submit(request(Collective::AllReduce, &send, &mut recv, 4, 0, &stream));
+                submitted.and_then(|()| stream.synchronize()).unwrap_err();
+                told.wait();
+            }
+            assert!(!again(&mut recv));
+            let refused = comm.submit(request(Collective::Broadcast, &send, &mut recv, 8, 0, &stream)).unwrap_err();
+            assert!(refused.text.contains("different operations"), "{}", refused.text);
             comm.abort().unwrap();
         },
     );

@@ -40,7 +40,7 @@ pub(super) struct Free<'a> {
 }
 
 /// Carries out, or begins, a call without a bias and counts per peer as the last one of its `shape`; `false` when there
-/// was none, or it cannot be begun now. The caller has just seen that nothing has ended the communicator.
+/// was none, or it cannot be begun now, as where something has ended the communicator.
 #[inline]
 pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
     if !core.whole || core.ranks == 1 || !shape.may_be_short() {
@@ -49,13 +49,14 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     if core.crowded {
         return again_crowded(core, shape, send, recv, stream);
     }
-    stream.try_idle().is_some_and(|idle| begin_again::<false>(core, shape, send, recv, idle))
+    // Looked at behind what the stream still had to do: that may have ended it.
+    stream.try_idle().is_some_and(|idle| core.is_well() && begin_again::<false>(core, shape, send, recv, idle))
 }
 
 /// [`again`] where ranks share cores.
 #[inline(never)]
 fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    let begin = |idle| begin_again::<true>(core, shape, send, recv, idle);
+    let begin = |idle| core.is_well() && begin_again::<true>(core, shape, send, recv, idle);
     trail::behind(core, Lane::Collectives, stream).is_some_and(begin) || stream.try_idle().is_some_and(begin)
 }
 
@@ -184,7 +185,7 @@ fn advance<const CROWDED: bool>(
     seq: &mut u64,
     ends: bool,
 ) -> Result<Reached> {
-    // Else `again` was called, whose caller has just looked.
+    // Else `again` has just looked.
     if CROWDED {
         core.check()?;
     }

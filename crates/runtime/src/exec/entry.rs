@@ -206,7 +206,7 @@ fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     is_written(&core.hub.entry(member, seq), seq, most)
 }
 
-/// The same of that line.
+/// Whether `line` is of call `seq` or a later one, or becomes so while this looks, at `most` so often.
 #[inline]
 fn is_written(line: &EntryLine, seq: u64, most: u32) -> bool {
     let mut polls = 0;

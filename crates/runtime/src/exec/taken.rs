@@ -42,7 +42,7 @@ pub(super) struct Taken {
 struct Episode {
     /// End of the last one, ns; zero before the first.
     last: u64,
-    /// When it began to be looked at, ns, and what the ranks had worked and the host had kept back by then.
+    /// When it began to be looked at, ns, what the ranks had worked by then, ns, and the steps that the host had kept back.
     since: u64,
     worked: u64,
     stolen: u64,
@@ -65,9 +65,11 @@ pub(crate) struct Ranks {
 trait Machine {
     /// Processor time of the ranks that have not ended, ns; `None` if some are not known.
     fn worked(&self, ranks: &Ranks) -> Option<u64>;
-    /// Time that the host has kept the processors of this machine from running, in whole steps of so many ns.
+    /// Time that the host has kept all the processors of this machine from running, in whole steps of so many ns.
     fn stolen(&self) -> u64;
     fn step_ns(&self) -> u64;
+    /// How many processors that are.
+    fn processors(&self) -> f64;
     /// Whether more want to run now than there are cores for the ranks.
     fn others(&self, ranks: &Ranks) -> bool;
 }
@@ -84,6 +86,9 @@ impl Machine for This {
     }
     fn step_ns(&self) -> u64 {
         host::stolen_step_ns()
+    }
+    fn processors(&self) -> f64 {
+        host::processors() as f64
     }
     fn others(&self, ranks: &Ranks) -> bool {
         host::runnable_threads().is_some_and(|n| n as f64 > ranks.cores)
@@ -181,10 +186,9 @@ impl Taken {
         }
         let Some(worked) = machine.worked(ranks) else { return };
         let stolen = machine.stolen();
-        // Of a step that has begun nothing is known yet.
-        let steps = stolen.saturating_sub(episode.stolen);
-        let kept = if steps > 0 { (steps + 1) * machine.step_ns() } else { 0 };
-        let most = looked as f64 * ranks.cores * WORK - kept as f64;
+        // Whose processors lost it is not told. A step that has begun is less than what may be missing, see `look_ns`.
+        let kept = (stolen.saturating_sub(episode.stolen) * machine.step_ns()) as f64;
+        let most = looked as f64 * ranks.cores * WORK - kept * (ranks.cores / machine.processors()).min(1.0);
         // The sum is less than before when one of them has ended.
         let little = worked.checked_sub(episode.worked).is_some_and(|ns| (ns as f64) < most);
         if goes_on && little && machine.others(ranks) {
@@ -223,6 +227,7 @@ mod tests {
         base: u64,
         worked: Cell<u64>,
         stolen: Cell<u64>,
+        processors: Cell<f64>,
         others: Cell<bool>,
     }
 
@@ -236,6 +241,9 @@ mod tests {
         fn step_ns(&self) -> u64 {
             4 * MS
         }
+        fn processors(&self) -> f64 {
+            self.processors.get()
+        }
         fn others(&self, _: &Ranks) -> bool {
             self.others.get()
         }
@@ -247,8 +255,9 @@ mod tests {
             let ranks = |count| Ranks { count, cores: 8.0 / count as f64, pids: vec![] };
             // The fewer do not count.
             taken.change(|episode| episode.ranks = vec![(1, ranks(2)), (2, ranks(4)), (3, ranks(3))]);
-            let (worked, stolen, others) = (Cell::new(7 * MS), Cell::new(3), Cell::new(true));
-            Bench { taken, base: clock::now_ns(), worked, stolen, others }
+            let (worked, stolen) = (Cell::new(7 * MS), Cell::new(3));
+            let (processors, others) = (Cell::new(2.0), Cell::new(true));
+            Bench { taken, base: clock::now_ns(), worked, stolen, processors, others }
         }
 
         /// A yield of 4 ms that ends at `at`, until when the ranks have worked `ms` more.
@@ -299,18 +308,29 @@ mod tests {
         assert!(!bench.taken.was(bench.base), "never seen");
     }
 
-    /// Two cores' 20 ms, of which the host takes 4 to 8, and the ranks have 23; then 2.
+    /// Of the 40 ms that two cores have in 20 the host takes 12, of which 8 or 16 are told in time; the ranks have the rest. Then
+    /// others are there.
     #[test]
     fn what_the_host_keeps_back_is_not_others() {
         let bench = Bench::new();
-        for at in 0..100 {
-            bench.stolen.set(bench.stolen.get() + if at % 2 == 0 { 1 } else { 0 });
-            bench.long(10 + 10 * at, 12 - at % 2);
-        }
-        assert_eq!(bench.until(), None);
-        for at in 100..104 {
-            bench.stolen.set(bench.stolen.get() + at % 2);
-            bench.long(10 + 10 * at, 1);
+        let look = |number: u64, steps, worked| {
+            bench.stolen.set(bench.stolen.get() + steps);
+            bench.long(10 + 20 * number, worked);
+            bench.until().is_some()
+        };
+        assert!((0..100).all(|number| !look(number, 2 + number % 2 * 2, 28)));
+        assert!(!look(100, 4, 14) && !look(101, 2, 22) && look(102, 2, 21));
+    }
+
+    /// Two of eight processors have a quarter of what all lose.
+    #[test]
+    fn what_the_host_keeps_from_other_processors_does_not_count() {
+        let bench = Bench::new();
+        bench.processors.set(8.0);
+        for (number, worked) in [(0, 40), (1, 26), (2, 25)] {
+            assert_eq!(bench.until(), None, "{number}");
+            bench.stolen.set(bench.stolen.get() + 4);
+            bench.long(10 + 20 * number, worked);
         }
         assert!(bench.until().is_some());
     }

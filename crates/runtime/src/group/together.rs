@@ -77,7 +77,7 @@ fn in_order(core: &Arc<Core>, run: &mut Run) {
     let Run { stream, calls, .. } = run;
     fused::run(core, stream, &calls.kinds, &calls.brief, |brief| {
         let shape = calls.kinds[brief.kind as usize].with_count(brief.count);
-        if !again(core, &shape, brief.send, brief.recv, stream)
+        if !at_once::again(core, &shape, brief.send, brief.recv, stream)
             && let Some(request) = calls.whole(brief, core.ranks)
         {
             launch_collective(core, request.on(stream));
@@ -85,16 +85,10 @@ fn in_order(core: &Arc<Core>, run: &mut Run) {
     });
     let together = streak::run(core, stream, &calls.requests);
     for request in calls.requests.drain(..).skip(together) {
-        if !Shape::of(&request).is_some_and(|s| again(core, &s, request.send, request.recv, stream)) {
+        if !Shape::of(&request).is_some_and(|s| at_once::again(core, &s, request.send, request.recv, stream)) {
             launch_collective(core, request.on(stream));
         }
     }
-}
-
-/// [`at_once::again`], unless the calls before have ended the communicator.
-#[inline]
-fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
-    core.is_well() && at_once::again(core, shape, send, recv, stream)
 }
 
 /// Small collectives of several communicators, which may need each other: what does not end at once goes on side by side.
