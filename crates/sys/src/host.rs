@@ -33,12 +33,6 @@ pub fn stolen_step_ns() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// Processors of the machine that are in use, whichever of them this process may run on.
-pub fn processors() -> usize {
-    // SAFETY: a question to the system; -1, where it has no answer, is none of a machine.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1).max(1)
-}
-
 /// Whole steps of time that the host of this virtual machine has kept its processors from running, all of them together, since the
 /// machine was started; 0 where there is no such host, `None` where /proc does not tell. What a processor has lost since its last tick may
 /// be missing.
@@ -109,7 +103,6 @@ mod tests {
         let before = stolen_steps().unwrap();
         assert!(stolen_steps().is_some_and(|steps| steps >= before));
         assert!((1_000_000..=100_000_000).contains(&stolen_step_ns()));
-        assert!(processors() >= std::thread::available_parallelism().map_or(1, usize::from));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_sys::{clock, host};
 
+use crate::config::tuning;
+
 /// A yield that takes longer has given the core to who works, ns. (What ranks do for one another takes less, mostly.)
 const LONG_YIELD_NS: u64 = 1_000_000;
 /// Yields that long are one episode if no more than this is between them, ns.
@@ -88,7 +90,7 @@ impl Machine for This {
         host::stolen_step_ns()
     }
     fn processors(&self) -> f64 {
-        host::processors() as f64
+        tuning::processors() as f64
     }
     fn others(&self, ranks: &Ranks) -> bool {
         host::runnable_threads().is_some_and(|n| n as f64 > ranks.cores)
