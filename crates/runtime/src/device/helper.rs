@@ -1,9 +1,12 @@
 //! The helper thread: takes over stream work that nobody waits for.
 //!
 //! It is started by the first enqueue and sleeps for good when nothing was enqueued for a while; the next enqueue wakes
-//! it. In between it looks at the streams once per period and works only on those that nobody touched since its last
-//! look, so that call-then-synchronise programs never meet it. Threads that wait for one stream also use [`assist`] to
-//! move the others.
+//! it. In between it looks at the streams, see [`pace`] and [`sight`], and works only on those that nobody waits for nor
+//! touched between two looks, so that call-then-synchronise programs never meet it. Threads that wait for one stream also
+//! use [`assist`] to move the others.
+
+mod pace;
+mod sight;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -11,6 +14,8 @@ use std::time::Duration;
 use oxccl_sys::sync::{AtomicBool, Ordering};
 use oxccl_sys::{barrier, clock};
 
+use self::pace::{Found, Pace, Rest};
+use self::sight::{Sight, Sights};
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
 
@@ -19,8 +24,6 @@ static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// Whether the sleeping helper was called.
 static BED: Mutex<bool> = Mutex::new(false);
 static ALARM: Condvar = Condvar::new();
-/// Idle periods after which the helper sleeps without a timeout.
-const IDLE_PERIODS: u32 = 200;
 /// How long checks that are left on streams stay there before it looks at them, ns: each look takes a stream from the thread that
 /// uses it, which sees to them with its next call or wait as a rule.
 const SETTLE_NS: u64 = 8_000_000;
@@ -80,47 +83,65 @@ fn bed() -> MutexGuard<'static, bool> {
 }
 
 fn run() {
-    let period = crate::config::helper_delay();
-    let mut seen: Vec<(usize, u64)> = Vec::new();
-    let mut checks = Checks::default();
-    let mut idle = 0;
-    let mut last = 0;
+    let mut pace = Pace::new(crate::config::helper_delay());
+    let mut looker = Looker::default();
     loop {
-        let now = enqueued(&every());
-        idle = if now == last { idle + 1 } else { 0 };
-        last = now;
-        rest(idle, period * crate::exec::taken::slowness(), last);
-        let pending = snapshot();
-        let orphan = |s: &Arc<Inner>| !s.is_waited_for() && seen.contains(&(Arc::as_ptr(s) as usize, s.finished()));
-        if pending.iter().any(orphan) {
-            take_over(&mut checks);
-            idle = 0;
-        }
-        if checks.see_to() {
-            idle = 0;
-        }
-        seen.clear();
-        seen.extend(pending.iter().map(|s| (Arc::as_ptr(s) as usize, s.finished())));
-        if !seen.is_empty() {
-            idle = 0;
+        let found = looker.look();
+        match pace.next(found, Duration::from_nanos(clock::now_ns())) {
+            Rest::For(time) => drop(ALARM.wait_timeout(bed(), time * crate::exec::taken::slowness())),
+            Rest::UntilCalled => {
+                sleep(looker.enqueued);
+                pace.called();
+            }
         }
     }
 }
 
-/// Sleeps one period, or until the next enqueue when nothing happened for long.
-fn rest(idle: u32, period: Duration, last: u64) {
-    let mut guard = bed();
-    if idle < IDLE_PERIODS {
-        drop(ALARM.wait_timeout(guard, period));
-        return;
+/// What the helper saw, and what it has to look after.
+#[derive(Default)]
+struct Looker {
+    sights: Sights,
+    /// What was ever enqueued on the streams.
+    enqueued: u64,
+    /// The last look found work that was not known, so that it is not long ago.
+    doubted: bool,
+    checks: Checks,
+}
+
+impl Looker {
+    /// Looks at all streams, and works on what was left on one of them at the last look, too, and has not moved.
+    fn look(&mut self) -> Found {
+        let all = every();
+        let enqueued = enqueued(&all);
+        let is_idle = enqueued == self.enqueued && !all.iter().any(|s| s.pending());
+        self.enqueued = enqueued;
+        self.sights.update(all.iter().map(sight).collect(), self.doubted);
+        drop(all);
+        let took = self.sights.is_orphaned() && take_over(&mut self.checks);
+        let checks = self.checks.see_to();
+        self.doubted = self.sights.is_new() && !took;
+        match () {
+            () if took => Found::Orphans,
+            () if self.doubted => Found::New,
+            () if is_idle && !checks => Found::Idle,
+            () => Found::Tended,
+        }
     }
-    *guard = false;
-    drop(guard);
+}
+
+fn sight(stream: &Arc<Inner>) -> Sight {
+    let left = stream.pending() && !stream.is_waited_for();
+    Sight { stream: Arc::as_ptr(stream) as usize, finished: stream.finished(), left }
+}
+
+/// Sleeps until the next enqueue, unless something is left or more than `enqueued` has come.
+fn sleep(enqueued_before: u64) {
+    *bed() = false;
     ASLEEP.store(true, Ordering::Relaxed);
     // SYNC: helper-asleep
     barrier::heavy();
     let all = every();
-    let busy = enqueued(&all) != last || all.iter().any(|s| s.pending() || s.is_doubtful());
+    let busy = enqueued(&all) != enqueued_before || all.iter().any(|s| s.pending() || s.is_doubtful());
     // Before the lock is taken, see `streams`.
     drop(all);
     if !busy {
@@ -154,9 +175,10 @@ impl Checks {
     }
 }
 
-/// Works on all streams that nobody runs or waits for until none has work, or others took them.
-fn take_over(checks: &mut Checks) {
+/// Works on all streams that nobody runs or waits for until none has work, or others took them. Whether there was one.
+fn take_over(checks: &mut Checks) -> bool {
     let mut waiter = Waiter::new(true);
+    let mut took = false;
     loop {
         let pending = streams(|s| s.pending() && !s.is_waited_for());
         let mut progress = false;
@@ -168,11 +190,12 @@ fn take_over(checks: &mut Checks) {
                 Waited::Idle | Waited::Elsewhere => {}
             }
         }
+        took |= progress || mine.is_some();
         if progress {
             waiter = Waiter::new(true);
             continue;
         }
-        let Some(blocked) = mine else { return };
+        let Some(blocked) = mine else { return took };
         // What blocks here may take for ever; what is unsettled elsewhere must not wait for it.
         checks.see_to();
         if let Turn::Park(timeout) = waiter.turn() {

@@ -201,6 +201,8 @@ pub(crate) enum Waited {
     Elsewhere,
 }
 
+/// Turns of waiting after which a thread says that it waits; short waits need not be known.
+const ATTEND_AFTER: u32 = 16;
 /// Turns of waiting after which a thread looks at other streams of the process.
 const ASSIST_AFTER: u32 = 48;
 
@@ -238,8 +240,8 @@ pub(super) struct Inner {
     sleepers: Mutex<()>,
     /// Threads that sleep until something was finished here.
     sleeping: AtomicU64,
-    /// Those of them that sleep on the bell of the task at the head.
-    on_bell: AtomicU64,
+    /// Threads that see to what is here: the helper does not.
+    attended: AtomicU64,
     runner_done: Condvar,
 }
 
@@ -565,7 +567,7 @@ impl Stream {
             failed: AtomicBool::new(false),
             sleepers: Mutex::default(),
             sleeping: AtomicU64::new(0),
-            on_bell: AtomicU64::new(0),
+            attended: AtomicU64::new(0),
             runner_done: Condvar::new(),
         });
         helper::register(&inner);
@@ -672,12 +674,16 @@ impl Stream {
         // SYNC: stream-enqueued
         let target = inner.enqueued.load(Ordering::Acquire);
         let mut waiter: Option<Waiter> = None;
+        let mut attended = None;
         while inner.finished() < target {
             match inner.advance() {
                 Waited::Progress => waiter = None,
                 Waited::Idle => {}
                 Waited::Blocked | Waited::Elsewhere => {
                     let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
+                    if w.turns() >= ATTEND_AFTER && attended.is_none() {
+                        attended = Some(inner.attend());
+                    }
                     // A group over several communicators: what it waits for may be on this thread's other streams.
                     let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };
                     if w.turns() >= assist_after && helper::assist(inner) {

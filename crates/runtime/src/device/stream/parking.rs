@@ -13,17 +13,17 @@ use super::{Inner, Running, Waited, lock};
 /// Longest park of a thread that cares for several bells.
 const BATCH_PARK: Duration = Duration::from_millis(1);
 
-/// A thread that is counted among those that sleep.
-struct Asleep<'a>(&'a AtomicU64);
+/// A thread that is counted among others.
+struct Counted<'a>(&'a AtomicU64);
 
-impl<'a> Asleep<'a> {
-    fn counted(by: &'a AtomicU64) -> Asleep<'a> {
+impl<'a> Counted<'a> {
+    fn among(by: &'a AtomicU64) -> Counted<'a> {
         by.fetch_add(1, Ordering::SeqCst);
-        Asleep(by)
+        Counted(by)
     }
 }
 
-impl Drop for Asleep<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -46,7 +46,7 @@ impl Inner {
         let timeout = limit_of(&running, timeout);
         let before = self.finished();
         drop(running);
-        let _asleep = (Asleep::counted(&self.sleeping), Asleep::counted(&self.on_bell));
+        let _asleep = (Counted::among(&self.sleeping), Counted::among(&self.attended));
         // Who runs the stream after this look sees the counts, and rings when it has finished something. SYNC: stream-asleep: the
         // bell passes the barrier before the look.
         bell.park_unless(timeout, || {
@@ -62,10 +62,15 @@ impl Inner {
         });
     }
 
-    /// Whether a thread sleeps on the bell of what is, or was a short time ago, at the head of this stream, and is woken when it
-    /// can go on, or else comes back soon: the stream needs no other one then.
+    /// Whether a thread waits for this stream, and has done so for a while, or sleeps on the bell of what is at its head: it moves
+    /// what can go on, or is woken to, or else comes back soon, so that the stream needs no other one.
     pub(in crate::device) fn is_waited_for(&self) -> bool {
-        self.on_bell.load(Ordering::Relaxed) > 0
+        self.attended.load(Ordering::Relaxed) > 0
+    }
+
+    /// The calling thread will not leave this stream while it keeps what is returned.
+    pub(super) fn attend(&self) -> impl Drop + '_ {
+        Counted::among(&self.attended)
     }
 
     /// Whether threads sleep but for the one that runs the stream.
@@ -94,7 +99,7 @@ impl Inner {
     pub(in crate::device) fn await_runner(&self, timeout: Duration) {
         let before = self.finished();
         let guard = lock(&self.sleepers);
-        let _asleep = Asleep::counted(&self.sleeping);
+        let _asleep = Counted::among(&self.sleeping);
         // SYNC: stream-asleep
         barrier::heavy();
         if self.finished() == before {

@@ -1,0 +1,98 @@
+//! What the helper thread makes of two looks at the streams: which of the work that nobody waits for moves, and which does not.
+//! It works on nothing itself.
+
+/// A stream at one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    /// Which one.
+    pub(super) stream: usize,
+    /// How many tasks it had finished.
+    pub(super) finished: u64,
+    /// It had work that nobody waited for.
+    pub(super) left: bool,
+}
+
+/// The streams at the last look, and what it told together with the one before.
+#[derive(Debug, Default)]
+pub(super) struct Sights {
+    all: Vec<Sight>,
+    is_orphaned: bool,
+    is_new: bool,
+}
+
+impl Sights {
+    /// Takes the place of the look before; `short`: which was one period ago.
+    pub(super) fn update(&mut self, all: Vec<Sight>, short: bool) {
+        let moved = |now: &Sight| self.all.iter().any(|s| s.stream == now.stream && s.finished != now.finished);
+        let left = || all.iter().filter(|s| s.left);
+        self.is_orphaned = left().any(|s| self.all.contains(s));
+        self.is_new = left().any(|s| !(self.all.contains(s) || short && moved(s)));
+        self.all = all;
+    }
+
+    /// Whether a stream has stood still from look to look with work that nobody waits for.
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.is_orphaned
+    }
+
+    /// Whether there is such work of which it is not known yet whether somebody moves it. What moved within a period is known;
+    /// in a longer time, calls that were waited for may have come and gone before one that is not.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_new
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const fn at(stream: usize, finished: u64, left: bool) -> Sight {
+        Sight { stream, finished, left }
+    }
+
+    /// What looks come to, one after the other: orphaned, new.
+    fn found<const N: usize>(looks: [(&[Sight], bool); N]) -> [(bool, bool); N] {
+        let mut sights = Sights::default();
+        looks.map(|(all, short)| {
+            sights.update(all.to_vec(), short);
+            (sights.is_orphaned(), sights.is_new())
+        })
+    }
+
+    #[test]
+    fn what_stands_still_is_taken_at_the_second_look() {
+        let stands: &[Sight] = &[at(1, 5, true)];
+        assert_eq!(found([(stands, false), (stands, true)]), [(false, true), (true, false)]);
+        // Also where the second one comes late.
+        assert_eq!(found([(stands, false), (stands, false)])[1], (true, false));
+    }
+
+    #[test]
+    fn what_moves_within_a_period_is_tended() {
+        let looks = found([(&[at(1, 5, true)], false), (&[at(1, 6, true)], true)]);
+        assert_eq!(looks, [(false, true), (false, false)]);
+    }
+
+    #[test]
+    fn what_comes_after_calls_that_were_waited_for_is_new() {
+        // In a long time one call was finished, and another one enqueued that may be left.
+        let looks = found([(&[at(1, 5, false)], false), (&[at(1, 6, true)], false)]);
+        assert_eq!(looks[1], (false, true));
+        // Enqueued within a period: it has had no time to stand still.
+        let looks = found([(&[at(1, 5, true), at(2, 7, false)], false), (&[at(1, 6, true), at(2, 7, true)], true)]);
+        assert_eq!(looks[1], (false, true));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_neither() {
+        let looks = found([(&[at(1, 5, true)], false), (&[at(1, 5, false)], true), (&[at(1, 5, false)], true)]);
+        assert_eq!(looks[1..], [(false, false); 2]);
+    }
+
+    #[test]
+    fn one_that_stands_still_is_found_among_others_that_move() {
+        let first: &[Sight] = &[at(1, 5, true), at(2, 9, true)];
+        let second: &[Sight] = &[at(1, 6, true), at(2, 9, true)];
+        assert_eq!(found([(first, false), (second, true)])[1], (true, false));
+    }
+}
