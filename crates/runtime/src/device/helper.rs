@@ -15,7 +15,7 @@ use oxccl_sys::sync::{AtomicBool, Ordering};
 use oxccl_sys::{barrier, clock};
 
 use self::pace::{Found, Pace, Rest};
-use self::sight::{Sight, Sights};
+use self::sight::{Sight, Sights, Work};
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
 
@@ -123,6 +123,7 @@ impl Looker {
         match () {
             () if took => Found::Orphans,
             () if self.doubted => Found::New,
+            () if self.sights.is_late() => Found::Late,
             () if is_idle && !checks => Found::Idle,
             () => Found::Tended,
         }
@@ -130,8 +131,12 @@ impl Looker {
 }
 
 fn sight(stream: &Arc<Inner>) -> Sight {
-    let left = stream.pending() && !stream.is_waited_for();
-    Sight { stream: Arc::as_ptr(stream) as usize, finished: stream.finished(), left }
+    let work = match () {
+        () if !stream.pending() => Work::Nothing,
+        () if stream.is_waited_for() => Work::Attended,
+        () => Work::Left,
+    };
+    Sight { stream: Arc::as_ptr(stream) as usize, finished: stream.finished(), work }
 }
 
 /// Sleeps until the next enqueue, unless something is left or more than `enqueued` has come.

@@ -1,6 +1,16 @@
 //! What the helper thread makes of two looks at the streams: which of the work that nobody waits for moves, and which does not.
 //! It works on nothing itself.
 
+/// What is enqueued on a stream and not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Nothing,
+    /// A thread waits for it.
+    Attended,
+    /// Nobody waits for it.
+    Left,
+}
+
 /// A stream at one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
@@ -8,8 +18,7 @@ pub(super) struct Sight {
     pub(super) stream: usize,
     /// How many tasks it had finished.
     pub(super) finished: u64,
-    /// It had work that nobody waited for.
-    pub(super) left: bool,
+    pub(super) work: Work,
 }
 
 /// The streams at the last look, and what it told together with the one before.
@@ -18,15 +27,17 @@ pub(super) struct Sights {
     all: Vec<Sight>,
     is_orphaned: bool,
     is_new: bool,
+    is_late: bool,
 }
 
 impl Sights {
     /// Takes the place of the look before; `short`: which was one period ago.
     pub(super) fn update(&mut self, all: Vec<Sight>, short: bool) {
         let moved = |now: &Sight| self.all.iter().any(|s| s.stream == now.stream && s.finished != now.finished);
-        let left = || all.iter().filter(|s| s.left);
-        self.is_orphaned = left().any(|s| self.all.contains(s));
-        self.is_new = left().any(|s| !(self.all.contains(s) || short && moved(s)));
+        let with = |work| all.iter().filter(move |s| s.work == work);
+        self.is_orphaned = with(Work::Left).any(|s| self.all.contains(s));
+        self.is_new = with(Work::Left).any(|s| !(self.all.contains(s) || short && moved(s)));
+        self.is_late = with(Work::Attended).any(|s| self.all.contains(s));
         self.all = all;
     }
 
@@ -40,6 +51,11 @@ impl Sights {
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
+
+    /// Whether threads wait, and have done so from look to look.
+    pub(super) fn is_late(&self) -> bool {
+        self.is_late
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -47,7 +63,11 @@ mod tests {
     use super::*;
 
     const fn at(stream: usize, finished: u64, left: bool) -> Sight {
-        Sight { stream, finished, left }
+        Sight { stream, finished, work: if left { Work::Left } else { Work::Nothing } }
+    }
+
+    const fn attended(stream: usize, finished: u64) -> Sight {
+        Sight { stream, finished, work: Work::Attended }
     }
 
     /// What looks come to, one after the other: orphaned, new.
@@ -85,8 +105,19 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_is_neither() {
-        let looks = found([(&[at(1, 5, true)], false), (&[at(1, 5, false)], true), (&[at(1, 5, false)], true)]);
+        let looks = found([(&[at(1, 5, true)], false), (&[attended(1, 5)], true), (&[attended(1, 5)], true)]);
         assert_eq!(looks[1..], [(false, false); 2]);
+    }
+
+    #[test]
+    fn threads_that_wait_from_look_to_look_wait_for_a_late_rank() {
+        let mut sights = Sights::default();
+        let looks = [attended(1, 5), attended(1, 5), attended(1, 6), at(1, 6, false), at(1, 6, false)];
+        let late = looks.map(|sight| {
+            sights.update(vec![sight], false);
+            sights.is_late()
+        });
+        assert_eq!(late, [false, true, false, false, false]);
     }
 
     #[test]
