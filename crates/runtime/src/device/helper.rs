@@ -15,7 +15,7 @@ use oxccl_sys::sync::{AtomicBool, Ordering};
 use oxccl_sys::{barrier, clock};
 
 use self::pace::{Found, Pace, Rest};
-use self::sight::{Sight, Sights, Work};
+use self::sight::{Pending, Sight, Sights};
 use super::stream::{Inner, Waited};
 use crate::exec::wait::{Turn, Waiter};
 
@@ -24,9 +24,12 @@ static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// Whether the sleeping helper was called.
 static BED: Mutex<bool> = Mutex::new(false);
 static ALARM: Condvar = Condvar::new();
-/// How long checks that are left on streams stay there before it looks at them, ns: each look takes a stream from the thread that
-/// uses it, which sees to them with its next call or wait as a rule.
+/// How long checks that are left on streams stay there at least before it looks at them, ns: each look takes a stream from the
+/// thread that uses it, which sees to them with its next call or wait as a rule.
 const SETTLE_NS: u64 = 8_000_000;
+/// Looks, each a period after the other, at work that does not move on streams that others have: a step may be long, and who yields
+/// in it is met again and again.
+const TRIES: u32 = 5;
 
 pub(super) fn register(stream: &Arc<Inner>) {
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
@@ -103,8 +106,10 @@ struct Looker {
     sights: Sights,
     /// What was ever enqueued on the streams.
     enqueued: u64,
-    /// The last look found work that was not known, so that it is not long ago.
+    /// The last look left work in doubt, so that it is not long ago.
     doubted: bool,
+    /// How often in a row others had the streams whose work did not move.
+    missed: u32,
     checks: Checks,
 }
 
@@ -119,7 +124,8 @@ impl Looker {
         drop(all);
         let took = self.sights.is_orphaned() && take_over(&mut self.checks);
         let checks = self.checks.see_to();
-        self.doubted = self.sights.is_new() && !took;
+        self.missed = if self.sights.is_orphaned() && !took { (self.missed + 1) % TRIES } else { 0 };
+        self.doubted = !took && (self.sights.is_new() || self.missed > 0);
         match () {
             () if took => Found::Orphans,
             () if self.doubted => Found::New,
@@ -131,12 +137,12 @@ impl Looker {
 }
 
 fn sight(stream: &Arc<Inner>) -> Sight {
-    let work = match () {
-        () if !stream.pending() => Work::Nothing,
-        () if stream.is_waited_for() => Work::Attended,
-        () => Work::Left,
+    let pending = match () {
+        () if !stream.pending() => Pending::No,
+        () if stream.is_waited_for() => Pending::Attended,
+        () => Pending::Left,
     };
-    Sight { stream: Arc::as_ptr(stream) as usize, finished: stream.finished(), work }
+    Sight { stream: Arc::as_ptr(stream) as usize, finished: stream.finished(), pending }
 }
 
 /// Sleeps until the next enqueue, unless something is left or more than `enqueued` has come.
@@ -163,7 +169,7 @@ struct Checks {
 }
 
 impl Checks {
-    /// Looks at them if that was long ago; at those of a stream that another thread has now, a period later. Whether there are any.
+    /// Looks at them if that was long ago; at those of a stream that another thread has now, at the next look. Whether there are any.
     fn see_to(&mut self) -> bool {
         let doubtful = streams(|s| s.is_doubtful());
         let now = clock::now_ns();

@@ -681,18 +681,23 @@ impl Stream {
                 Waited::Idle => {}
                 Waited::Blocked | Waited::Elsewhere => {
                     let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
+                    // A group over several communicators: what it waits for may be on this thread's other streams.
+                    let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };
+                    // Steps there may take long, so that this stream is not looked after meanwhile.
+                    if w.turns() >= assist_after {
+                        attended = None;
+                        if helper::assist(inner) {
+                            continue;
+                        }
+                    }
                     if w.turns() >= ATTEND_AFTER && attended.is_none() {
                         attended = Some(inner.attend());
                     }
-                    // A group over several communicators: what it waits for may be on this thread's other streams.
-                    let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };
-                    if w.turns() >= assist_after && helper::assist(inner) {
-                        continue;
-                    }
-                    if let Turn::Park(timeout) = w.turn()
-                        && !helper::assist(inner)
-                    {
-                        inner.park(timeout);
+                    if let Turn::Park(timeout) = w.turn() {
+                        attended = None;
+                        if !helper::assist(inner) {
+                            inner.park(timeout);
+                        }
                     }
                 }
             }

@@ -267,3 +267,29 @@ fn a_call_that_parks_to_give_way_looks_at_what_has_no_bell() {
     stream.synchronize().unwrap();
     assert_eq!(looked, Ok(std::thread::current().id()));
 }
+
+/// Is over once a thread is known to wait for the stream, or after [`LONG`].
+struct Awaited(Stream, Instant);
+
+impl Task for Awaited {
+    fn step(&mut self) -> Step {
+        if !self.0.0.is_waited_for() && self.1.elapsed() < LONG {
+            return Step::Blocked;
+        }
+        Step::Done
+    }
+}
+
+#[test]
+fn who_synchronises_is_known_to_wait_until_it_leaves() {
+    let stream = Stream::new().unwrap();
+    let began = Instant::now();
+    stream.push(Box::new(Awaited(stream.clone(), began)));
+    stream.synchronize().unwrap();
+    assert!(began.elapsed() < LONG, "nobody was known to wait");
+    // The helper may have taken it over before, and sleep there still.
+    while stream.0.is_waited_for() {
+        assert!(began.elapsed() < LONG, "who has gone is still counted");
+        std::thread::yield_now();
+    }
+}

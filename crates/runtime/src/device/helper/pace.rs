@@ -13,9 +13,9 @@ pub(super) enum Found {
     Idle,
     /// Threads of the program move what is there.
     Tended,
-    /// They wait and nothing moves: a rank is late.
+    /// They wait and nothing ends: a rank is late, or a call long.
     Late,
-    /// Work that nobody waits for, and that was not seen before: whether it moves is not known yet.
+    /// Work that nobody waits for, of which it is not known yet whether it moves.
     New,
     /// Work that did not move, and that the helper took over.
     Orphans,
@@ -36,9 +36,9 @@ const LONGEST: Duration = Duration::from_millis(8);
 const LATE: Duration = Duration::from_millis(2);
 /// How long nothing was enqueued before the helper waits to be called.
 const IDLE: Duration = Duration::from_millis(16);
-/// How long the helper looks at every period after it took work over ...
+/// How long the helper looks at every period after it took work over, and what is one time of that at most ...
 const WARY: Duration = Duration::from_millis(20);
-/// ... and at most, which is also how soon the next work must come that it takes over for the time to double.
+/// ... and at most, which is also how soon the next time must come for it to double.
 const WARIEST: Duration = Duration::from_secs(1);
 
 /// How often the helper looks; times are those of one clock that never goes back.
@@ -74,8 +74,11 @@ impl Pace {
             // A second look tells.
             Found::New => return Rest::For(self.period),
             Found::Orphans => {
-                let soon = self.last.is_some_and(|last| now.saturating_sub(last) < WARIEST);
-                self.wary = if soon { (self.wary * 2).min(WARIEST) } else { WARY };
+                self.wary = match self.last.map(|last| now.saturating_sub(last)) {
+                    Some(ago) if ago < WARY => self.wary,
+                    Some(ago) if ago < WARIEST => (self.wary * 2).min(WARIEST),
+                    _ => WARY,
+                };
                 self.last = Some(now);
                 self.rest = self.period;
             }
@@ -155,13 +158,23 @@ mod tests {
             assert_eq!(pace.next(Found::Orphans, now), Rest::For(PERIOD));
             now += PERIOD;
         }
-        assert!(worst.iter().all(|w| *w <= LONGEST + PERIOD), "{worst:?}");
+        assert!(worst.iter().all(|w| *w <= Duration::from_micros(8500)), "{worst:?}");
         assert!(worst[6..].iter().all(|w| *w <= 2 * PERIOD), "{worst:?}");
         // It forgets that again.
         let began = now;
         let wary = looks(&mut pace, &mut now, began + ms(1000), |_| Found::Tended);
         let after = looks(&mut pace, &mut now, began + ms(2000), |_| Found::Tended);
         assert!(wary > 500 && after < 140, "{wary}, {after}");
+    }
+
+    #[test]
+    fn work_taken_over_piece_by_piece_counts_once() {
+        let (mut pace, mut now) = (Pace::new(PERIOD), Duration::ZERO);
+        looks(&mut pace, &mut now, ms(100), |_| Found::Tended);
+        looks(&mut pace, &mut now, ms(110), |_| Found::Orphans);
+        let began = now;
+        let after = looks(&mut pace, &mut now, began + ms(520), |_| Found::Tended);
+        assert!(after < 40 + 70, "{after} looks");
     }
 
     #[test]

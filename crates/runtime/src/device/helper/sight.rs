@@ -1,10 +1,10 @@
 //! What the helper thread makes of two looks at the streams: which of the work that nobody waits for moves, and which does not.
 //! It works on nothing itself.
 
-/// What is enqueued on a stream and not finished.
+/// Whether there is work on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
-    Nothing,
+pub(super) enum Pending {
+    No,
     /// A thread waits for it.
     Attended,
     /// Nobody waits for it.
@@ -18,7 +18,7 @@ pub(super) struct Sight {
     pub(super) stream: usize,
     /// How many tasks it had finished.
     pub(super) finished: u64,
-    pub(super) work: Work,
+    pub(super) pending: Pending,
 }
 
 /// The streams at the last look, and what it told together with the one before.
@@ -31,13 +31,13 @@ pub(super) struct Sights {
 }
 
 impl Sights {
-    /// Takes the place of the look before; `short`: which was one period ago.
+    /// Takes the place of the look before; `short`: which was followed by no more than a period of rest.
     pub(super) fn update(&mut self, all: Vec<Sight>, short: bool) {
         let moved = |now: &Sight| self.all.iter().any(|s| s.stream == now.stream && s.finished != now.finished);
-        let with = |work| all.iter().filter(move |s| s.work == work);
-        self.is_orphaned = with(Work::Left).any(|s| self.all.contains(s));
-        self.is_new = with(Work::Left).any(|s| !(self.all.contains(s) || short && moved(s)));
-        self.is_late = with(Work::Attended).any(|s| self.all.contains(s));
+        let with = |pending| all.iter().filter(move |s| s.pending == pending);
+        self.is_orphaned = with(Pending::Left).any(|s| self.all.contains(s));
+        self.is_new = with(Pending::Left).any(|s| !(self.all.contains(s) || short && moved(s)));
+        self.is_late = with(Pending::Attended).any(|s| self.all.contains(s));
         self.all = all;
     }
 
@@ -52,7 +52,7 @@ impl Sights {
         self.is_new
     }
 
-    /// Whether threads wait, and have done so from look to look.
+    /// Whether threads wait, and have done so from look to look: for a late rank, or for a long call.
     pub(super) fn is_late(&self) -> bool {
         self.is_late
     }
@@ -63,11 +63,11 @@ mod tests {
     use super::*;
 
     const fn at(stream: usize, finished: u64, left: bool) -> Sight {
-        Sight { stream, finished, work: if left { Work::Left } else { Work::Nothing } }
+        Sight { stream, finished, pending: if left { Pending::Left } else { Pending::No } }
     }
 
     const fn attended(stream: usize, finished: u64) -> Sight {
-        Sight { stream, finished, work: Work::Attended }
+        Sight { stream, finished, pending: Pending::Attended }
     }
 
     /// What looks come to, one after the other: orphaned, new.

@@ -39,7 +39,13 @@ impl Inner {
     /// thread that waits for its core again must not keep them from it.
     pub(in crate::device) fn park(&self, timeout: Duration) {
         let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
+        if running.tasks.is_empty() {
+            // Nobody is kept from what comes.
+            drop(running);
+            return oxccl_sys::sync::yield_now();
+        }
         let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
+            let _attended = self.attend();
             self.park_locked(&mut running, timeout);
             return;
         };
@@ -62,13 +68,13 @@ impl Inner {
         });
     }
 
-    /// Whether a thread waits for this stream, and has done so for a while, or sleeps on the bell of what is at its head: it moves
-    /// what can go on, or is woken to, or else comes back soon, so that the stream needs no other one.
+    /// Whether a thread waits for this stream alone just now, awake or asleep: it moves what can go on, or is woken to, or else
+    /// comes back soon, so that the stream needs no other one. Short waits are not known here.
     pub(in crate::device) fn is_waited_for(&self) -> bool {
         self.attended.load(Ordering::Relaxed) > 0
     }
 
-    /// The calling thread will not leave this stream while it keeps what is returned.
+    /// The calling thread does nothing but wait for this stream while it keeps what is returned.
     pub(super) fn attend(&self) -> impl Drop + '_ {
         Counted::among(&self.attended)
     }
