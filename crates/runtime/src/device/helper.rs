@@ -27,8 +27,8 @@ static ALARM: Condvar = Condvar::new();
 /// How long checks that are left on streams stay there at least before it looks at them, ns: each look takes a stream from the
 /// thread that uses it, which sees to them with its next call or wait as a rule.
 const SETTLE_NS: u64 = 8_000_000;
-/// Looks, each a period after the other, at work that does not move on streams that others have: a step may be long, and who yields
-/// in it is met again and again.
+/// Looks, each a period after the other, at work that does not move on streams that others have, before they are left alone for as
+/// long as what is tended: a step may be long, and who yields in it is met again and again.
 const TRIES: u32 = 5;
 
 pub(super) fn register(stream: &Arc<Inner>) {
@@ -89,8 +89,9 @@ fn run() {
     let mut pace = Pace::new(crate::config::helper_delay());
     let mut looker = Looker::default();
     loop {
+        let began = Duration::from_nanos(clock::now_ns());
         let found = looker.look();
-        match pace.next(found, Duration::from_nanos(clock::now_ns())) {
+        match pace.next(found, began, Duration::from_nanos(clock::now_ns())) {
             Rest::For(time) => drop(ALARM.wait_timeout(bed(), time * crate::exec::taken::slowness())),
             Rest::UntilCalled => {
                 sleep(looker.enqueued);
@@ -124,8 +125,8 @@ impl Looker {
         drop(all);
         let took = self.sights.is_orphaned() && take_over(&mut self.checks);
         let checks = self.checks.see_to();
-        self.missed = if self.sights.is_orphaned() && !took { (self.missed + 1) % TRIES } else { 0 };
-        self.doubted = !took && (self.sights.is_new() || self.missed > 0);
+        self.missed = if self.sights.is_orphaned() && !took { (self.missed + 1).min(TRIES) } else { 0 };
+        self.doubted = !took && (self.sights.is_new() || (1..TRIES).contains(&self.missed));
         match () {
             () if took => Found::Orphans,
             () if self.doubted => Found::New,
@@ -145,7 +146,7 @@ fn sight(stream: &Arc<Inner>) -> Sight {
     Sight { stream: Arc::as_ptr(stream) as usize, finished: stream.finished(), pending }
 }
 
-/// Sleeps until the next enqueue, unless something is left or more than `enqueued` has come.
+/// Sleeps until the next enqueue, unless something is left or more has come than there was when it was last looked at.
 fn sleep(enqueued_before: u64) {
     *bed() = false;
     ASLEEP.store(true, Ordering::Relaxed);
@@ -215,12 +216,13 @@ fn take_over(checks: &mut Checks) -> bool {
     }
 }
 
-/// Steps the streams of the process that have work and no runner, except `mine`, but calls no function of the program. Whether
-/// anything moved.
-pub(super) fn assist(mine: &Inner) -> bool {
+/// Steps the streams of the process that have work and no runner, except `mine`, but calls no function of the program; `leave`
+/// before each of them. Whether anything moved.
+pub(super) fn assist(mine: &Inner, mut leave: impl FnMut()) -> bool {
     let mut progress = false;
     for s in snapshot() {
         if !std::ptr::eq(Arc::as_ptr(&s), mine) {
+            leave();
             progress |= s.advance_aside() == Waited::Progress;
         }
     }

@@ -240,7 +240,7 @@ pub(super) struct Inner {
     sleepers: Mutex<()>,
     /// Threads that sleep until something was finished here.
     sleeping: AtomicU64,
-    /// Threads that see to what is here: the helper does not.
+    /// Threads that do nothing but [wait](Inner::is_waited_for) for this stream: the helper does not look after it.
     attended: AtomicU64,
     runner_done: Condvar,
 }
@@ -683,21 +683,17 @@ impl Stream {
                     let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
                     // A group over several communicators: what it waits for may be on this thread's other streams.
                     let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };
-                    // Steps there may take long, so that this stream is not looked after meanwhile.
-                    if w.turns() >= assist_after {
-                        attended = None;
-                        if helper::assist(inner) {
-                            continue;
-                        }
+                    // Steps of other streams may take long: this one is not looked after meanwhile.
+                    if w.turns() >= assist_after && helper::assist(inner, || attended = None) {
+                        continue;
                     }
                     if w.turns() >= ATTEND_AFTER && attended.is_none() {
                         attended = Some(inner.attend());
                     }
-                    if let Turn::Park(timeout) = w.turn() {
-                        attended = None;
-                        if !helper::assist(inner) {
-                            inner.park(timeout);
-                        }
+                    if let Turn::Park(timeout) = w.turn()
+                        && !helper::assist(inner, || attended = None)
+                    {
+                        inner.park(timeout);
                     }
                 }
             }

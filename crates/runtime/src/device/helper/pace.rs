@@ -36,9 +36,9 @@ const LONGEST: Duration = Duration::from_millis(8);
 const LATE: Duration = Duration::from_millis(2);
 /// How long nothing was enqueued before the helper waits to be called.
 const IDLE: Duration = Duration::from_millis(16);
-/// How long the helper looks at every period after it took work over, and what is one time of that at most ...
+/// How long the helper looks at every period after it took work over; what follows sooner belongs to the same time.
 const WARY: Duration = Duration::from_millis(20);
-/// ... and at most, which is also how soon the next time must come for it to double.
+/// The same at most, if one time follows another within as long: it doubles with each.
 const WARIEST: Duration = Duration::from_secs(1);
 
 /// How often the helper looks; times are those of one clock that never goes back.
@@ -65,8 +65,8 @@ impl Pace {
         self.idle_since = None;
     }
 
-    /// What comes after a look, at `now`, that found `found`.
-    pub(super) fn next(&mut self, found: Found, now: Duration) -> Rest {
+    /// What comes after a look that `began` then, lasted until `now` and found `found`.
+    pub(super) fn next(&mut self, found: Found, began: Duration, now: Duration) -> Rest {
         if found != Found::Idle {
             self.idle_since = None;
         }
@@ -74,7 +74,7 @@ impl Pace {
             // A second look tells.
             Found::New => return Rest::For(self.period),
             Found::Orphans => {
-                self.wary = match self.last.map(|last| now.saturating_sub(last)) {
+                self.wary = match self.last.map(|last| began.saturating_sub(last)) {
                     Some(ago) if ago < WARY => self.wary,
                     Some(ago) if ago < WARIEST => (self.wary * 2).min(WARIEST),
                     _ => WARY,
@@ -111,12 +111,17 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_micros(500);
 
+    /// A look that takes no time.
+    fn at(pace: &mut Pace, found: Found, now: Duration) -> Rest {
+        pace.next(found, now, now)
+    }
+
     /// Looks, each after the rest that the one before it asked for, until `until`; how many of them there were.
     fn looks(pace: &mut Pace, now: &mut Duration, until: Duration, mut find: impl FnMut(Duration) -> Found) -> usize {
         let mut looks = 0;
         while *now < until {
             looks += 1;
-            match pace.next(find(*now), *now) {
+            match at(pace, find(*now), *now) {
                 Rest::For(rest) => *now += rest,
                 Rest::UntilCalled => break,
             }
@@ -152,10 +157,10 @@ mod tests {
         for call in 0..12 {
             let enqueued = ms(500) + ms(50) * call;
             looks(&mut pace, &mut now, enqueued, |_| Found::Tended);
-            assert_eq!(pace.next(Found::New, now), Rest::For(PERIOD));
+            assert_eq!(at(&mut pace, Found::New, now), Rest::For(PERIOD));
             now += PERIOD;
             worst.push(now - enqueued);
-            assert_eq!(pace.next(Found::Orphans, now), Rest::For(PERIOD));
+            assert_eq!(at(&mut pace, Found::Orphans, now), Rest::For(PERIOD));
             now += PERIOD;
         }
         assert!(worst.iter().all(|w| *w <= Duration::from_micros(8500)), "{worst:?}");
@@ -178,16 +183,29 @@ mod tests {
     }
 
     #[test]
+    fn long_work_is_one_time_as_well() {
+        // Half a second each, one after the other: no pause in between.
+        let mut pace = Pace::new(PERIOD);
+        for work in 0..5 {
+            let _ = pace.next(Found::Orphans, ms(500) * work, ms(500) * (work + 1));
+        }
+        assert_eq!(pace.wary, WARY);
+        // A long one after a short pause doubles it.
+        let _ = pace.next(Found::Orphans, ms(2600), ms(4600));
+        assert_eq!(pace.wary, 2 * WARY);
+    }
+
+    #[test]
     fn an_idle_helper_waits_to_be_called_and_is_awake_then() {
         let (mut pace, mut now) = (Pace::new(PERIOD), Duration::ZERO);
         looks(&mut pace, &mut now, ms(100), |_| Found::Tended);
         let began = now;
         looks(&mut pace, &mut now, ms(1000), |_| Found::Idle);
         assert!(now - began >= IDLE && now - began <= IDLE + LONGEST, "{:?}", now - began);
-        assert_eq!(pace.next(Found::Idle, now), Rest::UntilCalled);
+        assert_eq!(at(&mut pace, Found::Idle, now), Rest::UntilCalled);
         pace.called();
-        assert_eq!(pace.next(Found::New, now), Rest::For(PERIOD));
-        assert_eq!(pace.next(Found::Tended, now + PERIOD), Rest::For(2 * PERIOD));
+        assert_eq!(at(&mut pace, Found::New, now), Rest::For(PERIOD));
+        assert_eq!(at(&mut pace, Found::Tended, now + PERIOD), Rest::For(2 * PERIOD));
     }
 
     #[test]
@@ -197,13 +215,13 @@ mod tests {
         let began = now;
         let late = looks(&mut pace, &mut now, began + ms(100), |_| Found::Late);
         assert_eq!(late, 50);
-        assert_eq!(pace.next(Found::Tended, now), Rest::For(LONGEST));
+        assert_eq!(at(&mut pace, Found::Tended, now), Rest::For(LONGEST));
     }
 
     #[test]
     fn a_period_that_is_asked_for_is_kept_where_it_is_long() {
         let mut pace = Pace::new(ms(300));
-        assert_eq!(pace.next(Found::Tended, ms(300)), Rest::For(ms(300)));
-        assert_eq!(pace.next(Found::New, ms(600)), Rest::For(ms(300)));
+        assert_eq!(at(&mut pace, Found::Tended, ms(300)), Rest::For(ms(300)));
+        assert_eq!(at(&mut pace, Found::New, ms(600)), Rest::For(ms(300)));
     }
 }

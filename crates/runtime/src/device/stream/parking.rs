@@ -68,8 +68,8 @@ impl Inner {
         });
     }
 
-    /// Whether a thread waits for this stream alone just now, awake or asleep: it moves what can go on, or is woken to, or else
-    /// comes back soon, so that the stream needs no other one. Short waits are not known here.
+    /// Whether a thread waits for this stream just now, awake or asleep, and works for no other: it moves what can go on, or is woken
+    /// to, or else comes back soon, so that the stream needs no other one. Short waits are not known here.
     pub(in crate::device) fn is_waited_for(&self) -> bool {
         self.attended.load(Ordering::Relaxed) > 0
     }
