@@ -94,7 +94,7 @@ fn run() {
         match pace.next(found, began, Duration::from_nanos(clock::now_ns())) {
             Rest::For(time) => drop(ALARM.wait_timeout(bed(), time * crate::exec::taken::slowness())),
             Rest::UntilCalled => {
-                sleep(looker.enqueued);
+                await_call(looker.enqueued);
                 pace.called();
             }
         }
@@ -147,7 +147,7 @@ fn sight(stream: &Arc<Inner>) -> Sight {
 }
 
 /// Sleeps until the next enqueue, unless something is left or more has come than there was when it was last looked at.
-fn sleep(enqueued_before: u64) {
+fn await_call(enqueued_before: u64) {
     *bed() = false;
     ASLEEP.store(true, Ordering::Relaxed);
     // SYNC: helper-asleep
