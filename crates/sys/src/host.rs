@@ -34,8 +34,8 @@ pub fn stolen_step_ns() -> u64 {
 }
 
 /// Whole steps of time that the host of this virtual machine has kept its processors from running, all of them together, since the
-/// machine was started; 0 where there is no such host, `None` where /proc does not tell. What a processor has lost since its last tick may
-/// be missing.
+/// machine was started; 0 where there is no such host, `None` where /proc does not tell. What a processor has lost since its last
+/// tick may be missing.
 pub fn stolen_steps() -> Option<u64> {
     let mut text = [0; 256];
     let read = File::open("/proc/stat").and_then(|mut f| f.read(&mut text)).ok()?;

@@ -119,18 +119,19 @@ impl Looker {
     fn look(&mut self) -> Found {
         let all = every();
         let enqueued = enqueued(&all);
-        let is_idle = enqueued == self.enqueued && !all.iter().any(|s| s.pending());
-        self.enqueued = enqueued;
-        self.sights.update(all.iter().map(sight).collect(), self.doubted);
+        let sights: Vec<Sight> = all.iter().map(sight).collect();
         drop(all);
-        let took = self.sights.is_orphaned() && take_over(&mut self.checks);
+        let is_idle = enqueued == self.enqueued && sights.iter().all(|s| s.pending == Pending::No);
+        self.enqueued = enqueued;
+        let told = self.sights.update(sights, self.doubted);
+        let took = told.orphaned && take_over(&mut self.checks);
         let checks = self.checks.see_to();
-        self.missed = if self.sights.is_orphaned() && !took { (self.missed + 1).min(TRIES) } else { 0 };
-        self.doubted = !took && (self.sights.is_new() || (1..TRIES).contains(&self.missed));
+        self.missed = if told.orphaned && !took { (self.missed + 1).min(TRIES) } else { 0 };
+        self.doubted = !took && (told.new || (1..TRIES).contains(&self.missed));
         match () {
             () if took => Found::Orphans,
             () if self.doubted => Found::New,
-            () if self.sights.is_late() => Found::Late,
+            () if told.late => Found::Late,
             () if is_idle && !checks => Found::Idle,
             () => Found::Tended,
         }

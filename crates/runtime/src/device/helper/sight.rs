@@ -21,40 +21,34 @@ pub(super) struct Sight {
     pub(super) pending: Pending,
 }
 
-/// The streams at the last look, and what it told together with the one before.
-#[derive(Debug, Default)]
-pub(super) struct Sights {
-    all: Vec<Sight>,
-    is_orphaned: bool,
-    is_new: bool,
-    is_late: bool,
+/// What a look tells together with the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// A stream has stood still from look to look with work that nobody waits for.
+    pub(super) orphaned: bool,
+    /// There is such work of which it is not known yet whether somebody moves it. What moved within a period is known; in a longer
+    /// time, calls that were waited for may have come and gone before one that is not.
+    pub(super) new: bool,
+    /// Threads wait, and have done so from look to look: for a late rank, or for a long call.
+    pub(super) late: bool,
 }
 
+/// The streams at the last look.
+#[derive(Debug, Default)]
+pub(super) struct Sights(Vec<Sight>);
+
 impl Sights {
-    /// Takes the place of the look before; `short`: which was followed by no more than a period of rest.
-    pub(super) fn update(&mut self, all: Vec<Sight>, short: bool) {
-        let moved = |now: &Sight| self.all.iter().any(|s| s.stream == now.stream && s.finished != now.finished);
+    /// `all` takes the place of the look before; `short`: which was followed by no more than a period of rest.
+    pub(super) fn update(&mut self, all: Vec<Sight>, short: bool) -> Told {
+        let moved = |now: &Sight| self.0.iter().any(|s| s.stream == now.stream && s.finished != now.finished);
         let with = |pending| all.iter().filter(move |s| s.pending == pending);
-        self.is_orphaned = with(Pending::Left).any(|s| self.all.contains(s));
-        self.is_new = with(Pending::Left).any(|s| !(self.all.contains(s) || short && moved(s)));
-        self.is_late = with(Pending::Attended).any(|s| self.all.contains(s));
-        self.all = all;
-    }
-
-    /// Whether a stream has stood still from look to look with work that nobody waits for.
-    pub(super) fn is_orphaned(&self) -> bool {
-        self.is_orphaned
-    }
-
-    /// Whether there is such work of which it is not known yet whether somebody moves it. What moved within a period is known;
-    /// in a longer time, calls that were waited for may have come and gone before one that is not.
-    pub(super) fn is_new(&self) -> bool {
-        self.is_new
-    }
-
-    /// Whether threads wait, and have done so from look to look: for a late rank, or for a long call.
-    pub(super) fn is_late(&self) -> bool {
-        self.is_late
+        let told = Told {
+            orphaned: with(Pending::Left).any(|s| self.0.contains(s)),
+            new: with(Pending::Left).any(|s| !(self.0.contains(s) || short && moved(s))),
+            late: with(Pending::Attended).any(|s| self.0.contains(s)),
+        };
+        self.0 = all;
+        told
     }
 }
 
@@ -74,8 +68,8 @@ mod tests {
     fn found<const N: usize>(looks: [(&[Sight], bool); N]) -> [(bool, bool); N] {
         let mut sights = Sights::default();
         looks.map(|(all, short)| {
-            sights.update(all.to_vec(), short);
-            (sights.is_orphaned(), sights.is_new())
+            let told = sights.update(all.to_vec(), short);
+            (told.orphaned, told.new)
         })
     }
 
@@ -113,10 +107,7 @@ mod tests {
     fn threads_that_wait_from_look_to_look_wait_for_a_late_rank() {
         let mut sights = Sights::default();
         let looks = [attended(1, 5), attended(1, 5), attended(1, 6), at(1, 6, false), at(1, 6, false)];
-        let late = looks.map(|sight| {
-            sights.update(vec![sight], false);
-            sights.is_late()
-        });
+        let late = looks.map(|sight| sights.update(vec![sight], false).late);
         assert_eq!(late, [false, true, false, false, false]);
     }
 

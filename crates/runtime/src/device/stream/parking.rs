@@ -39,15 +39,18 @@ impl Inner {
     /// thread that waits for its core again must not keep them from it.
     pub(in crate::device) fn park(&self, timeout: Duration) {
         let Some(mut running) = self.running.try_lock() else { return self.await_runner(timeout) };
-        if running.tasks.is_empty() {
-            // Nobody is kept from what comes.
-            drop(running);
-            return oxccl_sys::sync::yield_now();
-        }
-        let Some(bell) = running.tasks.front().and_then(|t| t.bell()) else {
-            let _attended = self.attend();
-            self.park_locked(&mut running, timeout);
-            return;
+        let bell = match running.tasks.front().map(|t| t.bell()) {
+            Some(Some(bell)) => bell,
+            Some(None) => {
+                let _attended = self.attend();
+                self.park_locked(&mut running, timeout);
+                return;
+            }
+            None => {
+                // Nobody is kept from what comes.
+                drop(running);
+                return oxccl_sys::sync::yield_now();
+            }
         };
         let timeout = limit_of(&running, timeout);
         let before = self.finished();
