@@ -149,7 +149,7 @@ fn crowds(bench: &Bench) -> Result<Vec<Row>> {
 fn private_crowds(bench: &Bench) -> Result<Vec<Row>> {
     let [mut device, mut malloc] = [(); 2].map(|()| Points::default());
     for collective in COLLECTIVES {
-        for size in ["8K", "128K", "2M"] {
+        for size in ["8K", "128K", "2M", "8M", "32M"] {
             for ranks in [4, 8] {
                 let found = bench.pairs(|| {
                     let best = bench.best_peer(collective, ranks, size, false)?;
@@ -163,7 +163,7 @@ fn private_crowds(bench: &Bench) -> Result<Vec<Row>> {
         }
     }
     Ok(vec![
-        device.ahead("4 and 8 processes, 8 KiB to 2 MiB: ahead of the peer whose ranks yield"),
+        device.ahead("4 and 8 processes, 8 KiB to 32 MiB: ahead of the peer whose ranks yield"),
         malloc.ahead("the same, malloc memory"),
     ])
 }

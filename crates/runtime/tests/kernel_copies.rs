@@ -22,6 +22,9 @@ const VARIABLE: &str = "OXCCL_TEST_KERNEL_COPIES";
 const LIMIT: Duration = Duration::from_secs(60);
 const RANKS: usize = 2;
 
+/// Bytes that a rank gives from which on the kernel copies them where slots are faster but ranks share cores, in the scenario of that.
+const OUTGROWN: usize = 400_000;
+
 /// A file of constants, gone in the end.
 struct Constants(PathBuf);
 
@@ -29,12 +32,13 @@ impl Constants {
     /// Of a machine like this one, but for what `scenario` is about: whether the ranks share a core, and whether the kernel's
     /// copy is faster than scratch and slots. Those of ranks that disagree say both.
     fn of(scenario: &str, rank: usize) -> Constants {
-        let cores = if scenario.starts_with("shared") { 1 } else { tuning::processors() };
+        let outgrows = scenario.starts_with("outgrows");
+        let cores = if scenario.starts_with("shared") || outgrows { 1 } else { tuning::processors() };
         let slots = match scenario {
             "disagree-slots" => rank == 0,
             "slots-mixed" | "shared-mixed" => true,
             "disagree-kernel" => rank == 1,
-            _ => scenario == "slots",
+            _ => scenario == "slots" || outgrows,
         };
         let shm_copy = match slots {
             true => 0.02,
@@ -42,7 +46,10 @@ impl Constants {
             false => 0.1,
         };
         let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{rank}-{}.txt", std::process::id()));
-        let lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
+        let mut lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
+        if outgrows {
+            lines += &format!("cache = 10000\nkernel_crowd = {OUTGROWN}\n");
+        }
         std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{lines}", tuning::machine())).unwrap();
         Constants(path)
     }
@@ -107,6 +114,13 @@ fn where_it_is_refused_later_the_error_says_so() {
 }
 
 #[test]
+fn ranks_that_share_cores_leave_what_outgrows_the_caches_to_the_kernel() {
+    for call in ["gather", "scatter", "alltoall", "exchange", "send"] {
+        run(&format!("outgrows-{call}"));
+    }
+}
+
+#[test]
 fn memory_that_is_not_mapped_is_named_as_the_cause() {
     for call in ["gather", "exchange", "send"] {
         run(&format!("unmapped-{call}"));
@@ -157,7 +171,7 @@ fn worker() {
         refuse();
     }
     // While one rank waits the other does not work.
-    if ["shared", "touches"].contains(&scenario) {
+    if ["shared", "touches", "outgrows"].contains(&scenario) {
         workers::stay_on(1);
     }
     let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
@@ -172,6 +186,7 @@ fn worker() {
         }
         // About as long as what is asked for ahead, as slots of both lengths, and as what may lie on large pages.
         "disagree" => side.all_succeed(&[63, 64, 65, 2049, 8191, 8192, 8193, 32_767, 32_768, 32_769, 300_001, 1 << 20]),
+        "outgrows" => side.outgrows(call),
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),
@@ -620,6 +635,21 @@ impl Side {
         if self.rank == 1 {
             assert_eq!(error.code, ResultCode::SystemError, "{error}");
         }
+        self.ends_with(&error, &["not permitted", "forbids it now"]);
+    }
+
+    /// Slots carry what is less than [`OUTGROWN`]; who is refused the kernel's copies sees which call asks for them.
+    fn outgrows(&mut self, call: &str) {
+        const LESS: usize = 64 << 10;
+        const { assert!(LESS * size_of::<u32>() < OUTGROWN && 2 * LESS * size_of::<u32>() >= OUTGROWN) };
+        self.make(call, None, 2 * LESS).unwrap();
+        self.check(call, 2 * LESS);
+        refuse();
+        for _ in 0..2 {
+            self.make(call, None, LESS).unwrap();
+            self.check(call, LESS);
+        }
+        let error = self.make(call, None, 2 * LESS).expect_err("both ranks are refused what one needs");
         self.ends_with(&error, &["not permitted", "forbids it now"]);
     }
 

@@ -81,6 +81,9 @@ pub struct CostModel {
     /// Bytes from which on that does not hold of blocks where every rank reads, nor of messages where the peer sends such, too: two copies past
     /// the caches are faster.
     pub kernel_large_below: f64,
+    /// Bytes that one rank gives to, or takes from, the others from which on ranks that share cores leave to the kernel what goes from one
+    /// to one: what all of them keep in slots or scratch, too, does not fit the last cache.
+    pub kernel_crowd_from: f64,
 }
 
 impl Default for CostModel {
@@ -108,6 +111,7 @@ impl Default for CostModel {
             kernel_us_per_kib: 0.06,
             kernel_large_us_per_kib: 0.06,
             kernel_large_below: 1e13,
+            kernel_crowd_from: 1e13,
         }
     }
 }
@@ -122,9 +126,10 @@ impl CostModel {
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
-    /// The same of Zen 3, where copies past the caches are that fast.
+    /// The same of Zen 3, where copies past the caches are that fast. Crowds were measured there (docs/performance.md).
     pub fn of_strings_outside() -> CostModel {
-        CostModel { kernel_large_below: f64::from(32 << 20), ..CostModel::of_strings() }
+        let (kernel_large_below, kernel_crowd_from) = (f64::from(32 << 20), f64::from(3 << 19));
+        CostModel { kernel_large_below, kernel_crowd_from, ..CostModel::of_strings() }
     }
 
     /// The same of one on which stores wait so long for lines that another core has (Zen 4, not Zen 3) that slots cost more
@@ -156,6 +161,13 @@ impl CostModel {
     /// twice what fits (measured with one of 32 MiB, docs/performance.md).
     pub fn past_caches(&self, ranks: usize) -> u64 {
         (2.0 * self.last_cache_bytes * self.last_caches.min(ranks as f64)) as u64
+    }
+
+    /// Whether ranks that share cores give each other so much in a call of `bytes`, each block to one rank only, that the kernel copies
+    /// it faster than scratch and slots carry it, see [`kernel_crowd_from`](Self::kernel_crowd_from).
+    pub(crate) fn outgrows(&self, collective: Collective, bytes: u64, ranks: f64) -> bool {
+        let one_to_one = matches!(collective, Collective::AllToAll | Collective::Gather | Collective::Scatter);
+        one_to_one && ranks > self.cores && bytes as f64 * (1.0 - 1.0 / ranks) >= self.kernel_crowd_from
     }
 
     /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it
@@ -225,6 +237,10 @@ impl Rates {
         let switch = m.round_us(local);
         let beyond_caches = 2.0 * bytes as f64 * local > m.cache_bytes;
         let memory = match beyond_caches {
+            // No end of a copy stays there.
+            true if a.needs == Needs::MappedScratch && m.outgrows(shape.collective, bytes, n) => {
+                m.dram_factor * m.direct.copy_us_per_kib / cost.copy_us_per_kib
+            }
             // One end of every copy is scratch, which stays in the caches, and both sides work at the same time.
             true if a.needs == Needs::MappedScratch => 0.75 + 0.25 * m.dram_factor,
             true => m.dram_factor,

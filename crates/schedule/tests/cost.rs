@@ -237,6 +237,40 @@ fn ranks_that_share_cores_scatter_long_blocks_by_messages() {
     assert_ne!(served(strings, 2, 64 << 10), "flat");
 }
 
+/// Where slots and scratch are the faster way, they are no longer once they push out of the last cache what a crowd gives from one to one.
+#[test]
+fn the_kernel_copies_what_outgrows_the_caches_of_a_crowd() {
+    let served = |model: CostModel, collective, ranks: u32, bytes: u64| {
+        let model = CostModel { cores: 2.0, ..model };
+        let query = Query { model, eager_limit: 0, ..Query::new(collective, bytes, ranks, Reach::ReadableUser) };
+        candidates(&query)[0].algorithm
+    };
+    let (outside, strings) = (CostModel::of_strings_outside(), CostModel::of_strings());
+    for ranks in [4, 8] {
+        for bytes in [2 << 20, 8 << 20, 32 << 20] {
+            for collective in [Collective::AllToAll, Collective::Gather] {
+                assert_eq!(served(outside, collective, ranks, bytes), "one_shot", "{collective} {bytes} {ranks}");
+            }
+            // By messages, or read by the kernel: both do without scratch.
+            assert!(!served(outside, Collective::Scatter, ranks, bytes).starts_with("staged"), "{bytes} {ranks}");
+            // Each block goes to all: those who share a core find it in its caches.
+            for collective in [Collective::AllGather, Collective::AllReduce, Collective::ReduceScatter] {
+                let found = served(outside, collective, ranks, bytes);
+                assert!(found.starts_with("staged"), "{collective} {bytes} {ranks}: {found}");
+            }
+        }
+        for collective in [Collective::AllToAll, Collective::Gather] {
+            assert_eq!(served(outside, collective, ranks, 1 << 20), "staged_one_shot", "{collective} {ranks}");
+            assert_eq!(served(strings, collective, ranks, 4 << 20), "staged_one_shot", "{collective} {ranks}");
+        }
+    }
+    // Ranks with a core of their own go the way that they went.
+    for collective in [Collective::AllToAll, Collective::Gather, Collective::Scatter] {
+        let [one, other] = [strings, outside].map(|m| served(m, collective, 2, 8 << 20));
+        assert_eq!(one, other, "{collective}");
+    }
+}
+
 /// What was measured with 16 cores of Emerald Rapids where one way was at least 1.3 times as fast as the other, but the kernel's for
 /// all-reduce of 8 MiB of 8 ranks 1.14 times (docs/performance-cores.md).
 #[test]

@@ -12,6 +12,7 @@ use super::p2p::Exchange;
 use crate::communicator::core::Core;
 use crate::config::Config;
 use crate::device::{Exporter, withdrawn};
+use crate::pages::Pages;
 use crate::service;
 use crate::transport::local::{
     Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
@@ -150,6 +151,8 @@ pub(crate) struct Links {
     spare: Vec<Box<Exchange>>,
     /// Tells which memory peers can map.
     exporter: Exporter,
+    /// Buffers of which each message is but a part.
+    pages: Option<Pages>,
 }
 
 /// Lane of sends and receives.
@@ -321,6 +324,15 @@ pub(super) fn is_local(core: &Core, rank: u32) -> bool {
 }
 
 impl Links {
+    /// The kernel is about to copy messages of which all together are `together` bytes, from or to parts of the `bytes` bytes at `at`, if
+    /// that is the way that messages take.
+    pub(super) fn copies_parts(&mut self, core: &Core, together: u64, at: *const u8, bytes: usize) {
+        let kernel = crowd_from(core).is_some_and(|from| together >= from) && core.reaches;
+        if kernel && self.exporter.export(at, bytes).is_none() {
+            self.pages.get_or_insert_with(|| Pages::new(core.config.large_pages)).used(at, bytes);
+        }
+    }
+
     /// Whether peers can map these bytes.
     pub(super) fn exports(&mut self, at: *const u8, bytes: usize) -> bool {
         self.exporter.export(at, bytes).is_some()
@@ -351,6 +363,11 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
     Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
+/// Bytes that ranks which share cores give from which on the kernel reads them, see the model's constant; `None`: they do not.
+fn crowd_from(core: &Core) -> Option<u64> {
+    core.crowded.then_some(core.config.constants.model.kernel_crowd_from as u64)
+}
+
 /// Whether slots change hands with `rank`. The same answer on both sides.
 fn trades(core: &Core, rank: u32) -> bool {
     core.trades && rank as usize != core.rank
@@ -367,6 +384,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         _ => Policy {
             direct_from: Some(direct_from(core)),
             cma_from: cma_from(core).filter(|_| cma),
+            cma_together_from: crowd_from(core).filter(|_| cma),
             cma_large_from: cma.then_some(if cma_from(core).is_some() { 0 } else { Policy::LARGE_FROM }),
             ..Policy::new(same, cma)
         },

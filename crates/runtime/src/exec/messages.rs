@@ -167,7 +167,7 @@ impl Bound<'_> {
     }
 
     fn header(&self, total: u64, offset: u64) -> Header {
-        Header { signature: self.call.signature, sequence: self.seq, total, offset, len: 0 }
+        Header { signature: self.call.signature, sequence: self.seq, total, offset, ..Header::default() }
     }
 }
 

@@ -23,6 +23,7 @@ use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::WINDOW;
 use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
+use crate::transport::local::Policy;
 use crate::transport::{Header, Ticket};
 
 #[derive(Debug)]
@@ -266,7 +267,25 @@ impl Exchange {
                 other => return Err(Error::internal(format!("{} exchanges by {other:?}", plan.algorithm))),
             }
         }
+        if core.crowded {
+            exchange.tell_of_parts(core, links);
+        }
         Ok(exchange)
+    }
+
+    /// Tells of the buffers of which its messages are parts.
+    fn tell_of_parts(&self, core: &Core, links: &mut Links) {
+        let together = self.sends.iter().map(|t| t.bytes).fold(0, u64::saturating_add);
+        for transfers in [&self.sends, &self.recvs] {
+            let begin = transfers.iter().map(|t| t.at).min();
+            let end = transfers.iter().map(|t| t.range().end).max();
+            let Some((at, end)) = begin.zip(end) else { continue };
+            // Own parts lie between them; what is further apart is no buffer of this call.
+            let bytes = end - at.addr();
+            if bytes as u64 <= 2 * together {
+                links.copies_parts(core, together, at, bytes);
+            }
+        }
     }
 
     /// Leaves out what went another way: the own parts, those of the ranks that `came` names and, if so `sent`, all that
@@ -382,6 +401,7 @@ impl Exchange {
         // Who has not taken a message has not taken the next one.
         let mut waits = None;
         for i in self.sent..self.sends.len() {
+            let together = self.together(core, i);
             // In order per peer: an earlier message that is not wholly accepted goes first.
             let (before, rest) = self.sends.split_at_mut(i);
             let (before, t) = (&before[self.sent..], &mut rest[0]);
@@ -393,7 +413,7 @@ impl Exchange {
                 continue;
             }
             let Some(end) = links.sender(core, t.peer, self.lane)? else { continue };
-            progress |= t.offer(core, end, self.sequence)?;
+            progress |= t.offer(core, end, self.sequence, together)?;
             if t.is_offered() && !gathers && waits != Some(t.peer) {
                 t.complete = end.poll_done(t.ticket)?;
                 progress |= t.complete;
@@ -404,15 +424,25 @@ impl Exchange {
         Ok(progress)
     }
 
+    /// Bytes of all sends of the call of that send, if it is a long one and ranks share cores; else 0.
+    fn together(&self, core: &Core, send: usize) -> u64 {
+        let of = &self.sends[send];
+        if !core.crowded || of.is_offered() || of.bytes <= Policy::SHORT {
+            return 0;
+        }
+        self.sends.iter().filter(|t| t.call == of.call).map(|t| t.bytes).fold(0, u64::saturating_add)
+    }
+
     /// Sends what can be sent of the sends from that one on; all before them were accepted.
     pub(super) fn offer_from(&mut self, first: usize, core: &Core, links: &mut Links) -> Result<()> {
         for i in first..self.sends.len() {
+            let together = self.together(core, i);
             let (before, rest) = self.sends.split_at_mut(i);
             let t = &mut rest[0];
             if !before[first..].iter().any(|b| b.peer == t.peer && !b.is_offered())
                 && let Some(end) = links.sender(core, t.peer, self.lane)?
             {
-                t.offer(core, end, self.sequence)?;
+                t.offer(core, end, self.sequence, together)?;
             }
         }
         Ok(())
@@ -526,11 +556,12 @@ impl Transfer {
         self.at.addr()..self.at.addr() + self.bytes as usize
     }
 
-    /// Hands over what there is room for. Whether anything was.
-    fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64) -> Result<bool> {
+    /// Hands over what there is room for; its call sends `together` bytes. Whether anything was.
+    fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64, together: u64) -> Result<bool> {
         let mut progress = false;
         while !self.is_offered() {
-            let header = Header { signature: self.signature, sequence, total: self.bytes, offset: self.done, len: 0 };
+            let (signature, total, offset) = (self.signature, self.bytes, self.done);
+            let header = Header { signature, sequence, total, offset, together, len: 0 };
             let at = self.at.wrapping_add(self.done as usize);
             // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the operation is done
             // only after `poll_done`.

@@ -42,7 +42,7 @@ impl<S> Quick for &Request<S> {
         let receiver = if self.collective == Collective::Send { self.root } else { core.rank };
         let total = (self.count * self.dtype.size()) as u64;
         let signature = signature(self.dtype, self.count as u64, receiver as u32);
-        *room = Header { signature, sequence: 0, total, offset: 0, len: 0 };
+        *room = Header { signature, total, ..Header::default() };
         room
     }
 }

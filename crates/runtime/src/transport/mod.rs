@@ -39,6 +39,8 @@ pub struct Header {
     pub offset: u64,
     /// Bytes of this piece.
     pub len: u64,
+    /// Bytes of all messages that its sender has for peers at the same time, where it says so; else 0. Not known to the receiver.
+    pub together: u64,
 }
 
 /// How far a sender has come: a ticket stands for everything that was accepted up to and with it.

@@ -107,6 +107,7 @@ fn policy(which: u8) -> Policy {
             direct_from: Some(500),
             cma_from: Some(2000),
             cma_below: 100_000,
+            cma_together_from: None,
             cma_large_from: Some(2000),
             cma_both_ways_below: u64::MAX,
             large_pages: true,
@@ -373,7 +374,7 @@ fn take_small_slots(small: usize) {
     let mut recv = factory.receiver(area(&memory, sizes), 0);
     let data: Vec<u8> = (0..8192usize).map(|i| (i % 251) as u8).collect();
     let header =
-        |n: u64, len: usize| super::Header { signature: [n, 0], sequence: 0, total: len as u64, offset: 0, len: 0 };
+        |n: u64, len: usize| super::Header { signature: [n, 0], total: len as u64, ..Default::default() };
     // SAFETY: the data lives to the end.
     let mut put =
         |n: u64, len: usize| unsafe { send.send_whole(&header(n, len), data[n as usize..].as_ptr()).unwrap() };
@@ -419,7 +420,7 @@ fn traders(there: LocalArea, back: LocalArea, round: bool) -> [Trader; 2] {
 }
 
 fn header_of(n: u64, len: usize) -> super::Header {
-    super::Header { signature: [n, 0], sequence: 0, total: len as u64, offset: 0, len: 0 }
+    super::Header { signature: [n, 0], total: len as u64, ..Default::default() }
 }
 
 /// Whatever the order in which two ranks send and receive, and whatever the lengths: what is sent arrives as it was.

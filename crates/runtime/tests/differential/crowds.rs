@@ -10,6 +10,7 @@ use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, VCoun
 use oxccl_types::{Collective, ReduceOp, ResultCode};
 
 use crate::common::{Children, wait};
+use crate::given::Constants;
 use crate::job::seed;
 use crate::network::alone;
 use crate::scenarios::{Comm, Ints, To, request, team};
@@ -294,6 +295,13 @@ fn all_that_a_stream_carries_keeps_its_order_among_processes() {
     processes(ranks, &[], "no");
     processes(ranks, &[("OXCCL_P2P", "cma")], "no");
     processes(ranks, &[("OXCCL_P2P", "direct")], "no");
+}
+
+/// The kernel copies what is sent in messages of more than 64 KiB, and what all-to-alls of more than a few KiB move; slots the rest.
+#[test]
+fn all_that_a_stream_carries_keeps_its_order_where_the_kernel_copies_what_outgrows_the_caches() {
+    let constants = Constants::of("outgrows", "cache = 10000\nkernel_crowd = 10000\n");
+    processes((processors() + 1).clamp(4, 7), &[("OXCCL_TUNE_FILE", constants.path())], "no");
 }
 
 #[test]

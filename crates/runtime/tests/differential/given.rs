@@ -10,19 +10,28 @@ use crate::job::{Job, Road, run, seed};
 use crate::network::alone;
 
 /// A file of constants, gone in the end.
-struct Constants(PathBuf);
+pub(crate) struct Constants(PathBuf);
 
 impl Constants {
     /// Of two cores, whose ranks give what `cache` bytes cannot hold; where each has a core of its own, everything.
     fn new(name: &str, cache: usize) -> Constants {
-        let path = std::env::temp_dir().join(format!("oxccl-given-{name}-{}.txt", std::process::id()));
-        let constants = format!("push = 0.1\ncores = 2\ncache = {cache}\n");
+        Constants::of(&format!("given-{name}"), &format!("push = 0.1\ncores = 2\ncache = {cache}\n"))
+    }
+
+    /// Those of this machine but for `constants`, a line each.
+    pub(crate) fn of(name: &str, constants: &str) -> Constants {
+        let path = std::env::temp_dir().join(format!("oxccl-{name}-{}.txt", std::process::id()));
         std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{constants}", tuning::machine())).unwrap();
         Constants(path)
     }
 
+    /// Where they are.
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
     fn env(&self) -> [(&'static str, &str); 2] {
-        [("OXCCL_TUNE_FILE", self.0.to_str().unwrap()), ("OXCCL_EAGER_LIMIT", "0")]
+        [("OXCCL_TUNE_FILE", self.path()), ("OXCCL_EAGER_LIMIT", "0")]
     }
 }
 

@@ -2,6 +2,8 @@
 
 use oxccl_types::Result;
 
+use crate::transport::Header;
+
 /// Where exported memory lies, as the owner of the segment says it and its peers understand it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
@@ -49,6 +51,9 @@ pub struct Policy {
     /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
     /// kernel's one, which asks for none.
     pub cma_below: usize,
+    /// Go `Cma` all the same, but for short messages, where what is sent to peers together has so many bytes: slots then push the
+    /// messages out of the last cache. `None` as of `cma_from`.
+    pub cma_together_from: Option<u64>,
     /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
     /// bounds before say. `None`: there is no kernel copy.
     pub cma_large_from: Option<usize>,
@@ -77,6 +82,9 @@ impl Policy {
     /// Messages from here on do not go `Cma` by default, in bytes.
     pub const CMA_BELOW: usize = 8 << 20;
 
+    /// Bytes of a message up to which slots carry it, whatever is sent together with it: the copy costs no more than the kernel's call.
+    pub const SHORT: u64 = 64 << 10;
+
     /// Where slots are faster than the kernel otherwise, in bytes: of shorter messages too little lies on whole large pages.
     pub const LARGE_FROM: usize = 4 << 20;
 
@@ -86,6 +94,7 @@ impl Policy {
             direct_from: Some(Self::DIRECT_FROM),
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
             cma_below: Self::CMA_BELOW,
+            cma_together_from: None,
             cma_large_from: if cma { Some(0) } else { None },
             cma_both_ways_below: u64::MAX,
             large_pages: false,
@@ -100,6 +109,7 @@ impl Policy {
             direct_from: None,
             cma_from: None,
             cma_below: usize::MAX,
+            cma_together_from: None,
             cma_large_from: None,
             cma_both_ways_below: u64::MAX,
             large_pages: false,
@@ -108,14 +118,23 @@ impl Policy {
         }
     }
 
-    /// Whether `route` may be tried for `len` bytes of a message of `whole`.
-    pub(super) fn allows(&self, route: Route, len: usize, whole: u64) -> bool {
+    /// Whether `route` may be tried for `len` bytes of the message of `header`.
+    pub(super) fn allows(&self, route: Route, len: usize, header: &Header) -> bool {
         match (self.forced, route) {
             (Some(forced), _) => forced == route,
             (None, Route::Direct) => self.direct_from.is_some_and(|from| len >= from),
-            (None, Route::Cma) => self.cma_from.is_some_and(|from| len >= from) && whole < self.cma_below as u64,
+            (None, Route::Cma) => {
+                let long = self.cma_from.is_some_and(|from| len >= from) && header.total < self.cma_below as u64;
+                long || self.outgrows(header)
+            }
             (None, Route::Slots) => true,
         }
+    }
+
+    /// Whether so much is sent together with the message of `header` that the kernel copies it.
+    pub(super) fn outgrows(&self, header: &Header) -> bool {
+        let fits = header.total > Self::SHORT && header.total < self.cma_both_ways_below;
+        fits && self.cma_together_from.is_some_and(|from| header.together >= from)
     }
 
     /// Name of the best route that this policy knows.
@@ -128,5 +147,29 @@ impl Policy {
             None if self.cma_from.is_some() => "cma",
             None => "shm",
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_copies_what_is_sent_with_much_else_unless_it_is_short_or_too_long() {
+        let policy = Policy {
+            cma_from: None,
+            cma_together_from: Some(1 << 20),
+            cma_both_ways_below: 4 << 20,
+            ..Policy::new(false, true)
+        };
+        let goes = |policy: Policy, total: u64, together: u64| {
+            policy.allows(Route::Cma, total as usize, &Header { total, together, ..Header::default() })
+        };
+        assert!(goes(policy, Policy::SHORT + 1, 1 << 20) && goes(policy, (4 << 20) - 1, 4 << 20));
+        assert!(!goes(policy, Policy::SHORT, 1 << 20), "short");
+        assert!(!goes(policy, 4 << 20, 4 << 20), "too long for both ways");
+        assert!(!goes(policy, 512 << 10, (1 << 20) - 1), "alone");
+        assert!(!goes(Policy { cma_together_from: None, ..policy }, 512 << 10, u64::MAX), "the kernel cannot");
+        assert!(!goes(Policy::only(Route::Slots), 512 << 10, u64::MAX), "another way is forced");
     }
 }

@@ -97,8 +97,7 @@ impl LocalSender {
     /// The kind of record and its two words for the first bytes of `len > 0` at `data` of the message of `header`, and how
     /// many they are at most.
     fn place(&mut self, header: &Header, data: *const u8, len: usize) -> Result<(Place, usize)> {
-        let whole = header.total;
-        if self.policy.allows(Route::Direct, len, whole) {
+        if self.policy.allows(Route::Direct, len, header) {
             if self.policy.same_process {
                 return Ok(((Kind::Address, data as u64, 0), len));
             }
@@ -106,12 +105,12 @@ impl LocalSender {
                 return Ok(((Kind::Exported, at.segment, at.offset), len));
             }
         }
-        let kernel = self.policy.allows(Route::Cma, len, whole);
+        let kernel = self.policy.allows(Route::Cma, len, header);
         let (large, most) = self.large_part(header, data, len);
         if kernel || large {
             return Ok(((Kind::Cma, data as u64, 0), if kernel { len } else { most }));
         }
-        if self.policy.allows(Route::Slots, len, whole) {
+        if self.policy.allows(Route::Slots, len, header) {
             return Ok(((Kind::Slot, 0, 0), most));
         }
         Err(Error::usage(format!(
@@ -141,6 +140,7 @@ impl LocalSender {
             self.judged = true;
             let slots = self.is_long(header) && self.goes_both_ways();
             let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !slots;
+            let wanted = wanted || self.policy.outgrows(header);
             let large = if wanted { self.pages.used(data, len) } else { None };
             self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
         }
@@ -366,7 +366,7 @@ impl SendEnd for LocalSender {
         }
         let copied = match self.policy.forced {
             Some(route) => route == Route::Slots,
-            None => !self.policy.allows(Route::Cma, len, header.total) && !self.pages.minds(len),
+            None => !self.policy.allows(Route::Cma, len, header) && !self.pages.minds(len),
         };
         if !copied || len > self.area().slot_bytes() {
             return Ok(false);
