@@ -24,7 +24,8 @@ pub(crate) struct Contention {
 pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, block_kib: f64, by_parts: bool) -> Contention {
     let n = f64::from(shape.ranks);
     if n > m.cores {
-        if shape.collective == Collective::AllToAll && m.outgrows(shape.collective, (block_kib * 1024.0 * n) as u64, n) {
+        if shape.collective == Collective::AllToAll && m.outgrows(shape.collective, (block_kib * 1024.0 * n) as u64, n)
+        {
             // Each reads other pages than the others. Found where memory is the limit.
             return Contention { ops: 1.0, bytes: 1.0 };
         }

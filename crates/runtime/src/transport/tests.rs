@@ -373,8 +373,7 @@ fn take_small_slots(small: usize) {
     let mut send = factory.sender(area(&memory, sizes));
     let mut recv = factory.receiver(area(&memory, sizes), 0);
     let data: Vec<u8> = (0..8192usize).map(|i| (i % 251) as u8).collect();
-    let header =
-        |n: u64, len: usize| super::Header { signature: [n, 0], total: len as u64, ..Default::default() };
+    let header = |n: u64, len: usize| super::Header { signature: [n, 0], total: len as u64, ..Default::default() };
     // SAFETY: the data lives to the end.
     let mut put =
         |n: u64, len: usize| unsafe { send.send_whole(&header(n, len), data[n as usize..].as_ptr()).unwrap() };

@@ -51,7 +51,8 @@ impl Frame {
         let mut w = [0; 6];
         w.iter_mut().zip(bytes[8..56].as_chunks::<8>().0).for_each(|(w, b)| *w = u64::from_le_bytes(*b));
         if bytes[4] == DATA {
-            let header = Header { signature: [w[0], w[1]], sequence: w[2], total: w[3], offset: w[4], len: w[5], together: 0 };
+            let header =
+                Header { signature: [w[0], w[1]], sequence: w[2], total: w[3], offset: w[4], len: w[5], together: 0 };
             let end = header.offset.checked_add(header.len).ok_or("length overflow")?;
             if end > header.total || (header.len == 0 && header.total != 0) {
                 return Err("piece outside its message");
