@@ -114,7 +114,7 @@ impl Pages {
             let most = u64::from(place.uses).saturating_mul(len as u64) / SLOW_BYTES;
             while page < end && page < stop {
                 let start = now();
-                // The program does not grow by this, whether the page lies inside or has other memory of it beside the buffer.
+                // The program hardly grows by this, whether the page lies inside or has other memory of it beside the buffer.
                 if pages::is_own(page) && pages::enlarge(page) {
                     place.add(page, large);
                 }

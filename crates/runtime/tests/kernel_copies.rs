@@ -4,6 +4,8 @@
 //! Each rank is a process of its own: this binary started again.
 
 mod common;
+#[path = "common/large.rs"]
+mod large;
 #[path = "common/workers.rs"]
 mod workers;
 
@@ -237,13 +239,6 @@ fn nowhere(bytes: usize) -> *mut u8 {
         assert_eq!(libc::munmap(at, bytes), 0);
         at.cast()
     }
-}
-
-/// Bytes of this process that lie on large pages.
-fn large_bytes() -> usize {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let kib = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap();
-    kib.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
 /// Memory that stays at one address, and is made anew there.
@@ -496,13 +491,8 @@ impl Side {
             }
         }
         self.comm.destroy().unwrap();
-        // Where the kernel gives none to anybody, these have none.
-        let large = oxccl_sys::pages::large();
-        let control = vec![1_u8; 2 * large];
-        if large > 0 && oxccl_sys::pages::enlarge(control.as_ptr().addr().next_multiple_of(large)) {
-            // One of them is the control's; each buffer has at least three.
-            assert!(large_bytes() >= 6 * large, "{} bytes lie on large pages", large_bytes());
-        }
+        // Each buffer has at least three.
+        large::are_there(5);
     }
 
     /// Buffers whose memory is made anew between calls, in ways that the ranks do not agree upon; what it is to hold differs each

@@ -4,7 +4,7 @@
 //! others: of the kernel's copies ranks wait for what is in the kernel; of scratch it was not measured elsewhere. It knows no
 //! absolute times: those are the constants of the model, which differ.
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, block_bytes};
 use crate::ir::Shape;
 use oxccl_types::Collective;
 
@@ -20,9 +20,10 @@ pub(crate) struct Contention {
     pub(crate) bytes: f64,
 }
 
-/// That of a collective of blocks of `block_kib`. `by_parts`: each rank serves a part of the root's block for all others.
-pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, block_kib: f64, by_parts: bool) -> Contention {
+/// That of a collective of `bytes`, as nccl-tests counts them. `by_parts`: each rank serves a part of the root's block for all others.
+pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, bytes: u64, by_parts: bool) -> Contention {
     let n = f64::from(shape.ranks);
+    let block_kib = block_bytes(shape.collective, bytes, shape.ranks) as f64 / 1024.0;
     if n > m.cores {
         if shape.collective == Collective::AllToAll && m.outgrows(shape.collective, (block_kib * 1024.0 * n) as u64, n)
         {
@@ -70,13 +71,20 @@ mod tests {
         Shape { collective, ranks, root: 0, channels: 1, in_place: false }
     }
 
+    /// That of blocks of so many KiB.
+    fn of_blocks(m: &CostModel, shape: &Shape, kib: u64) -> Contention {
+        let n = shape.ranks as usize;
+        let blocks = shape.collective.input_blocks(n).max(shape.collective.output_blocks(n)) as u64;
+        of_kernel(m, shape, (blocks * kib) << 10, false)
+    }
+
     #[test]
     fn two_ranks_do_not_meet_others() {
         let m = CostModel { cores: 16.0, ..CostModel::default() };
         for collective in [Collective::AllToAll, Collective::Broadcast, Collective::Scatter, Collective::AllReduce] {
-            for kib in [1.0, 1e6] {
+            for kib in [1, 1 << 20] {
                 let alone = Contention { ops: 1.0, bytes: 1.0 };
-                assert_eq!(of_kernel(&m, &shape(collective, 2), kib, false), alone, "{collective}");
+                assert_eq!(of_blocks(&m, &shape(collective, 2), kib), alone, "{collective}");
             }
             assert_eq!(of_scratch(&m, collective, 2), 1.0);
         }
@@ -96,10 +104,10 @@ mod tests {
     #[test]
     fn small_pages_of_a_root_are_copied_one_rank_after_the_other() {
         let m = CostModel { cores: 16.0, ..CostModel::default() };
-        let bytes = |collective, kib| of_kernel(&m, &shape(collective, 8), kib, false).bytes;
-        assert_eq!(bytes(Collective::Scatter, 64.0), 7.0);
-        assert_eq!(bytes(Collective::Broadcast, 64.0), 4.0);
-        assert!(bytes(Collective::Scatter, 256.0) < 2.0, "they are large from 2 MiB of the root's buffer on");
-        assert_eq!(bytes(Collective::AllGather, 64.0), 1.0);
+        let bytes = |collective, kib| of_blocks(&m, &shape(collective, 8), kib).bytes;
+        assert_eq!(bytes(Collective::Scatter, 64), 7.0);
+        assert_eq!(bytes(Collective::Broadcast, 64), 4.0);
+        assert!(bytes(Collective::Scatter, 256) < 2.0, "they are large from 2 MiB of the root's buffer on");
+        assert_eq!(bytes(Collective::AllGather, 64), 1.0);
     }
 }

@@ -32,6 +32,9 @@ pub struct LinkCost {
     pub op_us: f64,
 }
 
+/// Bytes of a constant that says from which length on something holds, if it never does.
+pub const NEVER_BYTES: f64 = 1e13;
+
 /// All constants. The default is a host of two cores; measured values can be put in their place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostModel {
@@ -81,8 +84,9 @@ pub struct CostModel {
     /// Bytes from which on that does not hold of blocks where every rank reads, nor of messages where the peer sends such, too: two copies past
     /// the caches are faster.
     pub kernel_large_below: f64,
-    /// Bytes that one rank gives to, or takes from, the others from which on ranks that share cores leave to the kernel what goes from one
-    /// to one: what all of them keep in slots or scratch, too, does not fit the last cache.
+    /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
+    /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
+    /// the last cache. Messages of up to 64 KiB, and of [`kernel_large_below`](Self::kernel_large_below) and more, go as they did.
     pub kernel_crowd_from: f64,
 }
 
@@ -110,8 +114,8 @@ impl Default for CostModel {
             kernel_op_us: 1.0,
             kernel_us_per_kib: 0.06,
             kernel_large_us_per_kib: 0.06,
-            kernel_large_below: 1e13,
-            kernel_crowd_from: 1e13,
+            kernel_large_below: NEVER_BYTES,
+            kernel_crowd_from: NEVER_BYTES,
         }
     }
 }
@@ -361,7 +365,7 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
     let by_parts = a.name == "two_shot";
-    let contention = contention::of_kernel(m, shape, rates.block_kib, by_parts);
+    let contention = contention::of_kernel(m, shape, bytes, by_parts);
     let below = |kib: f64| shape.collective.rooted() || kib * 1024.0 < m.kernel_large_below;
     let large = match shape.collective {
         // Pieces go through a buffer of their own, which has small pages.

@@ -28,16 +28,17 @@ pub fn enlarge(at: usize) -> bool {
     unsafe { libc::madvise(at, large(), libc::MADV_COLLAPSE) == 0 }
 }
 
-/// Small pages of a large one, as a share of them, that may have no memory of their own beneath: what an allocator leaves between two
-/// buffers.
+/// Small pages of a large one, as a share of them, that may have no memory beneath: what an allocator leaves between two buffers.
 const GAP_SHARE: usize = 32;
 
-/// Whether the [`large`] bytes at `at`, a multiple of as many, have memory beneath that a large page would take the place of, so
-/// that the program grows by a thirty-second of it at most: not the page of zeros, which is beneath what was only read, nor pages
-/// that a forked process has as well. Not so either where the kernel does not say what is there.
+/// Whether the [`large`] bytes at `at`, a multiple of as many, have memory beneath that a large page would take the place of: not the
+/// page of zeros, which is beneath what was only read, nor pages that a forked process has as well. Up to a thirty-second of it may
+/// have none, if no part is of a file, so that the program grows by no more; not the first nor the last small page, since another
+/// mapping may begin there. Not so either where the kernel does not say what is there.
 pub fn is_own(at: usize) -> bool {
     /// Bits of what the kernel says of a page.
     const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
     const OF_FILE: u64 = 1 << 61;
     const EXCLUSIVE: u64 = 1 << 56;
     const WORD: usize = size_of::<u64>();
@@ -45,17 +46,18 @@ pub fn is_own(at: usize) -> bool {
     let Ok(map) = std::fs::File::open("/proc/self/pagemap") else { return false };
     let first = at / crate::host::page_size();
     let count = large() / crate::host::page_size();
-    let mut words = [0_u8; 512 * WORD];
-    let is_own = |word: &&[u8; WORD]| {
-        let word = u64::from_ne_bytes(**word);
-        word & PRESENT != 0 && word & (OF_FILE | EXCLUSIVE) != 0
-    };
-    let own = |done: usize| {
-        let words = &mut words[..WORD * (count - done).min(512)];
-        let known = map.read_exact_at(words, ((first + done) * WORD) as u64).is_ok();
-        if known { words.as_chunks().0.iter().filter(is_own).count() } else { 0 }
-    };
-    count > 0 && (0..count).step_by(512).map(own).sum::<usize>() >= count - count / GAP_SHARE
+    let mut bytes = [0_u8; MOST_SMALL * WORD];
+    let bytes = &mut bytes[..count * WORD];
+    if map.read_exact_at(bytes, (first * WORD) as u64).is_err() {
+        return false;
+    }
+    let pages = || bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+    let ends = [pages().next(), pages().next_back()];
+    let ends = ends.into_iter().all(|page| page.is_some_and(|page| page & PRESENT != 0));
+    let own = pages().filter(|page| page & PRESENT != 0 && page & (OF_FILE | EXCLUSIVE) != 0).count();
+    let gaps = pages().filter(|page| page & (PRESENT | SWAPPED) == 0).count();
+    let may_grow = gaps <= count / GAP_SHARE && !pages().any(|page| page & OF_FILE != 0);
+    ends && own + gaps == count && (gaps == 0 || may_grow)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -64,8 +66,15 @@ mod tests {
 
     use super::*;
 
+    /// While a child of one test lives no page of another is its own.
+    fn alone() -> std::sync::MutexGuard<'static, ()> {
+        static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     #[test]
     fn what_memory_holds_stays_when_its_pages_become_large() {
+        let _alone = alone();
         let large = large();
         if large == 0 {
             let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
@@ -109,6 +118,7 @@ mod tests {
 
     #[test]
     fn what_was_only_read_or_is_shared_with_a_child_is_not_its_own() {
+        let _alone = alone();
         if large() == 0 || !std::path::Path::new("/proc/self/pagemap").exists() {
             let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
             return;
@@ -148,6 +158,7 @@ mod tests {
 
     #[test]
     fn a_page_with_a_short_gap_is_its_own() {
+        let _alone = alone();
         if large() == 0 || !std::path::Path::new("/proc/self/pagemap").exists() {
             let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
             return;
@@ -163,6 +174,14 @@ mod tests {
         assert!(!is_own(page.addr()), "{} pages are not there", gap + 1);
         touch(7);
         assert!(is_own(page.addr()), "{gap} pages are not there");
+        for end in [0, large() - small] {
+            // SAFETY: inside; nobody needs what it holds.
+            assert_eq!(unsafe { libc::madvise(page.add(end).cast(), small, libc::MADV_DONTNEED) }, 0);
+            touch(7 + gap);
+            assert!(!is_own(page.addr()), "the page at {end} is not there");
+            touch(end / small);
+            assert!(is_own(page.addr()));
+        }
     }
 
     #[test]

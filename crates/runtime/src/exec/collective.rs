@@ -517,7 +517,7 @@ impl CollectiveTask {
                     let came = |rank: usize| eager_v::came(core, core.member_of[rank], self.seq);
                     exchange.leave_out(self.published, came);
                 }
-                Phase::Exchange(exchange)
+                Phase::Exchange(exchange.begins(core, links))
             }
             Some(Plan::Messages(plan)) => Phase::Messages(messages::begin(core, engine, &self.call, plan, self.send)),
             _ => return Err(Error::internal("a direct plan for ranks that share no memory")),
@@ -626,8 +626,8 @@ impl CollectiveTask {
         if let Road::Sent | Road::SentInPlace = road {
             let sent = plan.sent(road == Road::SentInPlace).ok_or_else(|| Error::internal("a plan lacks messages"))?;
             let (links, send) = (&mut engine.links, self.send);
-            self.phase =
-                Phase::Exchange(p2p::Exchange::from_program(core, links, &self.call, sent, send, None, self.seq)?);
+            let exchange = p2p::Exchange::from_program(core, links, &self.call, sent, send, None, self.seq)?;
+            self.phase = Phase::Exchange(exchange.begins(core, links));
             return Ok(true);
         }
         if road == Road::Staged && !direct::all_are_at(core, self.seq) {

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use oxccl_schedule::cost::NEVER_BYTES;
 use oxccl_types::{Collective, Error, Result};
 
 use super::imports::Imports;
@@ -324,8 +325,8 @@ pub(super) fn is_local(core: &Core, rank: u32) -> bool {
 }
 
 impl Links {
-    /// The kernel is about to copy messages of which all together are `together` bytes, from or to parts of the `bytes` bytes at `at`, if
-    /// that is the way that messages take.
+    /// Peers are about to give or get parts of the `bytes` bytes at `at`, `together` bytes in all: tells of them if that is so much that
+    /// the kernel will copy them, as far as this rank knows, if it is private memory.
     pub(super) fn copies_parts(&mut self, core: &Core, together: u64, at: *const u8, bytes: usize) {
         let kernel = crowd_from(core).is_some_and(|from| together >= from) && core.reaches;
         if kernel && self.exporter.export(at, bytes).is_none() {
@@ -363,9 +364,11 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
     Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
-/// Bytes that ranks which share cores give from which on the kernel reads them, see the model's constant; `None`: they do not.
-fn crowd_from(core: &Core) -> Option<u64> {
-    core.crowded.then_some(core.config.constants.model.kernel_crowd_from as u64)
+/// Bytes of the sends of a call from which on the kernel copies them where ranks share cores, see the model's constant; `None`: it
+/// does not.
+pub(super) fn crowd_from(core: &Core) -> Option<u64> {
+    let from = core.config.constants.model.kernel_crowd_from;
+    (core.crowded && from < NEVER_BYTES).then_some(from as u64)
 }
 
 /// Whether slots change hands with `rank`. The same answer on both sides.

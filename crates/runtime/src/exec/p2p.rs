@@ -12,7 +12,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, direct_from, is_local};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, crowd_from, direct_from, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_behind::Last;
 use super::p2p_quick::{Over, Quick};
@@ -38,6 +38,8 @@ pub(super) struct Transfer {
     signature: [u64; 2],
     /// Which call it is of, of those that were put together.
     pub(super) call: u32,
+    /// Of a long message that is sent: see [`Header::together`].
+    together: u64,
 }
 
 /// A set of transfers of one rank.
@@ -120,6 +122,7 @@ impl Exchange {
             }
             exchange.add(core, r);
         }
+        exchange.sum_sends(core, 0);
         match exchange.copy_own(core, &own.0, &own.1) {
             Ok(()) => Ok(exchange),
             Err(error) => {
@@ -140,6 +143,7 @@ impl Exchange {
     ) -> Box<Exchange> {
         let mut exchange = links.lists(P2P_LANE);
         calls.filter(|c| c.request().root != core.rank).for_each(|call| exchange.add(core, call.request()));
+        exchange.sum_sends(core, 0);
         exchange.sends.drain(..over.sends);
         exchange.recvs.drain(..over.recvs);
         exchange
@@ -154,6 +158,7 @@ impl Exchange {
     ) -> Box<Exchange> {
         let mut exchange = links.lists(P2P_LANE);
         requests.for_each(|r| exchange.add(core, r));
+        exchange.sum_sends(core, 0);
         let whole = begun.tickets[..begun.sends].iter().map(|ticket| (None, *ticket));
         let part = begun.part.map(|(bytes, ticket)| (Some(bytes as u64), ticket));
         for (t, (done, ticket)) in exchange.sends.iter_mut().zip(whole.chain(part)) {
@@ -267,25 +272,38 @@ impl Exchange {
                 other => return Err(Error::internal(format!("{} exchanges by {other:?}", plan.algorithm))),
             }
         }
-        if core.crowded {
-            exchange.tell_of_parts(core, links);
-        }
         Ok(exchange)
     }
 
-    /// Tells of the buffers of which its messages are parts.
-    fn tell_of_parts(&self, core: &Core, links: &mut Links) {
-        let together = self.sends.iter().map(|t| t.bytes).fold(0, u64::saturating_add);
+    /// Finds out how many bytes the sends from that one on, which are those of a call, have together.
+    pub(super) fn sum_sends(&mut self, core: &Core, first: usize) {
+        let sends = &mut self.sends[first..];
+        if crowd_from(core).is_none() || !sends.iter().any(Transfer::is_long) {
+            return;
+        }
+        let near = |t: &&Transfer| is_local(core, t.peer);
+        let together = sends.iter().filter(near).map(|t| t.bytes).fold(0, u64::saturating_add);
+        sends.iter_mut().filter(|t| t.is_long()).for_each(|t| t.together = together);
+    }
+
+    /// Tells of the buffers of which the messages of this collective are parts, and how many bytes these have together, before it begins.
+    pub(super) fn begins(mut self: Box<Self>, core: &Core, links: &mut Links) -> Box<Exchange> {
+        self.sum_sends(core, 0);
+        if crowd_from(core).is_none() {
+            return self;
+        }
         for transfers in [&self.sends, &self.recvs] {
-            let begin = transfers.iter().map(|t| t.at).min();
-            let end = transfers.iter().map(|t| t.range().end).max();
-            let Some((at, end)) = begin.zip(end) else { continue };
+            let parts = || transfers.iter().filter(|t| t.bytes > 0 && is_local(core, t.peer));
+            let together = parts().map(|t| t.bytes).fold(0, u64::saturating_add);
+            let ends = parts().map(|t| t.at).min().zip(parts().map(|t| t.range().end).max());
+            let Some((at, end)) = ends.filter(|_| parts().any(Transfer::is_long)) else { continue };
             // Own parts lie between them; what is further apart is no buffer of this call.
             let bytes = end - at.addr();
             if bytes as u64 <= 2 * together {
                 links.copies_parts(core, together, at, bytes);
             }
         }
+        self
     }
 
     /// Leaves out what went another way: the own parts, those of the ranks that `came` names and, if so `sent`, all that
@@ -401,7 +419,6 @@ impl Exchange {
         // Who has not taken a message has not taken the next one.
         let mut waits = None;
         for i in self.sent..self.sends.len() {
-            let together = self.together(core, i);
             // In order per peer: an earlier message that is not wholly accepted goes first.
             let (before, rest) = self.sends.split_at_mut(i);
             let (before, t) = (&before[self.sent..], &mut rest[0]);
@@ -413,7 +430,7 @@ impl Exchange {
                 continue;
             }
             let Some(end) = links.sender(core, t.peer, self.lane)? else { continue };
-            progress |= t.offer(core, end, self.sequence, together)?;
+            progress |= t.offer(core, end, self.sequence)?;
             if t.is_offered() && !gathers && waits != Some(t.peer) {
                 t.complete = end.poll_done(t.ticket)?;
                 progress |= t.complete;
@@ -424,25 +441,15 @@ impl Exchange {
         Ok(progress)
     }
 
-    /// Bytes of all sends of the call of that send, if it is a long one and ranks share cores; else 0.
-    fn together(&self, core: &Core, send: usize) -> u64 {
-        let of = &self.sends[send];
-        if !core.crowded || of.is_offered() || of.bytes <= Policy::SHORT {
-            return 0;
-        }
-        self.sends.iter().filter(|t| t.call == of.call).map(|t| t.bytes).fold(0, u64::saturating_add)
-    }
-
     /// Sends what can be sent of the sends from that one on; all before them were accepted.
     pub(super) fn offer_from(&mut self, first: usize, core: &Core, links: &mut Links) -> Result<()> {
         for i in first..self.sends.len() {
-            let together = self.together(core, i);
             let (before, rest) = self.sends.split_at_mut(i);
             let t = &mut rest[0];
             if !before[first..].iter().any(|b| b.peer == t.peer && !b.is_offered())
                 && let Some(end) = links.sender(core, t.peer, self.lane)?
             {
-                t.offer(core, end, self.sequence, together)?;
+                t.offer(core, end, self.sequence)?;
             }
         }
         Ok(())
@@ -543,6 +550,7 @@ impl Transfer {
             ticket: Ticket::default(),
             signature,
             call: 0,
+            together: 0,
         }
     }
 
@@ -551,16 +559,21 @@ impl Transfer {
         self.offered && self.done == self.bytes
     }
 
+    /// Whether the kernel may copy it for what is sent together with it.
+    fn is_long(&self) -> bool {
+        self.bytes > Policy::SHORT
+    }
+
     /// Its memory.
     pub(super) fn range(&self) -> Range<usize> {
         self.at.addr()..self.at.addr() + self.bytes as usize
     }
 
-    /// Hands over what there is room for; its call sends `together` bytes. Whether anything was.
-    fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64, together: u64) -> Result<bool> {
+    /// Hands over what there is room for. Whether anything was.
+    fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64) -> Result<bool> {
         let mut progress = false;
         while !self.is_offered() {
-            let (signature, total, offset) = (self.signature, self.bytes, self.done);
+            let &mut Transfer { signature, bytes: total, done: offset, together, .. } = self;
             let header = Header { signature, sequence, total, offset, together, len: 0 };
             let at = self.at.wrapping_add(self.done as usize);
             // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the operation is done

@@ -39,7 +39,8 @@ pub struct Header {
     pub offset: u64,
     /// Bytes of this piece.
     pub len: u64,
-    /// Bytes of all messages that its sender has for peers at the same time, where it says so; else 0. Not known to the receiver.
+    /// Bytes of all messages of the call for peers that share memory with its sender, if it is a long one and that shares its core;
+    /// else 0. Not known to the receiver.
     pub together: u64,
 }
 

@@ -12,6 +12,7 @@ use oxccl_types::{Collective, ReduceOp, ResultCode};
 use crate::common::{Children, wait};
 use crate::given::Constants;
 use crate::job::seed;
+use crate::large;
 use crate::network::alone;
 use crate::scenarios::{Comm, Ints, To, request, team};
 
@@ -47,7 +48,7 @@ type Model = Vec<Vec<Vec<i32>>>;
 
 impl Step {
     fn draw(rng: &mut fastrand::Rng, ranks: usize) -> Step {
-        use Collective::{AllGather, AllReduce, Broadcast, Gather, Reduce, Scatter};
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, Scatter};
         let class = rng.u8(..4) == 0;
         let buffer =
             |rng: &mut fastrand::Rng, short: bool| if short { rng.usize(LONG..BUFFERS) } else { rng.usize(..LONG) };
@@ -62,8 +63,9 @@ impl Step {
         let (from, to) = ((from, rng.usize(..ranks)), (to, rng.usize(..ranks)));
         match rng.u8(..16) {
             0..7 => {
-                let kind =
-                    [Broadcast, Broadcast, Reduce, Reduce, Gather, Scatter, AllReduce, AllGather][rng.usize(..8)];
+                let twice = [Broadcast, Reduce];
+                let kinds = [Broadcast, Reduce, Gather, Scatter, AllReduce, AllGather, AllToAll];
+                let kind = *twice.iter().chain(&kinds).nth(rng.usize(..9)).expect("nine");
                 let factor = (matches!(kind, Reduce | AllReduce) && rng.bool()).then(|| rng.usize(..2));
                 Step::Call(kind, rng.usize(..ranks), factor, from, to)
             }
@@ -113,6 +115,7 @@ impl Step {
                     match kind {
                         Collective::Broadcast => own[to.0][to.1] = value(*root, *from),
                         Collective::Scatter => own[to.0][to.1] = value(*root, (from.0, rank)),
+                        Collective::AllToAll => (0..ranks).for_each(|r| own[to.0][r] = value(r, (from.0, rank))),
                         Collective::Reduce | Collective::Gather if rank != *root => {}
                         Collective::Gather | Collective::AllGather => {
                             (0..ranks).for_each(|r| own[to.0][r] = value(r, *from));
@@ -163,8 +166,9 @@ impl Rank<'_> {
         match step {
             Step::Call(kind, root, factor, from, to) => {
                 let whole = |all: bool, at: Place| self.at(if all { (at.0, 0) } else { at });
-                let send = whole(*kind == Collective::Scatter, *from);
-                let recv = whole(matches!(kind, Collective::Gather | Collective::AllGather), *to);
+                let send = whole(matches!(kind, Collective::Scatter | Collective::AllToAll), *from);
+                let all = matches!(kind, Collective::Gather | Collective::AllGather | Collective::AllToAll);
+                let recv = whole(all, *to);
                 let call = request(*kind, send.cast_const(), recv, self.count(from.0), stream).to(*root);
                 let op = factor.map_or(Operator::Builtin(ReduceOp::Sum), |f| self.operators[f]);
                 self.submit(Request { op, ..call });
@@ -213,7 +217,7 @@ fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) 
     let operators = [0, 1].map(|f: usize| Operator::PreMulDevice(factors[f].ptr().cast_const()));
     for round in 0..rounds {
         // Odd ones lie in memory that is not mapped.
-        let count = [1024, 700, 4096, 7001, 601, 2048, 5000, 512, 1025, 15_001, 20_000][round % 11];
+        let count = [1024, 700, 4096, 7001, 601, 2048, 5000, 512, 1025, 15_001, 20_001][round % 11];
         let value = |rank: usize, b: usize, block: usize| (round * 10_000 + rank * 1000 + b * 100 + block) as i32;
         let blocks = |b: usize| if b < LONG { count } else { SHORT };
         let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(blocks(b) * ranks, value(rank, b, 0))).collect();
@@ -297,11 +301,12 @@ fn all_that_a_stream_carries_keeps_its_order_among_processes() {
     processes(ranks, &[("OXCCL_P2P", "direct")], "no");
 }
 
-/// The kernel copies what is sent in messages of more than 64 KiB, and what all-to-alls of more than a few KiB move; slots the rest.
+/// The kernel copies what is sent in messages of more than 64 KiB, and what all-to-alls of more than a few KiB move; slots the rest. Of
+/// an odd number of ranks, whose buffers are private memory if their blocks are odd.
 #[test]
 fn all_that_a_stream_carries_keeps_its_order_where_the_kernel_copies_what_outgrows_the_caches() {
     let constants = Constants::of("outgrows", "cache = 10000\nkernel_crowd = 10000\n");
-    processes((processors() + 1).clamp(4, 7), &[("OXCCL_TUNE_FILE", constants.path())], "no");
+    processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "no");
 }
 
 #[test]
@@ -314,6 +319,36 @@ fn the_end_of_a_process_that_lends_is_told() {
 #[test]
 fn parts_in_slots_stay_until_ranks_that_lend_have_taken_them() {
     processes((processors() + 1).clamp(5, 7), &[], "uneven");
+}
+
+/// AlltoAllv by the kernel whose messages are shorter than a large page: the buffers of which they are parts are put on such.
+#[test]
+fn buffers_of_many_messages_come_to_lie_on_large_pages() {
+    let constants = Constants::of("wide", "kernel_crowd = 1000000\n");
+    processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "wide");
+}
+
+/// One rank of these.
+fn wide(rank: usize, ranks: usize, comm: &Comm) {
+    let stream = Stream::new().unwrap();
+    // An odd number of elements is private memory.
+    let count = 250_001;
+    let value = |call: usize, from: usize, to: usize| (1000 * call + 10 * from + to) as i32;
+    let (mut input, output) = (Ints::new(count * ranks, 0), Ints::new(count * ranks, -1));
+    let places: Vec<usize> = (0..ranks).map(|p| p * count).collect();
+    for call in 0..8 {
+        (0..ranks).for_each(|to| input.set(to * count..(to + 1) * count, value(call, rank, to)));
+        let lists = || (vec![count; ranks], places.clone());
+        let ((send_counts, send_displs), (recv_counts, recv_displs)) = (lists(), lists());
+        let mut made = request(Collective::AllToAllV, input.ptr(), output.ptr(), 0, &stream);
+        made.v = Some(Box::new(VCounts { send_counts, send_displs, recv_counts, recv_displs }));
+        comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        let wrong = (0..ranks).find(|p| !output.is_at(p * count..(p + 1) * count, value(call, *p, rank)));
+        assert_eq!(wrong, None, "the part of that rank, on rank {rank} in call {call}");
+    }
+    // Of each buffer the part that others read or write has at least one.
+    large::are_there(2);
 }
 
 /// One rank of these.
@@ -368,6 +403,11 @@ fn one_of_a_crowd() {
         .collect();
     if words[3] == "no" {
         mixture(rank, ranks, &comms, 30, words[2].parse().unwrap());
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "wide" {
+        wide(rank, ranks, &comms[0]);
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }

@@ -12,6 +12,8 @@ mod exchanges;
 mod fused;
 mod given;
 mod job;
+#[path = "../common/large.rs"]
+mod large;
 mod lent;
 mod mixture;
 mod network;

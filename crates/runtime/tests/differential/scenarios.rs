@@ -91,6 +91,11 @@ impl Ints {
         self.0.ptr()
     }
 
+    /// Makes all elements of `range` `value`.
+    pub(crate) fn set(&mut self, range: std::ops::Range<usize>, value: i32) {
+        self.0.fill(range.start * 4, range.len() * 4, &value.to_le_bytes());
+    }
+
     #[track_caller]
     pub(crate) fn expect(&self, value: i32) {
         self.expect_at(0..self.0.content().len() / 4, value);

@@ -24,7 +24,8 @@ pub(super) fn explain(peer: &Peer, len: usize, e: &io::Error) -> Error {
             Error::system(format!("{what}; the system forbids it now though it was allowed when the peers connected"))
         }
         _ => Error::remote(format!(
-            "{what}; the peer has ended, or its buffer was freed before the operation was done: look at its output"
+            "{what}; the peer has ended (look at its output), or its buffer was freed before the operation was done, or is memory that \
+             the kernel does not copy (of a device, or secret): OXCCL_P2P=shm does without"
         )),
     }
 }

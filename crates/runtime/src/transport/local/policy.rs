@@ -51,8 +51,8 @@ pub struct Policy {
     /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
     /// kernel's one, which asks for none.
     pub cma_below: usize,
-    /// Go `Cma` all the same, but for short messages, where what is sent to peers together has so many bytes: slots then push the
-    /// messages out of the last cache. `None` as of `cma_from`.
+    /// Go `Cma` all the same, but for short messages and those of `cma_both_ways_below` bytes and more, where what is sent to peers
+    /// together has so many bytes: slots then push the messages out of the last cache. `None` as of `cma_from`.
     pub cma_together_from: Option<u64>,
     /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
     /// bounds before say. `None`: there is no kernel copy.
