@@ -25,8 +25,7 @@ pub(crate) fn of_kernel(m: &CostModel, shape: &Shape, bytes: u64, by_parts: bool
     let n = f64::from(shape.ranks);
     let block_kib = block_bytes(shape.collective, bytes, shape.ranks) as f64 / 1024.0;
     if n > m.cores {
-        if shape.collective == Collective::AllToAll && m.outgrows(shape.collective, (block_kib * 1024.0 * n) as u64, n)
-        {
+        if shape.collective == Collective::AllToAll && m.outgrows(shape.collective, bytes, n) {
             // Each reads other pages than the others. Found where memory is the limit.
             return Contention { ops: 1.0, bytes: 1.0 };
         }

@@ -20,7 +20,8 @@ pub fn large() -> usize {
 }
 
 /// Asks for a large page beneath the [`large`] bytes at `at`, a multiple of as many; whether there is one now. What the
-/// memory holds, and what others see of it, stays; who touches it meanwhile waits.
+/// memory holds, and what others see of it, stays; who touches it meanwhile waits. (Where it is made of several mappings, the kernel
+/// may say that all is done though none of them has room for a large page.)
 pub fn enlarge(at: usize) -> bool {
     let at = std::ptr::without_provenance_mut(at);
     // SAFETY: neither the contents nor the protection of the memory change; for an address that is not mapped the kernel

@@ -292,14 +292,16 @@ impl Exchange {
         if crowd_from(core).is_none() {
             return self;
         }
+        let below = core.config.constants.model.kernel_large_below as u64;
+        let by_kernel = |t: &Transfer| t.is_long() && t.bytes < below;
         for transfers in [&self.sends, &self.recvs] {
             let parts = || transfers.iter().filter(|t| t.bytes > 0 && is_local(core, t.peer));
             let together = parts().map(|t| t.bytes).fold(0, u64::saturating_add);
             let ends = parts().map(|t| t.at).min().zip(parts().map(|t| t.range().end).max());
-            let Some((at, end)) = ends.filter(|_| parts().any(Transfer::is_long)) else { continue };
+            let Some((at, end)) = ends.filter(|_| parts().any(by_kernel)) else { continue };
             // Own parts lie between them; what is further apart is no buffer of this call.
             let bytes = end - at.addr();
-            if bytes as u64 <= 2 * together {
+            if bytes as u64 <= together.saturating_mul(2) {
                 links.copies_parts(core, together, at, bytes);
             }
         }

@@ -39,7 +39,7 @@ pub struct Header {
     pub offset: u64,
     /// Bytes of this piece.
     pub len: u64,
-    /// Bytes of all messages of the call for peers that share memory with its sender, if it is a long one and that shares its core;
+    /// Bytes of all messages of the call for peers that share memory with its sender, if this is a long one and ranks share cores;
     /// else 0. Not known to the receiver.
     pub together: u64,
 }
