@@ -117,14 +117,19 @@ mod tests {
         }
     }
 
+    /// Memory for a test of large pages; `None` where there are none, or where the kernel does not say what lies beneath.
+    fn mapped() -> Option<Mapped> {
+        let seen = large() > 0 && std::path::Path::new("/proc/self/pagemap").exists();
+        if !seen {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
+        }
+        seen.then(Mapped::new)
+    }
+
     #[test]
     fn what_was_only_read_or_is_shared_with_a_child_is_not_its_own() {
         let _alone = alone();
-        if large() == 0 || !std::path::Path::new("/proc/self/pagemap").exists() {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
-            return;
-        }
-        let memory = Mapped::new();
+        let Some(memory) = mapped() else { return };
         let small = crate::host::page_size();
         let page = memory.page();
         let touch = |write: bool| {
@@ -160,11 +165,7 @@ mod tests {
     #[test]
     fn a_page_with_a_short_gap_is_its_own() {
         let _alone = alone();
-        if large() == 0 || !std::path::Path::new("/proc/self/pagemap").exists() {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: a test of large pages: the system has none for who asks");
-            return;
-        }
-        let memory = Mapped::new();
+        let Some(memory) = mapped() else { return };
         // SAFETY: the own mapping, of which no page is to come with its neighbours.
         assert_eq!(unsafe { libc::madvise(memory.0.cast(), 2 * large(), libc::MADV_NOHUGEPAGE) }, 0);
         let (small, page) = (crate::host::page_size(), memory.page());

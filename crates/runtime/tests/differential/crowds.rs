@@ -63,9 +63,9 @@ impl Step {
         let (from, to) = ((from, rng.usize(..ranks)), (to, rng.usize(..ranks)));
         match rng.u8(..16) {
             0..7 => {
-                let twice = [Broadcast, Reduce];
-                let kinds = [Broadcast, Reduce, Gather, Scatter, AllReduce, AllGather, AllToAll];
-                let kind = *twice.iter().chain(&kinds).nth(rng.usize(..9)).expect("nine");
+                let sums = [Reduce, Reduce, AllReduce];
+                let moves = [Broadcast, Broadcast, Gather, Scatter, AllGather, AllToAll];
+                let kind = if rng.u8(..3) == 0 { sums[rng.usize(..3)] } else { moves[rng.usize(..6)] };
                 let factor = (matches!(kind, Reduce | AllReduce) && rng.bool()).then(|| rng.usize(..2));
                 Step::Call(kind, rng.usize(..ranks), factor, from, to)
             }
