@@ -81,12 +81,13 @@ pub struct CostModel {
     pub kernel_us_per_kib: f64,
     /// The same of long blocks, which lie on large pages, us.
     pub kernel_large_us_per_kib: f64,
-    /// Bytes from which on that does not hold of blocks where every rank reads, nor of messages where the peer sends such, too: two copies past
-    /// the caches are faster.
+    /// Bytes from which on that does not hold of blocks where every rank reads: two copies past the caches are faster.
     pub kernel_large_below: f64,
+    /// Nor of messages where the peer sends such, too.
+    pub kernel_both_ways_below: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
-    /// the last cache. Messages of up to 64 KiB, and of [`kernel_large_below`](Self::kernel_large_below) and more, go as they did.
+    /// the last cache. Messages of up to 64 KiB, and of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more, go as they did.
     pub kernel_crowd_from: f64,
 }
 
@@ -115,6 +116,7 @@ impl Default for CostModel {
             kernel_us_per_kib: 0.06,
             kernel_large_us_per_kib: 0.06,
             kernel_large_below: NEVER_BYTES,
+            kernel_both_ways_below: NEVER_BYTES,
             kernel_crowd_from: NEVER_BYTES,
         }
     }
@@ -130,16 +132,23 @@ impl CostModel {
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
-    /// The same of Zen 3, where copies past the caches are that fast. Crowds were measured there (docs/performance.md).
+    /// The same of Zen 3, where copies past the caches are that fast, those of two ranks at once too.
     pub fn of_strings_outside() -> CostModel {
-        let (kernel_large_below, kernel_crowd_from) = (f64::from(32 << 20), f64::from(3 << 19));
-        CostModel { kernel_large_below, kernel_crowd_from, ..CostModel::of_strings() }
+        let kernel = CostModel::of_measured_crowds();
+        CostModel { kernel_both_ways_below: kernel.kernel_large_below, ..kernel }
     }
 
     /// The same of one on which stores wait so long for lines that another core has (Zen 4, not Zen 3) that slots cost more
     /// than copies between the buffers from more than 1 KiB on.
     pub fn of_waiting_strings() -> CostModel {
-        CostModel { eager_rooted: 2.75, ..CostModel::of_strings() }
+        CostModel { eager_rooted: 2.75, ..CostModel::of_measured_crowds() }
+    }
+
+    /// What [`of_strings`](Self::of_strings) is on Zen 3 and Zen 4, where long blocks and ranks that share cores were measured
+    /// (docs/performance.md).
+    fn of_measured_crowds() -> CostModel {
+        let (kernel_large_below, kernel_crowd_from) = (f64::from(32 << 20), f64::from(3 << 19));
+        CostModel { kernel_large_below, kernel_crowd_from, ..CostModel::of_strings() }
     }
 
     /// The defaults of one that copies whole strings fast, but not without the lines that another core has (Intel's from Sapphire
@@ -343,8 +352,23 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
     time - rounds - found * rates.copy * rates.piece_kib(shape.channels)
 }
 
-/// KiB of a block from which on most of it lies on large pages.
+/// KiB of a block, or of a message, from which on most of it lies on large pages.
 const LARGE_KIB: f64 = 4096.0;
+
+/// The same of the blocks of a collective. Of ranks with cores of their own less is enough where several lie in one buffer (measured,
+/// docs/performance.md).
+fn large_kib(m: &CostModel, shape: &Shape) -> f64 {
+    match shape.collective {
+        Collective::AllGather | Collective::AllToAll | Collective::Gather | Collective::Scatter
+            if f64::from(shape.ranks) <= m.cores =>
+        {
+            LARGE_KIB / 2.0
+        }
+        // Each half of a block by itself.
+        Collective::AllReduce => 2.0 * LARGE_KIB,
+        _ => LARGE_KIB,
+    }
+}
 
 /// KiB at the two ends of a buffer, in the mean, that lie on small pages though the rest lies on large ones.
 const ENDS_KIB: f64 = 2048.0;
@@ -367,12 +391,13 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let by_parts = a.name == "two_shot";
     let contention = contention::of_kernel(m, shape, bytes, by_parts);
     let below = |kib: f64| shape.collective.rooted() || kib * 1024.0 < m.kernel_large_below;
+    let long = rates.block_kib >= large_kib(m, shape);
     let large = match shape.collective {
         // Pieces go through a buffer of their own, which has small pages.
         Collective::Reduce | Collective::ReduceScatter => false,
         // The other half is written where it is wanted.
-        Collective::AllReduce => rates.block_kib >= 2.0 * LARGE_KIB && below(rates.block_kib / 2.0),
-        _ => rates.block_kib >= LARGE_KIB && below(rates.block_kib),
+        Collective::AllReduce => long && below(rates.block_kib / 2.0),
+        _ => long && below(rates.block_kib),
     };
     let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let mut calls = far;

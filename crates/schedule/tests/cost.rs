@@ -201,19 +201,36 @@ fn long_blocks_that_all_read_go_through_scratch_where_that_is_fast() {
         let query = Query { model, eager_limit: 0, ..Query::new(collective, bytes, 2, Reach::ReadableUser) };
         candidates(&query)[0].algorithm
     };
-    let (strings, outside) = (CostModel::of_strings(), CostModel::of_strings_outside());
+    let models = [CostModel::of_strings(), CostModel::of_strings_outside(), CostModel::of_waiting_strings()];
     // Of two blocks each, or halves.
     for collective in [Collective::AllGather, Collective::AllToAll, Collective::AllReduce] {
         let reads = |m: CostModel, bytes| !served(m, collective, bytes).starts_with("staged");
-        let of = |bytes| [strings, outside].map(|m| reads(m, bytes));
-        assert_eq!(of((64 << 20) - 8), [true; 2], "{collective}");
-        assert_eq!(of(64 << 20), [true, false], "{collective}");
-        assert_eq!(of(128 << 20), [true, false], "{collective}");
+        let of = |bytes| models.map(|m| reads(m, bytes));
+        assert_eq!(of((64 << 20) - 8), [true; 3], "{collective}");
+        assert_eq!(of(64 << 20), [true, false, false], "{collective}");
+        assert_eq!(of(128 << 20), [true, false, false], "{collective}");
     }
     for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
-        let [one, other] = [strings, outside].map(|m| served(m, collective, 128 << 20));
-        assert_eq!(one, other, "{collective}");
+        let [one, others @ ..] = models.map(|m| served(m, collective, 128 << 20));
+        assert_eq!(others, [one; 2], "{collective}");
     }
+}
+
+/// Two ranks copy by the kernel what lies on large pages for the most part: blocks of 2 MiB, if two lie in one buffer.
+#[test]
+fn the_kernel_copies_from_large_pages_where_slots_are_fast() {
+    let staged = |collective, bytes: u64, ranks| {
+        let model = CostModel { cores: 2.0, ..CostModel::of_strings() };
+        let query = Query { model, eager_limit: 0, ..Query::new(collective, bytes, ranks, Reach::ReadableUser) };
+        candidates(&query)[0].algorithm.starts_with("staged")
+    };
+    for collective in [Collective::AllGather, Collective::AllToAll, Collective::Gather, Collective::Scatter] {
+        assert!(staged(collective, (4 << 20) - 8, 2), "{collective}");
+        assert!(!staged(collective, 4 << 20, 2), "{collective}");
+    }
+    assert!(staged(Collective::Broadcast, (4 << 20) - 4, 2) && !staged(Collective::Broadcast, 4 << 20, 2));
+    assert!(staged(Collective::AllReduce, 4 << 20, 2) && !staged(Collective::AllReduce, 8 << 20, 2));
+    assert!(staged(Collective::AllGather, 9 << 20, 3), "of ranks that share cores it was not measured");
 }
 
 /// Where slots are the faster way, a root that shares its core gives long blocks by messages, one to each.
@@ -245,29 +262,30 @@ fn the_kernel_copies_what_outgrows_the_caches_of_a_crowd() {
         let query = Query { model, eager_limit: 0, ..Query::new(collective, bytes, ranks, Reach::ReadableUser) };
         candidates(&query)[0].algorithm
     };
-    let (outside, strings) = (CostModel::of_strings_outside(), CostModel::of_strings());
-    for ranks in [4, 8] {
+    let strings = CostModel::of_strings();
+    let crowds = [CostModel::of_strings_outside(), CostModel::of_waiting_strings()];
+    for (measured, ranks) in crowds.into_iter().flat_map(|m| [(m, 4), (m, 8)]) {
         for bytes in [2 << 20, 8 << 20, 32 << 20] {
             for collective in [Collective::AllToAll, Collective::Gather] {
-                assert_eq!(served(outside, collective, ranks, bytes), "one_shot", "{collective} {bytes} {ranks}");
+                assert_eq!(served(measured, collective, ranks, bytes), "one_shot", "{collective} {bytes} {ranks}");
             }
             // By messages, or read by the kernel: both do without scratch.
-            assert!(!served(outside, Collective::Scatter, ranks, bytes).starts_with("staged"), "{bytes} {ranks}");
+            assert!(!served(measured, Collective::Scatter, ranks, bytes).starts_with("staged"), "{bytes} {ranks}");
             // Each block goes to all: those who share a core find it in its caches.
             for collective in [Collective::AllGather, Collective::AllReduce, Collective::ReduceScatter] {
-                let found = served(outside, collective, ranks, bytes);
+                let found = served(measured, collective, ranks, bytes);
                 assert!(found.starts_with("staged"), "{collective} {bytes} {ranks}: {found}");
             }
         }
         for collective in [Collective::AllToAll, Collective::Gather] {
-            assert_eq!(served(outside, collective, ranks, 1 << 20), "staged_one_shot", "{collective} {ranks}");
+            assert_eq!(served(measured, collective, ranks, 1 << 20), "staged_one_shot", "{collective} {ranks}");
             assert_eq!(served(strings, collective, ranks, 4 << 20), "staged_one_shot", "{collective} {ranks}");
         }
     }
     // Ranks with a core of their own go the way that they went.
     for collective in [Collective::AllToAll, Collective::Gather, Collective::Scatter] {
-        let [one, other] = [strings, outside].map(|m| served(m, collective, 2, 8 << 20));
-        assert_eq!(one, other, "{collective}");
+        let [one, others @ ..] = [strings, crowds[0], crowds[1]].map(|m| served(m, collective, 2, 8 << 20));
+        assert_eq!(others, [one; 2], "{collective}");
     }
 }
 

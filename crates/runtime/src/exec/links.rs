@@ -394,7 +394,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
     };
     let policy = Policy {
         large_pages: core.config.large_pages,
-        cma_both_ways_below: core.config.constants.model.kernel_large_below as u64,
+        cma_both_ways_below: core.config.constants.model.kernel_both_ways_below as u64,
         ..policy
     };
     let area = area(core, core.rank as u32, to, lane)?;

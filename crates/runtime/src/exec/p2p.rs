@@ -292,7 +292,7 @@ impl Exchange {
         if crowd_from(core).is_none() {
             return self;
         }
-        let below = core.config.constants.model.kernel_large_below as u64;
+        let below = core.config.constants.model.kernel_both_ways_below as u64;
         let by_kernel = |t: &Transfer| t.is_long() && t.bytes < below;
         for transfers in [&self.sends, &self.recvs] {
             let parts = || transfers.iter().filter(|t| t.bytes > 0 && is_local(core, t.peer));
