@@ -34,13 +34,13 @@ impl Constants {
     /// Of a machine like this one, but for what `scenario` is about: whether the ranks share a core, and whether the kernel's
     /// copy is faster than scratch and slots. Those of ranks that disagree say both.
     fn of(scenario: &str, rank: usize) -> Constants {
-        let outgrows = scenario.starts_with("outgrows");
-        let cores = if scenario.starts_with("shared") || outgrows { 1 } else { tuning::processors() };
+        let (outgrows, long) = (scenario.starts_with("outgrows"), scenario.starts_with("long"));
+        let cores = if scenario.starts_with("shared") || outgrows || long { 1 } else { tuning::processors() };
         let slots = match scenario {
             "disagree-slots" => rank == 0,
             "slots-mixed" | "shared-mixed" => true,
             "disagree-kernel" => rank == 1,
-            _ => scenario == "slots" || outgrows,
+            _ => scenario == "slots" || outgrows || long,
         };
         let shm_copy = match slots {
             true => 0.02,
@@ -50,7 +50,9 @@ impl Constants {
         let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{rank}-{}.txt", std::process::id()));
         let mut lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
         if outgrows {
-            lines += &format!("cache = 10000\nkernel_crowd = {OUTGROWN}\n");
+            lines += &format!("cache = 10000\nkernel_crowd = {OUTGROWN}\nkernel_crowd_message = 1e13\n");
+        } else if long {
+            lines += &format!("kernel_crowd = 1e13\nkernel_crowd_message = {OUTGROWN}\n");
         }
         std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{lines}", tuning::machine())).unwrap();
         Constants(path)
@@ -123,6 +125,19 @@ fn ranks_that_share_cores_leave_what_outgrows_the_caches_to_the_kernel() {
 }
 
 #[test]
+fn ranks_that_share_cores_leave_long_messages_to_the_kernel() {
+    for call in ["exchange", "send", "scatter"] {
+        run(&format!("long-{call}"));
+    }
+}
+
+/// Of each rank, as in an all-to-all.
+#[test]
+fn several_long_messages_both_ways_go_by_slots() {
+    run("long-several");
+}
+
+#[test]
 fn memory_that_is_not_mapped_is_named_as_the_cause() {
     for call in ["gather", "exchange", "send"] {
         run(&format!("unmapped-{call}"));
@@ -173,7 +188,7 @@ fn worker() {
         refuse();
     }
     // While one rank waits the other does not work.
-    if ["shared", "touches", "outgrows"].contains(&scenario) {
+    if ["shared", "touches", "outgrows", "long"].contains(&scenario) {
         workers::stay_on(1);
     }
     let comm = Communicator::init_rank(RANKS as i32, id, rank as i32, rank, CommConfig::default(), "test").unwrap();
@@ -188,7 +203,12 @@ fn worker() {
         }
         // About as long as what is asked for ahead, as slots of both lengths, and as what may lie on large pages.
         "disagree" => side.all_succeed(&[63, 64, 65, 2049, 8191, 8192, 8193, 32_767, 32_768, 32_769, 300_001, 1 << 20]),
-        "outgrows" => side.outgrows(call),
+        "long" if call == "several" => {
+            refuse();
+            side.make(call, None, 2 * OUTGROWN).unwrap();
+            side.check(call, 2 * OUTGROWN);
+        }
+        "outgrows" | "long" => side.outgrows(call),
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
         "large" => side.repeats(),
@@ -370,6 +390,17 @@ impl Side {
             "reduce_scatter" => self.submit(Collective::ReduceScatter, send, recv, count, 0),
             "send" if self.rank == 1 => self.submit(Collective::Send, send, recv, count, other),
             "send" => self.submit(Collective::Recv, send, recv, count, other),
+            "several" => {
+                group::start();
+                let half = count / 2;
+                let parts = [(send, recv), (send.wrapping_add(4 * half), recv.wrapping_add(4 * half))];
+                let made = parts.map(|(send, recv)| {
+                    let sent = self.submit(Collective::Send, send, recv, half, other);
+                    sent.and(self.submit(Collective::Recv, send, recv, half, other))
+                });
+                let ended = group::end();
+                made.into_iter().fold(ended, Result::and)
+            }
             _ => {
                 group::start();
                 let sent = self.submit(Collective::Send, send, recv, count, other);

@@ -105,6 +105,7 @@ constants! {
     "kernel_large_below", "bytes", (1e4, 1e13), kernel_large_below, "length below which that holds where all ranks read at once";
     "kernel_both_ways_below", "bytes", (1e4, 1e13), kernel_both_ways_below, "length below which it holds of messages where the peer sends such, too";
     "kernel_crowd", "bytes", (1e4, 1e13), kernel_crowd_from, "what one rank gives, or the root of a gather gets, from which on the kernel copies it where ranks share cores";
+    "kernel_crowd_message", "bytes", (1e4, 1e13), kernel_crowd_message_from, "the same of a message, whatever is given with it";
 }
 
 /// The constant called `name`.

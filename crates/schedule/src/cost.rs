@@ -89,6 +89,8 @@ pub struct CostModel {
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
     /// the last cache. Messages of up to 64 KiB, and of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more, go as they did.
     pub kernel_crowd_from: f64,
+    /// Bytes of a message from which on the kernel copies it between ranks that share cores, however little is sent with it.
+    pub kernel_crowd_message_from: f64,
 }
 
 impl Default for CostModel {
@@ -118,6 +120,7 @@ impl Default for CostModel {
             kernel_large_below: NEVER_BYTES,
             kernel_both_ways_below: NEVER_BYTES,
             kernel_crowd_from: NEVER_BYTES,
+            kernel_crowd_message_from: NEVER_BYTES,
         }
     }
 }
@@ -141,7 +144,8 @@ impl CostModel {
     /// The same of one on which stores wait so long for lines that another core has (Zen 4, not Zen 3) that slots cost more
     /// than copies between the buffers from more than 1 KiB on.
     pub fn of_waiting_strings() -> CostModel {
-        CostModel { eager_rooted: 2.75, ..CostModel::of_measured_crowds() }
+        let kernel_crowd_message_from = f64::from(64 << 10);
+        CostModel { eager_rooted: 2.75, kernel_crowd_message_from, ..CostModel::of_measured_crowds() }
     }
 
     /// What [`of_strings`](Self::of_strings) is on Zen 3 and Zen 4, where long blocks and ranks that share cores were measured

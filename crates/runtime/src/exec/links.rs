@@ -367,7 +367,15 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
 /// Bytes of the sends of a call from which on the kernel copies them where ranks share cores, see the model's constant; `None`: it
 /// does not.
 pub(super) fn crowd_from(core: &Core) -> Option<u64> {
-    let from = core.config.constants.model.kernel_crowd_from;
+    if_crowded(core, core.config.constants.model.kernel_crowd_from)
+}
+
+/// The same of a message by itself.
+pub(super) fn crowd_message_from(core: &Core) -> Option<u64> {
+    if_crowded(core, core.config.constants.model.kernel_crowd_message_from)
+}
+
+fn if_crowded(core: &Core, from: f64) -> Option<u64> {
     (core.crowded && from < NEVER_BYTES).then_some(from as u64)
 }
 
@@ -387,7 +395,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         _ => Policy {
             direct_from: Some(direct_from(core)),
             cma_from: cma_from(core).filter(|_| cma),
-            cma_together_from: crowd_from(core).filter(|_| cma),
+            cma_outgrown: cma,
             cma_large_from: cma.then_some(if cma_from(core).is_some() { 0 } else { Policy::LARGE_FROM }),
             ..Policy::new(same, cma)
         },

@@ -12,7 +12,9 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, crowd_from, direct_from, is_local};
+use super::links::{
+    BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, crowd_from, crowd_message_from, direct_from, is_local,
+};
 use super::operation::{Course, Operation};
 use super::p2p_behind::Last;
 use super::p2p_quick::{Over, Quick};
@@ -23,7 +25,6 @@ use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::WINDOW;
 use crate::device::{Step, Task, abandoned, caught};
 use crate::request::{Request, VCounts};
-use crate::transport::local::Policy;
 use crate::transport::{Header, Ticket};
 
 #[derive(Debug)]
@@ -38,8 +39,8 @@ pub(super) struct Transfer {
     signature: [u64; 2],
     /// Which call it is of, of those that were put together.
     pub(super) call: u32,
-    /// Of a long message that is sent: see [`Header::together`].
-    together: u64,
+    /// Of a message that is sent: see [`Header::outgrown`].
+    outgrown: bool,
 }
 
 /// A set of transfers of one rank.
@@ -70,6 +71,8 @@ unsafe impl Send for Exchange {}
 const QUICK: u64 = 256 << 10;
 /// The same where all ranks share memory: those of twice 512 KiB still gain by it.
 pub(super) const QUICK_LOCAL: u64 = 1 << 20;
+/// Bytes of a message up to which slots carry it, whatever is sent together with it: the copy costs no more than the kernel's call.
+const SHORT: u64 = 64 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
 /// Where bytes come over streams: they are still in the caches.
@@ -122,7 +125,7 @@ impl Exchange {
             }
             exchange.add(core, r);
         }
-        exchange.sum_sends(core, 0);
+        exchange.judge_sends(core, 0, 0);
         match exchange.copy_own(core, &own.0, &own.1) {
             Ok(()) => Ok(exchange),
             Err(error) => {
@@ -143,7 +146,7 @@ impl Exchange {
     ) -> Box<Exchange> {
         let mut exchange = links.lists(P2P_LANE);
         calls.filter(|c| c.request().root != core.rank).for_each(|call| exchange.add(core, call.request()));
-        exchange.sum_sends(core, 0);
+        exchange.judge_sends(core, 0, 0);
         exchange.sends.drain(..over.sends);
         exchange.recvs.drain(..over.recvs);
         exchange
@@ -158,7 +161,7 @@ impl Exchange {
     ) -> Box<Exchange> {
         let mut exchange = links.lists(P2P_LANE);
         requests.for_each(|r| exchange.add(core, r));
-        exchange.sum_sends(core, 0);
+        exchange.judge_sends(core, 0, 0);
         let whole = begun.tickets[..begun.sends].iter().map(|ticket| (None, *ticket));
         let part = begun.part.map(|(bytes, ticket)| (Some(bytes as u64), ticket));
         for (t, (done, ticket)) in exchange.sends.iter_mut().zip(whole.chain(part)) {
@@ -275,20 +278,28 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// Finds out how many bytes the sends from that one on, which are those of a call, have together.
-    pub(super) fn sum_sends(&mut self, core: &Core, first: usize) {
-        let sends = &mut self.sends[first..];
-        if crowd_from(core).is_none() || !sends.iter().any(Transfer::is_long) {
+    /// Finds out which of the sends are marked as [outgrown](Header::outgrown), of a call whose sends and receives are those from
+    /// `send` and `recv` on.
+    pub(super) fn judge_sends(&mut self, core: &Core, send: usize, recv: usize) {
+        let (sends, recvs) = (&mut self.sends[send..], &self.recvs[recv..]);
+        let alone = crowd_message_from(core);
+        let least = alone.unwrap_or(SHORT).min(SHORT);
+        if !core.crowded || sends.iter().all(|t| t.bytes < least) {
             return;
         }
         let near = |t: &&Transfer| is_local(core, t.peer);
         let together = sends.iter().filter(near).map(|t| t.bytes).fold(0, u64::saturating_add);
-        sends.iter_mut().filter(|t| t.is_long()).for_each(|t| t.together = together);
+        let much = crowd_from(core).is_some_and(|from| together >= from);
+        // Of several each way it was found to be slower (docs/performance.md).
+        let alone = alone.filter(|_| sends.len() == 1 || recvs.is_empty());
+        for t in sends {
+            t.outgrown = much && t.is_long() || alone.is_some_and(|from| t.bytes >= from);
+        }
     }
 
     /// Tells of the buffers of which the messages of this collective are parts, and how many bytes these have together, before it begins.
     pub(super) fn begins(mut self: Box<Self>, core: &Core, links: &mut Links) -> Box<Exchange> {
-        self.sum_sends(core, 0);
+        self.judge_sends(core, 0, 0);
         if crowd_from(core).is_none() {
             return self;
         }
@@ -552,7 +563,7 @@ impl Transfer {
             ticket: Ticket::default(),
             signature,
             call: 0,
-            together: 0,
+            outgrown: false,
         }
     }
 
@@ -563,7 +574,7 @@ impl Transfer {
 
     /// Whether the kernel may copy it for what is sent together with it.
     fn is_long(&self) -> bool {
-        self.bytes > Policy::SHORT
+        self.bytes > SHORT
     }
 
     /// Its memory.
@@ -575,8 +586,8 @@ impl Transfer {
     fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64) -> Result<bool> {
         let mut progress = false;
         while !self.is_offered() {
-            let &mut Transfer { signature, bytes: total, done: offset, together, .. } = self;
-            let header = Header { signature, sequence, total, offset, together, len: 0 };
+            let &mut Transfer { signature, bytes: total, done: offset, outgrown, .. } = self;
+            let header = Header { signature, sequence, total, offset, outgrown, len: 0 };
             let at = self.at.wrapping_add(self.done as usize);
             // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the operation is done
             // only after `poll_done`.

@@ -111,7 +111,7 @@ impl Exchange {
         self.calls = self.calls.wrapping_add(1);
         requests.clone().for_each(|r| self.add(core, r));
         self.recvs[before.1..].iter_mut().for_each(|t| t.call = self.calls);
-        self.sum_sends(core, before.0);
+        self.judge_sends(core, before.0, before.1);
         let (sends, recvs) = (self.sends.len() - before.0, self.recvs.len() - before.1);
         self.last = Last { sends, recvs, apart: again || are_apart(requests) };
         self.offer_from(before.0, core, links)

@@ -39,9 +39,9 @@ pub struct Header {
     pub offset: u64,
     /// Bytes of this piece.
     pub len: u64,
-    /// Bytes of all messages of the call for peers that share memory with its sender, if this is a long one and ranks share cores;
-    /// else 0. Not known to the receiver.
-    pub together: u64,
+    /// Whether ranks share cores, and it is so long, or what its sender gives in the call, that the kernel had better copy it. Not
+    /// known to the receiver.
+    pub outgrown: bool,
 }
 
 /// How far a sender has come: a ticket stands for everything that was accepted up to and with it.

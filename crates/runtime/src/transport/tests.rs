@@ -107,7 +107,7 @@ fn policy(which: u8) -> Policy {
             direct_from: Some(500),
             cma_from: Some(2000),
             cma_below: 100_000,
-            cma_together_from: None,
+            cma_outgrown: false,
             cma_large_from: Some(2000),
             cma_both_ways_below: u64::MAX,
             large_pages: true,

@@ -71,7 +71,14 @@ impl Plan {
 
     fn header(&self, number: u64, offset: u64) -> Header {
         let total = self.len(number) as u64;
-        Header { signature: [mix(number), !number], sequence: number, total, offset, len: total - offset, together: 0 }
+        Header {
+            signature: [mix(number), !number],
+            sequence: number,
+            total,
+            offset,
+            len: total - offset,
+            outgrown: false,
+        }
     }
 }
 

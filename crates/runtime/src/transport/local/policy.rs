@@ -51,9 +51,9 @@ pub struct Policy {
     /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
     /// kernel's one, which asks for none.
     pub cma_below: usize,
-    /// Go `Cma` all the same, but for short messages and those of `cma_both_ways_below` bytes and more, where what is sent to peers
-    /// together has so many bytes: slots then push the messages out of the last cache. `None` as of `cma_from`.
-    pub cma_together_from: Option<u64>,
+    /// Go `Cma` all the same where a message is marked as [outgrown](Header::outgrown), but for those of `cma_both_ways_below` bytes
+    /// and more. `false` unless as of `cma_from`.
+    pub cma_outgrown: bool,
     /// Put messages of this many bytes and more on large pages, and let the kernel copy what lies there, whatever the two
     /// bounds before say. `None`: there is no kernel copy.
     pub cma_large_from: Option<usize>,
@@ -82,9 +82,6 @@ impl Policy {
     /// Messages from here on do not go `Cma` by default, in bytes.
     pub const CMA_BELOW: usize = 8 << 20;
 
-    /// Bytes of a message up to which slots carry it, whatever is sent together with it: the copy costs no more than the kernel's call.
-    pub const SHORT: u64 = 64 << 10;
-
     /// Where slots are faster than the kernel otherwise, in bytes: of shorter messages too little lies on whole large pages.
     pub const LARGE_FROM: usize = 4 << 20;
 
@@ -94,7 +91,7 @@ impl Policy {
             direct_from: Some(Self::DIRECT_FROM),
             cma_from: if cma { Some(Self::CMA_FROM) } else { None },
             cma_below: Self::CMA_BELOW,
-            cma_together_from: None,
+            cma_outgrown: false,
             cma_large_from: if cma { Some(0) } else { None },
             cma_both_ways_below: u64::MAX,
             large_pages: false,
@@ -109,7 +106,7 @@ impl Policy {
             direct_from: None,
             cma_from: None,
             cma_below: usize::MAX,
-            cma_together_from: None,
+            cma_outgrown: false,
             cma_large_from: None,
             cma_both_ways_below: u64::MAX,
             large_pages: false,
@@ -131,10 +128,9 @@ impl Policy {
         }
     }
 
-    /// Whether so much is sent together with the message of `header` that the kernel copies it.
+    /// Whether the kernel copies the message of `header` because it is marked so.
     pub(super) fn outgrows(&self, header: &Header) -> bool {
-        let fits = header.total > Self::SHORT && header.total < self.cma_both_ways_below;
-        fits && self.cma_together_from.is_some_and(|from| header.together >= from)
+        self.cma_outgrown && header.outgrown && header.total < self.cma_both_ways_below
     }
 
     /// Name of the best route that this policy knows.
@@ -155,21 +151,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_copies_what_is_sent_with_much_else_unless_it_is_short_or_too_long() {
-        let policy = Policy {
-            cma_from: None,
-            cma_together_from: Some(1 << 20),
-            cma_both_ways_below: 4 << 20,
-            ..Policy::new(false, true)
+    fn the_kernel_copies_what_is_marked_unless_it_is_too_long() {
+        let policy =
+            Policy { cma_from: None, cma_outgrown: true, cma_both_ways_below: 4 << 20, ..Policy::new(false, true) };
+        let goes = |policy: Policy, total: u64, outgrown: bool| {
+            policy.allows(Route::Cma, total as usize, &Header { total, outgrown, ..Header::default() })
         };
-        let goes = |policy: Policy, total: u64, together: u64| {
-            policy.allows(Route::Cma, total as usize, &Header { total, together, ..Header::default() })
-        };
-        assert!(goes(policy, Policy::SHORT + 1, 1 << 20) && goes(policy, (4 << 20) - 1, 4 << 20));
-        assert!(!goes(policy, Policy::SHORT, 1 << 20), "short");
-        assert!(!goes(policy, 4 << 20, 4 << 20), "too long for both ways");
-        assert!(!goes(policy, 512 << 10, (1 << 20) - 1), "alone");
-        assert!(!goes(Policy { cma_together_from: None, ..policy }, 512 << 10, u64::MAX), "the kernel cannot");
-        assert!(!goes(Policy::only(Route::Slots), 512 << 10, u64::MAX), "another way is forced");
+        assert!(goes(policy, 100, true) && goes(policy, (4 << 20) - 1, true));
+        assert!(!goes(policy, 4 << 20, true), "too long for both ways");
+        assert!(!goes(policy, 512 << 10, false), "not marked");
+        assert!(!goes(Policy { cma_outgrown: false, ..policy }, 512 << 10, true), "the kernel cannot");
+        assert!(!goes(Policy::only(Route::Slots), 512 << 10, true), "another way is forced");
     }
 }

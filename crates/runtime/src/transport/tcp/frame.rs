@@ -51,8 +51,14 @@ impl Frame {
         let mut w = [0; 6];
         w.iter_mut().zip(bytes[8..56].as_chunks::<8>().0).for_each(|(w, b)| *w = u64::from_le_bytes(*b));
         if bytes[4] == DATA {
-            let header =
-                Header { signature: [w[0], w[1]], sequence: w[2], total: w[3], offset: w[4], len: w[5], together: 0 };
+            let header = Header {
+                signature: [w[0], w[1]],
+                sequence: w[2],
+                total: w[3],
+                offset: w[4],
+                len: w[5],
+                outgrown: false,
+            };
             let end = header.offset.checked_add(header.len).ok_or("length overflow")?;
             if end > header.total || (header.len == 0 && header.total != 0) {
                 return Err("piece outside its message");
@@ -78,7 +84,7 @@ mod tests {
 
     #[test]
     fn frames_round_trip() {
-        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 40, together: 0 };
+        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 40, outgrown: false };
         for f in [Frame::Data(h), Frame::Goodbye, Frame::Ack(7), Frame::Refuse(REFUSAL_BYTES)] {
             assert_eq!(Frame::decode(&f.encode()), Ok(f));
         }
@@ -86,7 +92,7 @@ mod tests {
 
     #[test]
     fn garbage_is_found() {
-        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 41, together: 0 };
+        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 41, outgrown: false };
         assert!(Frame::decode(&Frame::Data(h).encode()).is_err());
         assert!(Frame::decode(&Frame::Data(Header { offset: u64::MAX, len: 2, ..h }).encode()).is_err());
         assert!(Frame::decode(&Frame::Refuse(REFUSAL_BYTES + 1).encode()).is_err());
