@@ -101,11 +101,11 @@ constants! {
     "eager_rooted", "times", (0.1, 100.0), eager_rooted, "what that costs of it in calls with a root that follow one another";
     "kernel_op", "us", STEP, kernel_op_us, "a copy by the kernel between processes, whatever its size";
     "kernel_copy", "us/KiB", PER_KIB, kernel_us_per_kib, "copying between processes by the kernel";
-    "kernel_large", "us/KiB", PER_KIB, kernel_large_us_per_kib, "the same of blocks of 4 MiB and more, which lie on large pages";
+    "kernel_large", "us/KiB", PER_KIB, kernel_large_us_per_kib, "the same of long blocks, which lie on large pages";
     "kernel_large_below", "bytes", (1e4, 1e13), kernel_large_below, "length below which that holds where all ranks read at once";
     "kernel_both_ways_below", "bytes", (1e4, 1e13), kernel_both_ways_below, "length below which it holds of messages where the peer sends such, too";
     "kernel_crowd", "bytes", (1e4, 1e13), kernel_crowd_from, "what one rank gives, or the root of a gather gets, from which on the kernel copies it where ranks share cores";
-    "kernel_crowd_message", "bytes", (1e4, 1e13), kernel_crowd_message_from, "the same of a message, whatever is given with it";
+    "kernel_crowd_message", "bytes", (1e4, 1e13), kernel_crowd_message_from, "length of a message from which on it does, whatever is given with it, if its rank sends one or receives none";
 }
 
 /// The constant called `name`.

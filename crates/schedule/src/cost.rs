@@ -89,7 +89,8 @@ pub struct CostModel {
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
     /// the last cache. Messages of up to 64 KiB, and of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more, go as they did.
     pub kernel_crowd_from: f64,
-    /// Bytes of a message from which on the kernel copies it between ranks that share cores, however little is sent with it.
+    /// Bytes of a message from which on the kernel copies it between ranks that share cores, however little is sent with it, if its rank
+    /// sends no other in the call, or receives none.
     pub kernel_crowd_message_from: f64,
 }
 

@@ -12,9 +12,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{
-    BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, crowd_from, crowd_message_from, direct_from, is_local,
-};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, direct_from, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_behind::Last;
 use super::p2p_quick::{Over, Quick};
@@ -30,8 +28,8 @@ use crate::transport::{Header, Ticket};
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) peer: u32,
-    at: *mut u8,
-    bytes: u64,
+    pub(super) at: *mut u8,
+    pub(super) bytes: u64,
     done: u64,
     offered: bool,
     complete: bool,
@@ -40,7 +38,7 @@ pub(super) struct Transfer {
     /// Which call it is of, of those that were put together.
     pub(super) call: u32,
     /// Of a message that is sent: see [`Header::outgrown`].
-    outgrown: bool,
+    pub(super) outgrown: bool,
 }
 
 /// A set of transfers of one rank.
@@ -71,8 +69,6 @@ unsafe impl Send for Exchange {}
 const QUICK: u64 = 256 << 10;
 /// The same where all ranks share memory: those of twice 512 KiB still gain by it.
 pub(super) const QUICK_LOCAL: u64 = 1 << 20;
-/// Bytes of a message up to which slots carry it, whatever is sent together with it: the copy costs no more than the kernel's call.
-const SHORT: u64 = 64 << 10;
 /// Bytes that one step copies at most.
 const STEP: u64 = 1 << 20;
 /// Where bytes come over streams: they are still in the caches.
@@ -276,47 +272,6 @@ impl Exchange {
             }
         }
         Ok(exchange)
-    }
-
-    /// Finds out which of the sends are marked as [outgrown](Header::outgrown), of a call whose sends and receives are those from
-    /// `send` and `recv` on.
-    pub(super) fn judge_sends(&mut self, core: &Core, send: usize, recv: usize) {
-        let (sends, recvs) = (&mut self.sends[send..], &self.recvs[recv..]);
-        let alone = crowd_message_from(core);
-        let least = alone.unwrap_or(SHORT).min(SHORT);
-        if !core.crowded || sends.iter().all(|t| t.bytes < least) {
-            return;
-        }
-        let near = |t: &&Transfer| is_local(core, t.peer);
-        let together = sends.iter().filter(near).map(|t| t.bytes).fold(0, u64::saturating_add);
-        let much = crowd_from(core).is_some_and(|from| together >= from);
-        // Of several each way it was found to be slower (docs/performance.md).
-        let alone = alone.filter(|_| sends.len() == 1 || recvs.is_empty());
-        for t in sends {
-            t.outgrown = much && t.is_long() || alone.is_some_and(|from| t.bytes >= from);
-        }
-    }
-
-    /// Tells of the buffers of which the messages of this collective are parts, and how many bytes these have together, before it begins.
-    pub(super) fn begins(mut self: Box<Self>, core: &Core, links: &mut Links) -> Box<Exchange> {
-        self.judge_sends(core, 0, 0);
-        if crowd_from(core).is_none() {
-            return self;
-        }
-        let below = core.config.constants.model.kernel_both_ways_below as u64;
-        let by_kernel = |t: &Transfer| t.is_long() && t.bytes < below;
-        for transfers in [&self.sends, &self.recvs] {
-            let parts = || transfers.iter().filter(|t| t.bytes > 0 && is_local(core, t.peer));
-            let together = parts().map(|t| t.bytes).fold(0, u64::saturating_add);
-            let ends = parts().map(|t| t.at).min().zip(parts().map(|t| t.range().end).max());
-            let Some((at, end)) = ends.filter(|_| parts().any(by_kernel)) else { continue };
-            // Own parts lie between them; what is further apart is no buffer of this call.
-            let bytes = end - at.addr();
-            if bytes as u64 <= together.saturating_mul(2) {
-                links.copies_parts(core, together, at, bytes);
-            }
-        }
-        self
     }
 
     /// Leaves out what went another way: the own parts, those of the ranks that `came` names and, if so `sent`, all that
@@ -570,11 +525,6 @@ impl Transfer {
     /// Whether all of it was accepted, so that what is sent next comes behind it.
     pub(super) fn is_offered(&self) -> bool {
         self.offered && self.done == self.bytes
-    }
-
-    /// Whether the kernel may copy it for what is sent together with it.
-    fn is_long(&self) -> bool {
-        self.bytes > SHORT
     }
 
     /// Its memory.
