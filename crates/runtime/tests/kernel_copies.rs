@@ -24,7 +24,7 @@ const VARIABLE: &str = "OXCCL_TEST_KERNEL_COPIES";
 const LIMIT: Duration = Duration::from_secs(60);
 const RANKS: usize = 2;
 
-/// Bytes that a rank gives from which on the kernel copies them where slots are faster but ranks share cores, in the scenario of that.
+/// Bytes that a rank gives from which on the kernel copies them where slots are faster but ranks share cores, in the scenarios of that.
 const OUTGROWN: usize = 400_000;
 
 /// A file of constants, gone in the end.
@@ -49,10 +49,10 @@ impl Constants {
         };
         let path = std::env::temp_dir().join(format!("oxccl-{scenario}-{rank}-{}.txt", std::process::id()));
         let mut lines = format!("cores = {cores}\nshm_copy = {shm_copy}\nkernel_copy = 0.06\nkernel_op = 1\n");
+        let from = |bounded: bool| if bounded { OUTGROWN as f64 } else { 1e13 };
+        lines += &format!("kernel_crowd = {}\nkernel_crowd_message = {}\n", from(outgrows), from(long));
         if outgrows {
-            lines += &format!("cache = 10000\nkernel_crowd = {OUTGROWN}\nkernel_crowd_message = 1e13\n");
-        } else if long {
-            lines += &format!("kernel_crowd = 1e13\nkernel_crowd_message = {OUTGROWN}\n");
+            lines += "cache = 10000\n";
         }
         std::fs::write(&path, format!("oxccl tune 1\nmachine = {}\n{lines}", tuning::machine())).unwrap();
         Constants(path)

@@ -33,7 +33,7 @@ pub struct LinkCost {
 }
 
 /// Bytes of a constant that says from which length on something holds, if it never does.
-pub const NEVER_BYTES: f64 = 1e13;
+const NEVER_BYTES: f64 = 1e13;
 
 /// All constants. The default is a host of two cores; measured values can be put in their place.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,14 +83,14 @@ pub struct CostModel {
     pub kernel_large_us_per_kib: f64,
     /// Bytes from which on that does not hold of blocks where every rank reads: two copies past the caches are faster.
     pub kernel_large_below: f64,
-    /// Nor of messages where the peer sends such, too.
+    /// Nor of messages where the peer sends such, too, nor of any between ranks that share cores.
     pub kernel_both_ways_below: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
-    /// the last cache. Messages of up to 64 KiB, and of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more, go as they did.
+    /// the last cache. Not messages of up to 64 KiB, nor of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more.
     pub kernel_crowd_from: f64,
     /// Bytes of a message from which on the kernel copies it between ranks that share cores, however little is sent with it, if its rank
-    /// sends no other in the call, or receives none.
+    /// sends no other in the call, or receives none. What fits a slot (`OXCCL_SLOT_BYTES`) may go by one all the same.
     pub kernel_crowd_message_from: f64,
 }
 
@@ -136,7 +136,7 @@ impl CostModel {
         CostModel { shm, push_factor: 1.0, kernel_us_per_kib: 0.075, kernel_large_us_per_kib: 0.016, ..memory }
     }
 
-    /// The same of Zen 3, where copies past the caches are that fast, those of two ranks at once too.
+    /// The same of Zen 3, where copies past the caches are that fast, also while both ranks of a pair copy.
     pub fn of_strings_outside() -> CostModel {
         let kernel = CostModel::of_measured_crowds();
         CostModel { kernel_both_ways_below: kernel.kernel_large_below, ..kernel }
@@ -360,12 +360,12 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
 /// KiB of a block, or of a message, from which on most of it lies on large pages.
 const LARGE_KIB: f64 = 4096.0;
 
-/// The same of the blocks of a collective. Of ranks with cores of their own less is enough where several lie in one buffer (measured,
-/// docs/performance.md).
+/// The same of the blocks of a collective. Of two ranks with a core each less is enough where one buffer of the call holds both blocks
+/// (measured, docs/performance.md).
 fn large_kib(m: &CostModel, shape: &Shape) -> f64 {
     match shape.collective {
         Collective::AllGather | Collective::AllToAll | Collective::Gather | Collective::Scatter
-            if f64::from(shape.ranks) <= m.cores =>
+            if shape.ranks == 2 && m.cores >= 2.0 =>
         {
             LARGE_KIB / 2.0
         }

@@ -210,6 +210,8 @@ fn long_blocks_that_all_read_go_through_scratch_where_that_is_fast() {
         assert_eq!(of(64 << 20), [true, false, false], "{collective}");
         assert_eq!(of(128 << 20), [true, false, false], "{collective}");
     }
+    // And messages both ways, on Zen 3 only.
+    assert_eq!(models.map(|m| m.kernel_both_ways_below >= 1e13), [true, false, true]);
     for collective in [Collective::Broadcast, Collective::Scatter, Collective::Gather] {
         let [one, others @ ..] = models.map(|m| served(m, collective, 128 << 20));
         assert_eq!(others, [one; 2], "{collective}");

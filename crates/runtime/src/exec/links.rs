@@ -5,7 +5,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use oxccl_schedule::cost::NEVER_BYTES;
 use oxccl_types::{Collective, Error, Result};
 
 use super::imports::Imports;
@@ -328,7 +327,7 @@ impl Links {
     /// Peers are about to give or get parts of the `bytes` bytes at `at`, `together` bytes in all: tells of them if that is so much that
     /// the kernel will copy them, as far as this rank knows, if it is private memory.
     pub(super) fn copies_parts(&mut self, core: &Core, together: u64, at: *const u8, bytes: usize) {
-        let kernel = crowd_from(core).is_some_and(|from| together >= from) && core.reaches;
+        let kernel = core.crowded && together >= crowd_from(core) && core.reaches;
         if kernel && self.exporter.export(at, bytes).is_none() {
             self.pages.get_or_insert_with(|| Pages::new(core.config.large_pages)).used(at, bytes);
         }
@@ -364,19 +363,15 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
     Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
 }
 
-/// Bytes of the sends of a call from which on the kernel copies them where ranks share cores, see the model's constant; `None`: it
-/// does not.
-pub(super) fn crowd_from(core: &Core) -> Option<u64> {
-    if_crowded(core, core.config.constants.model.kernel_crowd_from)
+/// Bytes of the sends of a call from which on the kernel copies them where ranks share cores, see the model's constant: more than any
+/// where it does not.
+pub(super) fn crowd_from(core: &Core) -> u64 {
+    core.config.constants.model.kernel_crowd_from as u64
 }
 
 /// The same of a message by itself.
-pub(super) fn crowd_message_from(core: &Core) -> Option<u64> {
-    if_crowded(core, core.config.constants.model.kernel_crowd_message_from)
-}
-
-fn if_crowded(core: &Core, from: f64) -> Option<u64> {
-    (core.crowded && from < NEVER_BYTES).then_some(from as u64)
+pub(super) fn crowd_message_from(core: &Core) -> u64 {
+    core.config.constants.model.kernel_crowd_message_from as u64
 }
 
 /// Whether slots change hands with `rank`. The same answer on both sides.

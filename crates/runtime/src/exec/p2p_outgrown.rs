@@ -5,45 +5,70 @@ use super::links::{Links, crowd_from, crowd_message_from, is_local};
 use super::p2p::{Exchange, Transfer};
 use crate::communicator::core::Core;
 
-/// Bytes of a message up to which slots carry it, whatever is sent together with it: the copy costs no more than the kernel's call.
+/// Bytes of a message up to which slots carry it, however much is sent together with it: the copy costs no more than the kernel's call.
 const SHORT: u64 = 64 << 10;
 
-/// Whether the kernel may copy it for what is sent together with it.
-fn is_long(transfer: &Transfer) -> bool {
-    transfer.bytes > SHORT
+/// What a rank that shares its core gives in a call, and the bounds of the model.
+struct Given {
+    /// Bytes that it sends to ranks that share memory with it.
+    together: u64,
+    /// In so many messages.
+    sends: usize,
+    /// Messages that it receives of such ranks.
+    recvs: usize,
+    crowd_from: u64,
+    message_from: u64,
+}
+
+impl Given {
+    /// Whether the kernel had better copy a message of so many bytes of it.
+    fn outgrows(&self, bytes: u64) -> bool {
+        let much = bytes > SHORT && self.together >= self.crowd_from;
+        // Of several each way it was found to be slower (docs/performance.md).
+        let alone = self.sends == 1 || self.recvs == 0;
+        much || alone && bytes >= self.message_from
+    }
+}
+
+/// Whether it moves bytes between ranks that share memory.
+fn is_near(core: &Core, transfer: &Transfer) -> bool {
+    transfer.bytes > 0 && is_local(core, transfer.peer)
+}
+
+fn bytes_of<'a>(transfers: impl Iterator<Item = &'a Transfer>) -> u64 {
+    transfers.map(|t| t.bytes).fold(0, u64::saturating_add)
 }
 
 impl Exchange {
-    /// Finds out which of the sends are marked as [outgrown](crate::transport::Header::outgrown), of a call whose sends and receives are those from
-    /// `send` and `recv` on.
+    /// Finds out which of the sends are marked as [outgrown](crate::transport::Header::outgrown), of a call whose sends and receives are
+    /// those from `send` and `recv` on.
     pub(super) fn judge_sends(&mut self, core: &Core, send: usize, recv: usize) {
-        let (sends, recvs) = (&mut self.sends[send..], &self.recvs[recv..]);
-        let alone = crowd_message_from(core);
-        let least = alone.unwrap_or(SHORT).min(SHORT);
-        if !core.crowded || sends.iter().all(|t| t.bytes < least) {
+        if !core.crowded {
             return;
         }
-        let near = |t: &&Transfer| is_local(core, t.peer);
-        let together = sends.iter().filter(near).map(|t| t.bytes).fold(0, u64::saturating_add);
-        let much = crowd_from(core).is_some_and(|from| together >= from);
-        // Of several each way it was found to be slower (docs/performance.md).
-        let alone = alone.filter(|_| sends.len() == 1 || recvs.is_empty());
-        for t in sends {
-            t.outgrown = much && is_long(t) || alone.is_some_and(|from| t.bytes >= from);
-        }
+        let near = |t: &&Transfer| is_near(core, t);
+        let sends = || self.sends[send..].iter().filter(near);
+        let given = Given {
+            together: bytes_of(sends()),
+            sends: sends().count(),
+            recvs: self.recvs[recv..].iter().filter(near).count(),
+            crowd_from: crowd_from(core),
+            message_from: crowd_message_from(core),
+        };
+        self.sends[send..].iter_mut().for_each(|t| t.outgrown = given.outgrows(t.bytes));
     }
 
     /// Tells of the buffers of which the messages of this collective are parts, and how many bytes these have together, before it begins.
     pub(super) fn begins(mut self: Box<Self>, core: &Core, links: &mut Links) -> Box<Exchange> {
         self.judge_sends(core, 0, 0);
-        if crowd_from(core).is_none() {
+        if !core.crowded {
             return self;
         }
         let below = core.config.constants.model.kernel_both_ways_below as u64;
-        let by_kernel = |t: &Transfer| is_long(t) && t.bytes < below;
+        let by_kernel = |t: &Transfer| t.bytes > SHORT && t.bytes < below;
         for transfers in [&self.sends, &self.recvs] {
-            let parts = || transfers.iter().filter(|t| t.bytes > 0 && is_local(core, t.peer));
-            let together = parts().map(|t| t.bytes).fold(0, u64::saturating_add);
+            let parts = || transfers.iter().filter(|t| is_near(core, t));
+            let together = bytes_of(parts());
             let ends = parts().map(|t| t.at).min().zip(parts().map(|t| t.range().end).max());
             let Some((at, end)) = ends.filter(|_| parts().any(by_kernel)) else { continue };
             // Own parts lie between them; what is further apart is no buffer of this call.
@@ -53,5 +78,29 @@ impl Exchange {
             }
         }
         self
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_outgrows_slots_by_its_length_if_it_goes_alone_or_by_all_that_is_given() {
+        const CROWD: u64 = 1 << 20;
+        const MESSAGE: u64 = 100 << 10;
+        let outgrows = |bytes, together, sends, recvs| {
+            Given { together, sends, recvs, crowd_from: CROWD, message_from: MESSAGE }.outgrows(bytes)
+        };
+        // Several each way: all of it counts.
+        assert!(outgrows(SHORT + 1, CROWD, 3, 3) && !outgrows(SHORT, CROWD, 3, 3));
+        assert!(!outgrows(CROWD / 2, CROWD - 1, 3, 2) && !outgrows(CROWD / 2, CROWD - 1, 2, 1));
+        // One, whatever comes, or several while nothing comes.
+        for (sends, recvs) in [(1, 0), (1, 1), (1, 5), (3, 0)] {
+            assert!(outgrows(MESSAGE, MESSAGE, sends, recvs) && !outgrows(MESSAGE - 1, MESSAGE, sends, recvs));
+        }
+        // Shorter ones, too, if the model says so.
+        let model = Given { together: 9000, sends: 1, recvs: 1, crowd_from: CROWD, message_from: 9000 };
+        assert!(model.outgrows(9000) && !model.outgrows(8999));
     }
 }

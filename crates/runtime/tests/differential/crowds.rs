@@ -301,8 +301,8 @@ fn all_that_a_stream_carries_keeps_its_order_among_processes() {
     processes(ranks, &[("OXCCL_P2P", "direct")], "no");
 }
 
-/// The kernel copies what is sent in messages of more than 64 KiB, those of 10,000 bytes that go alone, and what all-to-alls of more than
-/// a few KiB move; slots the rest. Of an odd number of ranks, whose buffers are private memory if their blocks are odd.
+/// The kernel copies what is sent in messages of more than 64 KiB, those of more than a slot that go alone, and what all-to-alls of more
+/// than a few KiB move; slots the rest. Of an odd number of ranks, whose buffers are private memory if their blocks are odd.
 #[test]
 fn all_that_a_stream_carries_keeps_its_order_where_the_kernel_copies_what_outgrows_the_caches() {
     let constants = Constants::of("outgrows", "cache = 10000\nkernel_crowd = 10000\nkernel_crowd_message = 10000\n");
