@@ -83,7 +83,7 @@ pub struct CostModel {
     pub kernel_large_us_per_kib: f64,
     /// Bytes from which on that does not hold of blocks where every rank reads: two copies past the caches are faster.
     pub kernel_large_below: f64,
-    /// Nor of messages where the peer sends such, too, nor of any between ranks that share cores.
+    /// Nor of messages where the peer sends such, too. The two bounds of ranks that share cores do not hold of messages from here on either.
     pub kernel_both_ways_below: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
