@@ -46,9 +46,9 @@ variables! {
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
         "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
-        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default, and where ranks share cores and their memory is not mapped up to 64 KiB.";
+        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default, and where ranks share cores and their memory is not mapped up to 256 KiB.";
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
-        "Shared scratch per rank and communicator for memory that peers cannot map; a rank with one peer has twice as much, or up to 6 MiB on processors whose stores wait for lines of another core, for what it gives alone. Only touched pages cost memory.";
+        "Shared scratch per rank and communicator for memory that peers cannot map; ranks that share cores have twice as much where the kernel's copies are not the faster way; a rank with one peer has twice as much, or up to 6 MiB on processors whose stores wait for lines of another core, for what it gives alone. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
         "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors where two copies by way of one cost less than the kernel's single one (AMD's from Zen 3 on); of two ranks twice that.";
     ALGO: "OXCCL_ALGO", "list", "", "names of docs/algorithms.md, ^ in front inverts",

@@ -432,11 +432,11 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
 
 /// KiB of a block of a scatter from which on messages serve ranks that share cores faster than scratch, measured
 /// (docs/performance.md).
-const CROWD_SENT_KIB: f64 = 64.0;
+const CROWD_SENT_KIB: f64 = 24.0;
 
 /// Predicted time in us of an operation of `bytes` by messages of user memory that no peer has mapped, where these compete with
-/// scratch and with what the kernel copies: of two ranks those of memory most of which lies on large pages, and the scatter of ranks
-/// that share cores. `None`: no such message is made.
+/// scratch and with what the kernel copies: of two ranks those of memory most of which lies on large pages, and the scatter, of three
+/// ranks the broadcast, of ranks that share cores. `None`: no such message is made.
 pub fn predict_sent(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> Option<f64> {
     if a.name != "flat" || m.kernel_from().is_some() {
         return None;
@@ -444,6 +444,7 @@ pub fn predict_sent(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> 
     let rates = Rates::new(m, a, shape, bytes, Link::Shm, u64::MAX);
     match shape.collective {
         Collective::Scatter if f64::from(shape.ranks) > m.cores => sent_in_crowd(m, &rates, shape),
+        Collective::Broadcast if shape.ranks == 3 && m.cores == 2.0 => sent_to_two(m, &rates),
         Collective::Broadcast | Collective::Scatter if shape.ranks == 2 => sent_alone(m, &rates, shape),
         _ => None,
     }
@@ -468,6 +469,17 @@ fn sent_in_crowd(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
     let memory = if rates.beyond_caches { 0.5 + 0.5 * m.dram_factor } else { 1.0 };
     let copies = (2.0 * n - 1.0) / m.cores * rates.block_kib * m.shm.copy_us_per_kib * memory;
     (rates.block_kib >= CROWD_SENT_KIB).then_some(rates.start + rates.latency + n * m.shm.op_us + copies)
+}
+
+/// KiB of a broadcast from which on messages serve three ranks on two cores faster than scratch, measured (docs/performance.md).
+const TO_TWO_KIB: f64 = 256.0;
+
+/// Each leaf has a core for what the kernel copies to it, since the root does nothing; a copy to scratch would be one after another.
+/// `None`: messages would go by slots, with the same copies as scratch. Of more ranks either way has the busiest core copy about as often.
+fn sent_to_two(m: &CostModel, rates: &Rates) -> Option<f64> {
+    let rate = if rates.block_kib >= LARGE_KIB { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
+    let by_kernel = rates.block_kib >= TO_TWO_KIB.max(m.kernel_crowd_message_from / 1024.0);
+    by_kernel.then_some(rates.start + rates.latency + m.kernel_op_us + rates.block_kib * rate)
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line

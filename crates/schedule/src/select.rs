@@ -186,9 +186,10 @@ pub fn candidates(q: &Query) -> Vec<Candidate> {
 fn sent(q: &Query, a: &Algorithm, shape: &Shape) -> Option<Candidate> {
     let readable = q.reach == Reach::ReadableUser && shape.channels == 1;
     let predicted_us = readable.then(|| predict_sent(&q.model, a, shape, q.bytes))??;
-    let reason = match f64::from(shape.ranks) > q.model.cores {
-        true => "messages: the root fills the slots of each rank, and waits for none",
-        false => "messages: the kernel copies what lies on large pages, slots carry the ends",
+    let reason = match (f64::from(shape.ranks) > q.model.cores, q.collective) {
+        (true, Collective::Broadcast) => "messages: the kernel copies to both leaves at once",
+        (true, _) => "messages: the root fills the slots of each rank, and waits for none",
+        (false, _) => "messages: the kernel copies what lies on large pages, slots carry the ends",
     };
     let reason = reason.to_owned();
     Some(Candidate { algorithm: a.name, channels: 1, protocol: Protocol::Simple, predicted_us, reason })

@@ -248,12 +248,39 @@ fn ranks_that_share_cores_scatter_long_blocks_by_messages() {
     };
     let strings = CostModel::of_strings();
     for ranks in [3, 4, 8] {
-        assert_eq!(served(strings, ranks, 64 << 10), "flat", "{ranks}");
+        assert_eq!(served(strings, ranks, 24 << 10), "flat", "{ranks}");
         assert_eq!(served(strings, ranks, 1 << 20), "flat", "{ranks}");
-        assert_ne!(served(strings, ranks, 48 << 10), "flat", "{ranks}");
+        assert_ne!(served(strings, ranks, 20 << 10), "flat", "{ranks}");
         assert_ne!(served(CostModel::default(), ranks, 1 << 20), "flat", "{ranks}");
     }
     assert_ne!(served(strings, 2, 64 << 10), "flat");
+}
+
+/// Two leaves with a core each copy by themselves at once, if the kernel copies messages; others take turns with the root.
+#[test]
+fn three_ranks_on_two_cores_broadcast_long_blocks_by_messages_that_the_kernel_copies() {
+    let served = |model: CostModel, cores: f64, ranks: u32, bytes: u64| {
+        let model = CostModel { cores, ..model };
+        let query =
+            Query { model, eager_limit: 0, ..Query::new(Collective::Broadcast, bytes, ranks, Reach::ReadableUser) };
+        let chosen = candidates(&query).swap_remove(0);
+        (chosen.algorithm, chosen.reason)
+    };
+    let model = CostModel::of_waiting_strings();
+    for bytes in [256 << 10, 1 << 20, 3 << 20, 8 << 20, 128 << 20] {
+        let (algorithm, reason) = served(model, 2.0, 3, bytes);
+        assert!(algorithm == "flat" && reason.contains("kernel"), "{bytes}: {algorithm}, {reason}");
+        for (model, cores, ranks) in [
+            (model, 2.0, 4),
+            (model, 3.0, 3),
+            (model, 1.0, 3),
+            (CostModel::default(), 2.0, 3),
+            (CostModel::of_strings(), 2.0, 3),
+        ] {
+            assert_ne!(served(model, cores, ranks, bytes).0, "flat", "{bytes} of {ranks} on {cores}");
+        }
+    }
+    assert_ne!(served(model, 2.0, 3, 255 << 10).0, "flat");
 }
 
 /// Where slots and scratch are the faster way, they are no longer once they push out of the last cache what a crowd gives from one to one.

@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub eager_limits: [AtomicU32; Collective::COUNT],
     /// The same for ranks that share cores and whose memory is not mapped.
     pub voted_limits: [AtomicU32; Collective::COUNT],
+    /// The same of what goes by long slots.
+    pub long_limits: [AtomicU32; Collective::COUNT],
     /// All ranks of the clique live in this process.
     pub one_process: bool,
     pub hub: Arc<Hub>,
@@ -296,6 +298,7 @@ impl Core {
             failure: OnceLock::new(),
             eager_limits: Default::default(),
             voted_limits: Default::default(),
+            long_limits: Default::default(),
             eager: parts.members.len() == parts.ranks && allowed.allows("one_shot"),
             allowed,
             rank: parts.rank,

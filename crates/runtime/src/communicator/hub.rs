@@ -48,12 +48,12 @@ const SMALL_SLOTS_RANKS: usize = 16;
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
 const MEDIUM_SLOTS: u64 = 128;
-/// Slots per rank for the payloads of all that are longer, of ranks whose memory is not mapped: a power of two, [`SLOTS`] calls
+/// Slots per rank for the payloads that are longer, of ranks whose memory is not mapped: a power of two, [`SLOTS`] calls
 /// behind which a peer may have a [`WINDOW`] under way.
-const LONG_SLOTS: u64 = 16;
+pub const LONG_SLOTS: u64 = 16;
 const _: () = assert!(LONG_SLOTS >= SLOTS + WINDOW);
-/// Bytes of one of them.
-pub const LONG_BYTES: usize = 64 << 10;
+/// Bytes of one of them, of which as many are used as [`Limits::long`](crate::exec::limits::Limits::long) says.
+pub const LONG_BYTES: usize = 256 << 10;
 /// The same for what a root takes from all: more, by which who gives runs ahead of it, but as many as the caches hold of all.
 const TAKEN_SLOTS: u64 = 128;
 /// Bytes of one of them.
@@ -225,7 +225,7 @@ pub enum Slots {
     Taken,
     /// Of calls in which the root gives.
     Given,
-    /// Of calls among all, longer than [`Medium`](Slots::Medium).
+    /// Of calls among all longer than [`Medium`](Slots::Medium), of a gather, and of what a root gives.
     Long,
 }
 
@@ -409,11 +409,18 @@ impl Hub {
         inside.then(|| self.at(self.rank_base(member) + from))
     }
 
-    /// Has all slots of one kind of `member` in memory before they are used for the first time.
+    /// Has all slots of one kind of `member` in memory before they are used for the first time for `bytes` bytes, of long ones no
+    /// more than about as much of each; returns for how many bytes they are.
     #[cold]
-    pub fn populate(&self, member: usize, kind: Slots) {
+    pub fn populate(&self, member: usize, kind: Slots, bytes: usize) -> usize {
         let (slots, stride) = self.geometry.shelf(kind);
-        oxccl_sys::populate(self.slot(member, kind, 0), slots as usize * stride);
+        if kind != Slots::Long {
+            oxccl_sys::populate(self.slot(member, kind, 0), slots as usize * stride);
+            return stride;
+        }
+        let each = bytes.next_power_of_two().min(LONG_BYTES);
+        (0..slots).for_each(|seq| oxccl_sys::populate(self.slot(member, kind, seq), each));
+        each
     }
 
     /// The slot of that kind of `member` for collective `seq`. There are medium and long ones, and those of rooted calls, only

@@ -255,11 +255,14 @@ const LONG_SLOTS_RANKS: usize = 16;
 
 /// `shared`: the channels of a child that shares, which does with less.
 fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
+    let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
     let scratch = match shared {
         Some(_) => (c.scratch / 4).max(LEAST_SCRATCH) & !8191,
+        // Longer pieces: the ranks hand their cores over less often, and a line is written again when the other core has lost it. Measured
+        // where scratch is the faster way.
+        None if crowded && c.constants.model.kernel_from().is_none() => 2 * c.scratch,
         None => c.scratch,
     };
-    let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
     let lane_slot = local_slot_bytes(c, ranks, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
     Geometry {
         ranks,

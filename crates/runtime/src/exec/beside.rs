@@ -19,13 +19,14 @@ use super::collective::Engine;
 use super::direct::{self, Words};
 use super::eager::Form;
 use super::lent;
+use super::limits;
 use super::pieces::Pipe;
 use super::piped;
 use super::plan::Plan;
 use super::scratch::{Scratch, area, takes_turns};
 use super::trail;
 use crate::communicator::core::Core;
-use crate::communicator::hub::SLOTS;
+use crate::communicator::hub::{SLOTS, Slots};
 use crate::transport::passage::{self, Passage};
 
 /// How far into its area `rank` begins: so that of two ranks each writes the lines that it has read.
@@ -143,6 +144,9 @@ fn most_by_slot(core: &Core, call: &Call) -> usize {
     let (usual, large) = (geometry.eager_bytes, geometry.large_bytes);
     match call.collective {
         Collective::Reduce => usual.max(large),
+        Collective::Broadcast | Collective::Scatter if geometry.crowded => {
+            usual.max(limits::long_limit(core, call.collective) as usize)
+        }
         Collective::Scatter if core.ranks > 2 => usual,
         Collective::Broadcast | Collective::Scatter | Collective::Gather if geometry.waits => usual.max(large / 2),
         Collective::Broadcast if core.rank as u32 == call.root && call.send != call.recv.cast_const() => usual,
@@ -161,6 +165,10 @@ const OFTEN: u8 = 64;
 fn slot<'e>(core: &Core, engine: &'e mut Engine, seq: u64, bytes: usize) -> (*mut u8, &'e mut Passage) {
     let geometry = core.hub.geometry();
     let long = bytes > geometry.eager_bytes;
+    if long && geometry.crowded {
+        engine.known.populate(core, Slots::Long, bytes);
+        return (core.hub.slot(core.me, Slots::Long, seq), &mut engine.slots);
+    }
     if !geometry.waits || bytes > geometry.large_bytes || !many_are_given(core, engine) {
         let slot = if long { core.hub.large_payload(core.me, seq) } else { core.hub.payload(core.me, seq) };
         return (slot, &mut engine.slots);

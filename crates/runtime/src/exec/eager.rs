@@ -174,6 +174,11 @@ impl Form {
         if self.place == Place::Slot(Slots::Usual) { self.gives.next_multiple_of(64) } else { 0 }
     }
 
+    /// Bytes of this rank's payload.
+    pub(super) fn gives(&self) -> usize {
+        self.gives
+    }
+
     /// The slots that this rank's payload goes to.
     pub(super) fn slots(&self) -> Option<Slots> {
         match self.place {

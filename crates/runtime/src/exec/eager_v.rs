@@ -186,7 +186,7 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
     let in_line = WORD + if place == IN_LINE { bytes } else { table };
     let slots = slots(place);
     if let Some(slots) = slots {
-        engine.known.populate(core, slots);
+        engine.known.populate(core, slots, bytes);
     }
     publish(core, call.signature, seq, |body| {
         // SAFETY: the body has INLINE_BYTES bytes and no peer reads it any more; nor the slot, which has room for what

@@ -64,7 +64,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     let algorithm = far.or(staged).unwrap_or(choice.algorithm);
     let piece = match algorithm.needs {
         Needs::Messages => core.config.slot_bytes,
-        _ => core.config.scratch / 2 / (core.ranks + 1),
+        _ => core.hub.geometry().scratch_half / (core.ranks + 1),
     };
     let shape = shape(choice.channels);
     if !algorithm.supports(&shape) {

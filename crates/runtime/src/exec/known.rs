@@ -62,8 +62,8 @@ fn place_of(shape: Option<&Shape>) -> usize {
 pub(super) struct Known {
     // Boxes, since a call is taken out while it is carried out. One more place is for calls without a shape.
     places: [Option<Box<Made>>; SHAPES + 1],
-    /// Which slots of this rank are all in memory.
-    populated: [bool; Slots::ALL.len()],
+    /// How many bytes of each slot of this rank are in memory.
+    populated: [usize; Slots::ALL.len()],
 }
 
 impl Known {
@@ -83,17 +83,18 @@ impl Known {
     pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
         let made = Made::new(core, shape, call);
         if let Some(slots) = made.form.slots() {
-            self.populate(core, slots);
+            self.populate(core, slots, made.form.gives());
         }
         renewed(self.places[made.place].take(), made)
     }
 
-    /// This rank will write to its `slots`: has all of them in memory, since each of the first calls that found its own
+    /// This rank will write `bytes` bytes to each of its `slots`: has all of them in memory, since each of the first calls that found its own
     /// missing would take 1 to 2 us longer. Peers then find many of them with one fault.
     #[inline]
-    pub(super) fn populate(&mut self, core: &Core, slots: Slots) {
-        if !std::mem::replace(&mut self.populated[slots as usize], true) {
-            core.hub.populate(core.me, slots);
+    pub(super) fn populate(&mut self, core: &Core, slots: Slots, bytes: usize) {
+        let populated = &mut self.populated[slots as usize];
+        if bytes > *populated {
+            *populated = core.hub.populate(core.me, slots, bytes);
         }
     }
 

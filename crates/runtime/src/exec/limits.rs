@@ -11,7 +11,7 @@ use oxccl_types::Collective;
 use super::call::Call;
 use super::{eager, trail, votes};
 use crate::communicator::core::Core;
-use crate::communicator::hub::{GIVEN_BYTES, LONG_BYTES, SMALL_BYTES};
+use crate::communicator::hub::{GIVEN_BYTES, LONG_BYTES, LONG_SLOTS, SMALL_BYTES};
 use crate::config::Config;
 
 /// Whether the announcing line serves the call, unless [votes](super::votes) say that memory is mapped. The same answer on every rank.
@@ -40,6 +40,12 @@ fn voted_limit(core: &Core, collective: Collective) -> u64 {
     looked_up(&core.voted_limits[collective as usize], || Limits::of(core).voted(collective))
 }
 
+/// The most bytes of a payload of `collective` that long slots carry, see [`Limits::long`].
+#[inline]
+pub(super) fn long_limit(core: &Core, collective: Collective) -> u64 {
+    looked_up(&core.long_limits[collective as usize], || Limits::of(core).long(collective))
+}
+
 /// What `known` holds, less one, or if that is nothing what `find` finds, kept there. Two threads that look it up at once find the
 /// same.
 #[inline]
@@ -60,6 +66,8 @@ const ROOTED_BYTES: u64 = GIVEN_BYTES as u64;
 const GATHERED_BYTES: u64 = SMALL_BYTES as u64;
 /// The same for blocks that each rank copies from each, which they may do ahead where the memory is mapped.
 const TAKEN_BYTES: u64 = 4 << 10;
+/// Bytes that long slots carry however many ranks have such.
+const LEAST_LONG: u64 = 64 << 10;
 /// Bytes of a payload slot where ranks outnumber cores: what a rank can do before the core passes to another is what counts.
 const CROWDED_SLOT: usize = 32 << 10;
 
@@ -119,14 +127,77 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// The same where votes say that not all ranks have mapped memory, up to the size of a slot: the size from which on the scratch
+    /// The same where votes say that not all ranks have mapped memory, up to what a long slot carries: the size from which on the scratch
     /// is faster. 0 where there are no votes.
     #[must_use]
     #[cold]
     pub fn voted(&self, collective: Collective) -> u64 {
         match self.shares && self.auto && votes::are_cast(collective) {
-            true => eager_crossover(self.model, collective, self.ranks, LONG_BYTES as u64, Reach::MappedScratch),
+            true => eager_crossover(self.model, collective, self.ranks, self.long(collective), Reach::MappedScratch),
             false => 0,
         }
+    }
+
+    /// The most bytes of a payload that goes by a long slot where ranks share cores and peers cannot map it; 0 where none does. The more
+    /// calls are under way the fewer switches of the cores a call costs; but all slots that are written have to stay in half a last cache.
+    /// Where the kernel's copies are the faster ones only calls for which votes are cast go so, up to what was measured.
+    #[must_use]
+    #[cold]
+    pub fn long(&self, collective: Collective) -> u64 {
+        if !(self.shares && self.auto) {
+            return 0;
+        }
+        if self.model.kernel_from().is_some() {
+            return if votes::are_cast(collective) { LEAST_LONG } else { 0 };
+        }
+        let payloads = match collective {
+            Collective::Broadcast | Collective::Scatter => 1,
+            // Somebody writes as much again as lies in the slots of all. Of four ranks that was not found to matter.
+            Collective::AllToAll | Collective::Gather if self.ranks > 4 => 2 * self.ranks,
+            _ => self.ranks,
+        };
+        let each = self.model.last_cache_bytes / 2.0 / LONG_SLOTS as f64 / f64::from(payloads);
+        (each as u64).clamp(LEAST_LONG, LONG_BYTES as u64)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Of a processor whose slots are faster than the kernel's copies.
+    fn config(cores: f64, last_cache_bytes: f64, eager_auto: bool) -> Config {
+        let mut config = Config { eager_auto, ..Config::from_env() };
+        config.constants.model = CostModel { cores, last_cache_bytes, ..CostModel::of_strings() };
+        config
+    }
+
+    #[test]
+    fn long_slots_of_all_ranks_stay_in_half_a_last_cache() {
+        use Collective::{AllGather, AllToAll, Broadcast, Gather, ReduceScatter, Scatter};
+        const KIB: u64 = 1 << 10;
+        let long = |config: &Config, collective, ranks| Limits::of_machine(config, ranks).long(collective);
+        let crowd = config(2.0, f64::from(32 << 20), true);
+        for ranks in [3, 4, 16, 64] {
+            assert_eq!(long(&crowd, Broadcast, ranks), 256 * KIB, "the root's only, {ranks}");
+            assert_eq!(long(&crowd, Scatter, ranks), 256 * KIB, "{ranks}");
+        }
+        for (ranks, usual, written_again) in [(4, 256, 256), (5, 204, 102), (8, 128, 64), (64, 64, 64)] {
+            for collective in [ReduceScatter, AllGather] {
+                assert_eq!(long(&crowd, collective, ranks) / KIB, usual, "{collective} {ranks}");
+            }
+            for collective in [AllToAll, Gather] {
+                assert_eq!(long(&crowd, collective, ranks) / KIB, written_again, "{collective} {ranks}");
+            }
+        }
+        let small = config(2.0, f64::from(8 << 20), true);
+        assert_eq!([3, 4].map(|ranks| long(&small, ReduceScatter, ranks) / KIB), [85, 64]);
+        assert_eq!(long(&small, Broadcast, 4), 256 * KIB);
+        let mut by_kernel = config(2.0, f64::from(32 << 20), true);
+        by_kernel.constants.model = CostModel { cores: 2.0, ..CostModel::default() };
+        assert_eq!([Broadcast, Gather, AllToAll].map(|c| long(&by_kernel, c, 3) / KIB), [0, 0, 64]);
+        // Ranks with cores of their own have no long slots; and who says how long payloads are gets that.
+        assert_eq!(long(&config(4.0, f64::from(32 << 20), true), Broadcast, 4), 0);
+        assert_eq!(long(&config(2.0, f64::from(32 << 20), false), Broadcast, 4), 0);
     }
 }

@@ -15,7 +15,7 @@ use oxccl_types::{Collective, Result};
 use super::call::Call;
 use super::collective::Engine;
 use super::lent::Part;
-use super::{direct, eager, trail};
+use super::{direct, eager, limits, trail};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, LINES_AHEAD, MEDIUM_BYTES, SMALL_BYTES, Slots};
 use crate::device::Step;
@@ -43,7 +43,11 @@ impl Known {
 
 /// The slots for blocks of so many bytes.
 fn kind(bytes: usize) -> Slots {
-    if bytes <= SMALL_BYTES { Slots::Small } else { Slots::Medium }
+    match bytes {
+        n if n <= SMALL_BYTES => Slots::Small,
+        n if n <= MEDIUM_BYTES => Slots::Medium,
+        _ => Slots::Long,
+    }
 }
 
 /// How many calls a rank may be ahead of its peers when it puts its block of `call` into a slot.
@@ -55,7 +59,10 @@ pub(super) fn ahead(core: &Core, call: &Call) -> u64 {
 #[inline]
 pub(super) fn fits(core: &Core, call: &Call) -> bool {
     let bytes = call.block_bytes();
-    call.collective == Collective::Gather && bytes <= MEDIUM_BYTES as u64 && trail::goes_on(core) && core.eager
+    call.collective == Collective::Gather
+        && trail::goes_on(core)
+        && core.eager
+        && (bytes <= MEDIUM_BYTES as u64 || bytes <= limits::long_limit(core, Collective::Gather))
 }
 
 /// Whether `call` goes this way if the root's memory is not mapped; `part`: of its plan. The same answer on every rank.
@@ -104,7 +111,7 @@ pub(super) fn say(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
 fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input: *const u8) {
     let bytes = call.block_bytes() as usize;
     let slots = kind(bytes);
-    engine.known.populate(core, slots);
+    engine.known.populate(core, slots, bytes);
     // SAFETY: the caller's input; the slot has room, and peers are done with it.
     unsafe { kernels::copy(&[core.hub.slot(core.me, slots, seq)], input, bytes) };
 }

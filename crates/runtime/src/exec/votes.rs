@@ -1,4 +1,4 @@
-//! Where ranks share cores, calls of a few to 64 KiB are best carried out over mapped memory: nothing is copied into slots, and
+//! Where ranks share cores, calls of a few to 256 KiB are best carried out over mapped memory: nothing is copied into slots, and
 //! many are under way together. But nobody knows before a call whether all have such memory, and through the scratch they would
 //! take longer than by slots.
 //!

@@ -217,10 +217,13 @@ fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) 
     let operators = [0, 1].map(|f: usize| Operator::PreMulDevice(factors[f].ptr().cast_const()));
     for round in 0..rounds {
         // Odd ones lie in memory that is not mapped.
-        let count = [1024, 700, 4096, 7001, 601, 2048, 5000, 512, 1025, 15_001, 20_001][round % 11];
+        let count = [1024, 700, 4096, 7001, 601, 2048, 5000, 512, 1025, 15_001, 20_001, 45_001][round % 12];
         let value = |rank: usize, b: usize, block: usize| (round * 10_000 + rank * 1000 + b * 100 + block) as i32;
         let blocks = |b: usize| if b < LONG { count } else { SHORT };
-        let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(blocks(b) * ranks, value(rank, b, 0))).collect();
+        // In every second round some are of the other kind.
+        let others = if rng.bool() { rng.usize(..1 << LONG) } else { 0 };
+        let elements = |b: usize| blocks(b) * ranks + (others >> b & 1);
+        let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(elements(b), value(rank, b, 0))).collect();
         let mut model: Model =
             (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![value(r, b, 0); ranks]).collect()).collect();
         let mut made = Vec::new();
