@@ -609,6 +609,20 @@ mod tests {
 
     /// A rank under an emulator is shown another processor, or says nothing of it.
     #[test]
+    fn ranks_that_share_cores_have_longer_scratch_where_it_is_the_faster_way() {
+        use oxccl_schedule::cost::CostModel;
+        let scratch = |model: CostModel, ranks: usize, shared: Option<usize>| {
+            let mut config = Config { scratch: 512 << 10, ..Config::from_env() };
+            config.constants.model = CostModel { cores: 2.0, ..model };
+            2 * geometry_of(&config, ranks, shared).scratch_half
+        };
+        let (slots, kernel) = (CostModel::of_strings(), CostModel::default());
+        assert_eq!([2, 3, 8].map(|ranks| scratch(slots, ranks, None)), [512 << 10, 1 << 20, 1 << 20]);
+        assert_eq!([2, 3, 8].map(|ranks| scratch(kernel, ranks, None)), [512 << 10; 3]);
+        assert_eq!(scratch(slots, 8, Some(1)), 128 << 10);
+    }
+
+    #[test]
     fn slots_and_scratch_change_hands_only_if_all_who_share_memory_say_so() {
         let peers = [LINES, LIGHT | LINES, LIGHT, 0, LINES].map(|flags| {
             let mut peer = peer("node", 7, 1, 1);

@@ -324,11 +324,59 @@ fn parts_in_slots_stay_until_ranks_that_lend_have_taken_them() {
     processes((processors() + 1).clamp(5, 7), &[], "uneven");
 }
 
+/// Calls by long slots, of which each has data of its own, many more than there are slots. One rank comes late and takes one call after the
+/// other, while those that give go as far ahead as they may.
+#[test]
+fn what_lies_in_long_slots_stays_until_all_have_taken_it() {
+    let constants = Constants::of("long", "kernel_copy = 1\nkernel_large = 1\n");
+    processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "long");
+}
+
 /// AlltoAllv by the kernel whose messages are shorter than a large page: the buffers of which they are parts are put on such.
 #[test]
 fn buffers_of_many_messages_come_to_lie_on_large_pages() {
     let constants = Constants::of("wide", "kernel_crowd = 1000000\n");
     processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "wide");
+}
+
+/// One rank of these.
+fn long(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
+    use Collective::{AllToAll, Broadcast, Gather, Scatter};
+    const CALLS: usize = 40;
+    let (stream, mut rng) = (Stream::new().unwrap(), fastrand::Rng::with_seed(seed));
+    let value = |call: usize, from: usize, to: usize| (1000 * call + 10 * from + to) as i32;
+    let kinds = [(Gather, 20_001), (Broadcast, 60_001), (AllToAll, 3_001), (Scatter, 10_001), (Gather, 9_001)];
+    for (kind, count) in kinds.into_iter().cycle().take(2 * kinds.len()) {
+        let (root, other) = (rng.usize(..ranks), rng.usize(1..ranks));
+        let late = if kind == Gather { root } else { (root + other) % ranks };
+        // An odd number of elements is private memory.
+        let new = |blocks: usize| Ints::new((count * blocks) | 1, -1);
+        let block = |b: usize| b * count..(b + 1) * count;
+        let mut inputs: Vec<Ints> = (0..CALLS).map(|_| new(kind.input_blocks(ranks))).collect();
+        for (call, input) in inputs.iter_mut().enumerate() {
+            (0..kind.input_blocks(ranks)).for_each(|to| input.set(block(to), value(call, rank, to)));
+        }
+        let outputs: Vec<Ints> = (0..CALLS).map(|_| new(kind.output_blocks(ranks))).collect();
+        for call in 0..CALLS {
+            if rank == late {
+                stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+                let spins = if call < 2 { 3_000_000 } else { 1000 };
+                (0..spins).for_each(|_| std::hint::spin_loop());
+            }
+            let made = request(kind, inputs[call].ptr(), outputs[call].ptr(), count, &stream);
+            comm.submit(made.to(root)).unwrap_or_else(|e| panic!("{e}"));
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        for (call, output) in outputs.iter().enumerate().filter(|_| kind != Gather || rank == root) {
+            let from = |b: usize| if matches!(kind, Broadcast | Scatter) { root } else { b };
+            let own = if matches!(kind, Scatter | AllToAll) { rank } else { 0 };
+            let wrong = (0..kind.output_blocks(ranks)).find(|b| !output.is_at(block(*b), value(call, from(*b), own)));
+            assert_eq!(
+                wrong, None,
+                "that block of call {call} of {kind}, root {root}, late {late}, rank {rank} (seed {seed})"
+            );
+        }
+    }
 }
 
 /// One rank of these.
@@ -406,6 +454,11 @@ fn one_of_a_crowd() {
         .collect();
     if words[3] == "no" {
         mixture(rank, ranks, &comms, 30, words[2].parse().unwrap());
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "long" {
+        long(rank, ranks, &comms[0], words[2].parse().unwrap());
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }
