@@ -116,9 +116,13 @@ fn limit_flag_lines(q: &mut Query, constants: &Constants) {
     let config = Config { constants: constants.clone(), ..Config::from_env() };
     let limits = Limits::of_machine(&config, q.ranks);
     q.eager_limit = limits.eager(q.collective);
-    let (voted, published) = (limits.voted(q.collective), published_bytes(q.collective, q.bytes, q.ranks));
-    if q.reach == Reach::ReadableUser && published > q.eager_limit && published <= voted {
-        q.eager_limit = voted;
+    let published = published_bytes(q.collective, q.bytes, q.ranks);
+    let by_slots = match q.collective {
+        Collective::Broadcast | Collective::Scatter | Collective::Gather => limits.long(q.collective),
+        _ => limits.voted(q.collective),
+    };
+    if q.reach == Reach::ReadableUser && published > q.eager_limit && published <= by_slots {
+        q.eager_limit = by_slots;
         q.model.eager_us_per_kib = q.model.eager_us_per_kib.min(q.model.shm.copy_us_per_kib);
     }
 }
@@ -191,6 +195,13 @@ mod tests {
         constants.model.cores = 2.0;
         assert!(chosen(private, &constants).contains("eager"));
         assert!(!chosen("all_reduce --bytes 32K --ranks 4", &constants).contains("eager"));
+        for (call, longest, longer) in
+            [("broadcast", "256K", "257K"), ("scatter", "256K", "260K"), ("gather", "1M", "1028K")]
+        {
+            let of = |bytes: &str| chosen(&format!("{call} --bytes {bytes} --ranks 4 --memory malloc"), &constants);
+            assert!(of(longest).contains("eager") && !of(longer).contains("eager"), "{call}");
+            assert!(!chosen(&format!("{call} --bytes 64K --ranks 4"), &constants).contains("eager"), "mapped: {call}");
+        }
         constants.model.cores = 4.0;
         assert!(!chosen(private, &constants).contains("eager"));
     }

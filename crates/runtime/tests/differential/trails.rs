@@ -411,27 +411,29 @@ fn a_call_does_not_wait_for_one_of_another_communicator_in_front_of_it() {
     for kind in [Collective::AllReduce, Collective::AllGather] {
         let began = AtomicUsize::new(0);
         team(ranks, 2, |rank, comms| {
-            let s = Stream::new().unwrap();
+            let (s, aside) = (Stream::new().unwrap(), Stream::new().unwrap());
             for round in 0..ROUNDS {
                 // Longer ones do not begin behind others when they are made for the first time.
                 let count = COUNTS[round % 4];
                 let source = Ints::new(count, rank as i32);
                 let outputs: Vec<Ints> = (0..2).map(|_| Ints::new(count * ranks, -1)).collect();
-                let call = |of: usize| {
-                    comms[of].submit(request(kind, source.ptr(), outputs[of].ptr(), count, &s)).unwrap();
+                let call = |of: usize, on: &Stream| {
+                    comms[of].submit(request(kind, source.ptr(), outputs[of].ptr(), count, on)).unwrap();
                 };
                 if rank == 0 {
-                    (0..2).for_each(call);
+                    (0..2).for_each(|of| call(of, &s));
                 } else {
-                    call(1);
+                    call(1, &s);
                     let deadline = Instant::now() + Duration::from_millis(100);
                     while !s.query().unwrap() && Instant::now() < deadline {
                         std::thread::yield_now();
                     }
-                    began.fetch_add(usize::from(s.query().unwrap()), Ordering::Relaxed);
-                    call(0);
+                    let over = s.query().unwrap();
+                    began.fetch_add(usize::from(over), Ordering::Relaxed);
+                    // If it is not, rank 0 has it in its queue: the two in opposite orders could wait for each other for ever.
+                    call(0, if over { &s } else { &aside });
                 }
-                s.synchronize().unwrap();
+                [&s, &aside].iter().for_each(|s| s.synchronize().unwrap());
                 outputs.iter().for_each(|output| match kind {
                     Collective::AllReduce => output.expect_at(0..count, (0..ranks as i32).sum()),
                     _ => (0..ranks).for_each(|r| output.expect_at(r * count..(r + 1) * count, r as i32)),
