@@ -607,7 +607,6 @@ mod tests {
         assert!(crowded(3) && !crowded(4) && !crowded(64));
     }
 
-    /// A rank under an emulator is shown another processor, or says nothing of it.
     #[test]
     fn ranks_that_share_cores_have_longer_scratch_where_it_is_the_faster_way() {
         use oxccl_schedule::cost::CostModel;
@@ -622,6 +621,7 @@ mod tests {
         assert_eq!(scratch(slots, 8, Some(1)), 128 << 10);
     }
 
+    /// A rank under an emulator is shown another processor, or says nothing of it.
     #[test]
     fn slots_and_scratch_change_hands_only_if_all_who_share_memory_say_so() {
         let peers = [LINES, LIGHT | LINES, LIGHT, 0, LINES].map(|flags| {
