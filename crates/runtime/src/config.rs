@@ -46,7 +46,7 @@ variables! {
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
         "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
-        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default, and where ranks share cores and their memory is not mapped up to 256 KiB.";
+        "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default; in memory that peers cannot map up to 256 KiB where ranks share cores, or of what a root broadcasts to more than two others with a core each where the kernel's copies are faster than slots.";
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",
         "Shared scratch per rank and communicator for memory that peers cannot map; ranks that share cores have twice as much where the kernel's copies are not the faster way; a rank with one peer has twice as much, or up to 6 MiB on processors whose stores wait for lines of another core, for what it gives alone. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",

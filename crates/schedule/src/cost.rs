@@ -4,7 +4,7 @@
 //! to the simulator.
 
 use crate::algorithms::{AHEAD, Algorithm, shared_one_shot};
-use crate::contention;
+use crate::contention::{self, Readers};
 use crate::ir::{Needs, Shape};
 use oxccl_types::Collective;
 
@@ -207,7 +207,7 @@ pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
         _ if shape.ranks == 1 => 1,
         ("two_shot", Collective::AllGather) => 1,
         ("two_shot" | "staged_two_shot", _) | ("ring", Collective::AllReduce) => shape.ranks,
-        ("shared_one_shot", _) => shared_one_shot::PARTS,
+        ("shared_one_shot", _) if shape.ranks == 2 => shared_one_shot::PARTS,
         ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
         _ => 1,
     }
@@ -393,8 +393,12 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
-    let by_parts = a.name == "two_shot";
-    let contention = contention::of_kernel(m, shape, bytes, by_parts);
+    let readers = match a.name {
+        "two_shot" => Readers::ByParts,
+        "shared_one_shot" => Readers::Ranks(shape.ranks - 1 - shared_one_shot::carried(shape.ranks)),
+        _ => Readers::Ranks(shape.ranks - 1),
+    };
+    let contention = contention::of_kernel(m, shape, bytes, readers);
     let below = |kib: f64| shape.collective.rooted() || kib * 1024.0 < m.kernel_large_below;
     let long = rates.block_kib >= large_kib(m, shape);
     let large = match shape.collective {
@@ -405,13 +409,16 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         _ => long && below(rates.block_kib),
     };
     let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
-    let mut calls = far;
-    if a.name == "shared_one_shot" {
-        // Parts that follow each other are one call; the other side waits for those of the root.
-        calls = f64::from(shape.ranks) - 0.75;
+    let shared = a.name == "shared_one_shot";
+    // Of two ranks parts that follow each other are one call; the other side waits for that of the root.
+    let calls = if shared && shape.ranks == 2 { 1.25 } else { far };
+    let op = m.kernel_op_us * rates.op / m.direct.op_us;
+    let copy = kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib;
+    let mut kernel = contention.ops * calls * op + contention.bytes * far * copy;
+    if shared && shape.ranks > 2 {
+        // The root is in nobody's way at the pages of those whose blocks it carries.
+        kernel = (far * (op + copy)).max(contention.ops * op + contention.bytes * copy);
     }
-    let kernel = contention.ops * calls * m.kernel_op_us * rates.op / m.direct.op_us
-        + contention.bytes * far * kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib;
     // Its share of what lies on small pages nevertheless.
     let ends = far * kib / rates.block_kib.max(1.0) * ends_kib(shape.collective);
     let ends = ends * (m.kernel_us_per_kib - kernel_us_per_kib).max(0.0);
@@ -537,12 +544,15 @@ pub fn pipes_in_place(m: &CostModel, collective: Collective, bytes: u64, ranks: 
 fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
     let others = f64::from(shape.ranks) - 1.0;
     match (name, shape.collective) {
-        // Of two ranks the leaf has the longer side; the root of more has as many parts more.
         // Of two ranks the leaf has the longer side, unless the root has nothing to copy and could carry half.
-        ("shared_one_shot", _) => {
+        ("shared_one_shot", _) if shape.ranks == 2 => {
             let parts = f64::from(shared_one_shot::PARTS);
             let own = if shape.in_place { parts } else { 0.0 };
-            (parts - 1.0 + (others - 1.0), shared_steps(shape).copies - own)
+            (parts - 1.0, shared_steps(shape).copies - own)
+        }
+        ("shared_one_shot", _) => {
+            let carried = f64::from(shared_one_shot::carried(shape.ranks));
+            (carried, if shape.in_place { carried + 1.0 } else { carried })
         }
         ("two_shot", Collective::AllReduce) => (2.0 * others, others / 2.0),
         ("two_shot", Collective::Reduce) => (others + 1.0, 0.5),
@@ -705,8 +715,11 @@ fn two_shot(shape: &Shape) -> (Steps, Steps) {
 /// The root's side, which is the longer one where all is mapped.
 fn shared_steps(shape: &Shape) -> Steps {
     let n = f64::from(shape.ranks);
-    let moves = f64::from(shared_one_shot::PARTS) + n - 1.0;
-    mapped(1.0, n, moves, moves)
+    let moves = match shape.ranks {
+        2 => shared_one_shot::PARTS + 1,
+        more => shared_one_shot::carried(more) + 1,
+    };
+    mapped(1.0, n, f64::from(moves), f64::from(moves))
 }
 
 fn staged_one_shot(shape: &Shape) -> (Steps, Steps) {

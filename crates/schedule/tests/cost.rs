@@ -318,6 +318,36 @@ fn the_kernel_copies_what_outgrows_the_caches_of_a_crowd() {
     }
 }
 
+/// Small pages of a root serve one reader at a time: what it carries meanwhile, at the pages of others, is saved. From large pages
+/// all take their blocks at once. Measured (docs/performance-cores.md).
+#[test]
+fn the_root_carries_blocks_where_its_own_pages_are_what_others_wait_for() {
+    use Collective::{Broadcast, Gather, Scatter};
+    let served = |model, collective, ranks, bytes| {
+        let query = Query {
+            model,
+            max_channels: 1,
+            eager_limit: 0,
+            ..Query::new(collective, bytes, ranks, Reach::ReadableUser)
+        };
+        candidates(&query).first().expect("something serves it").algorithm
+    };
+    let model = CostModel::of_travelling_lines(16.0);
+    for collective in [Gather, Scatter] {
+        for (ranks, bytes) in
+            [(3, 128 << 10), (4, 128 << 10), (8, 128 << 10), (4, 512 << 10), (8, 512 << 10), (16, 512 << 10)]
+        {
+            assert_eq!(served(model, collective, ranks, bytes), "shared_one_shot", "{collective} {ranks} {bytes}");
+        }
+        assert_eq!(served(model, collective, 8, 2 << 20), "one_shot", "{collective}: large pages");
+        // Who shares a core with the root waits for it in any case.
+        let crowd = CostModel { cores: 2.0, ..model };
+        assert_ne!(served(crowd, collective, 8, 512 << 10), "shared_one_shot", "{collective}");
+    }
+    assert_eq!(served(model, Broadcast, 3, 128 << 10), "shared_one_shot");
+    assert_ne!(served(model, Broadcast, 8, 512 << 10), "one_shot");
+}
+
 /// What was measured with 16 cores of Emerald Rapids where one way was at least 1.3 times as fast as the other, but the kernel's for
 /// all-reduce of 8 MiB of 8 ranks 1.14 times (docs/performance-cores.md).
 #[test]
@@ -359,6 +389,7 @@ fn ranks_with_cores_of_their_own_go_the_way_that_was_measured_to_be_faster() {
         (AllReduce, 16, 8192),
         (AllToAll, 16, 32),
         (Broadcast, 8, 128),
+        (Broadcast, 8, 512),
         (Broadcast, 16, 512),
         (Reduce, 8, 32),
         (ReduceScatter, 8, 128),

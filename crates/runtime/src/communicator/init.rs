@@ -14,7 +14,7 @@ use super::hub::{Geometry, Hub, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
-use crate::exec::limits::slot_bytes;
+use crate::exec::limits::{Limits, slot_bytes};
 use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes};
 use crate::log::{self, Subsys};
 use crate::request::{Request, VCounts};
@@ -247,7 +247,7 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
 /// The smallest staging memory that there can be, both halves.
 const LEAST_SCRATCH: usize = 64 << 10;
 
-/// Bytes of a large payload slot, for what one of two ranks gives that the other cannot map.
+/// Bytes of a large payload slot, for what one of two ranks gives that the other cannot map. Of more ranks the limits say it.
 const LARGE_SLOT: usize = 128 << 10;
 
 /// Ranks of a machine up to which local connections may have longer slots: each pair has some, and the addresses add up.
@@ -268,7 +268,11 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         ranks,
         crowded,
         eager_bytes: slot_bytes(c, crowded),
-        large_bytes: if shared.is_none() && !crowded && ranks == 2 { LARGE_SLOT } else { 0 },
+        large_bytes: match ranks {
+            _ if shared.is_some() || crowded => 0,
+            2 => LARGE_SLOT,
+            more => Limits::of_machine(c, more as u32).long(Collective::Broadcast) as usize,
+        },
         scratch_half: scratch / 2,
         ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),

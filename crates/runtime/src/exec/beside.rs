@@ -148,6 +148,7 @@ fn most_by_slot(core: &Core, call: &Call) -> usize {
             usual.max(limits::long_limit(core, call.collective) as usize)
         }
         Collective::Scatter if core.ranks > 2 => usual,
+        Collective::Broadcast if core.ranks > 2 => usual.max(large),
         Collective::Broadcast | Collective::Scatter | Collective::Gather if geometry.waits => usual.max(large / 2),
         Collective::Broadcast if core.rank as u32 == call.root && call.send != call.recv.cast_const() => usual,
         Collective::Broadcast => usual.max(large / 2),

@@ -138,12 +138,17 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// The most bytes of a payload that goes by a long slot where ranks share cores and peers cannot map it; 0 where none does. The more
-    /// calls are under way the fewer switches of the cores a call costs; but all slots that are written have to stay in half a last cache.
-    /// Where the kernel's copies are the faster ones only calls for which votes are cast go so, up to what was measured.
+    /// The most bytes of a payload that goes by a long slot where peers cannot map it; 0 where none does. The more calls are under way
+    /// the fewer switches of the cores a call costs where ranks share them; but all slots that are written have to stay in half a last
+    /// cache. Where the kernel's copies are the faster ones only calls for which votes are cast go so, up to what was measured.
+    ///
+    /// Where ranks have cores of their own, [what a root broadcasts](Self::given) has such slots.
     #[must_use]
     #[cold]
     pub fn long(&self, collective: Collective) -> u64 {
+        if !self.shares && collective == Collective::Broadcast {
+            return self.given();
+        }
         if !(self.shares && self.auto) {
             return 0;
         }
@@ -158,6 +163,14 @@ impl<'a> Limits<'a> {
         };
         let each = self.model.last_cache_bytes / 2.0 / LONG_SLOTS as f64 / f64::from(payloads);
         (each as u64).clamp(LEAST_LONG, LONG_BYTES as u64)
+    }
+
+    /// The most bytes that a root puts into a slot for several ranks with cores of their own: it writes what the next call gives while
+    /// they read. Through scratch each call waits for the one before, and the kernel lets the readers at the pages of a root one after the
+    /// other; of three ranks the root carries half of it. Where the kernel's copies are the slower ones it was not measured.
+    fn given(&self) -> u64 {
+        let measured = self.auto && self.ranks > 3 && self.model.kernel_from().is_some();
+        if measured { LONG_BYTES as u64 } else { 0 }
     }
 }
 
@@ -196,8 +209,14 @@ mod tests {
         let mut by_kernel = config(2.0, f64::from(32 << 20), true);
         by_kernel.constants.model = CostModel { cores: 2.0, ..CostModel::default() };
         assert_eq!([Broadcast, Gather, AllToAll].map(|c| long(&by_kernel, c, 3) / KIB), [0, 0, 64]);
-        // Ranks with cores of their own have no long slots; and who says how long payloads are gets that.
+        // Ranks with cores of their own have none; and who says how long payloads are gets that.
         assert_eq!(long(&config(4.0, f64::from(32 << 20), true), Broadcast, 4), 0);
         assert_eq!(long(&config(2.0, f64::from(32 << 20), false), Broadcast, 4), 0);
+        // But what a root gives to more than two of those, where the kernel's copies are faster.
+        by_kernel.constants.model.cores = 8.0;
+        assert_eq!([3, 4, 8].map(|ranks| long(&by_kernel, Broadcast, ranks) / KIB), [0, 256, 256]);
+        assert_eq!([Scatter, Gather, AllToAll].map(|c| long(&by_kernel, c, 4)), [0; 3]);
+        by_kernel.eager_auto = false;
+        assert_eq!(long(&by_kernel, Broadcast, 4), 0);
     }
 }

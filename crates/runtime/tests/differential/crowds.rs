@@ -332,6 +332,13 @@ fn what_lies_in_long_slots_stays_until_all_have_taken_it() {
     processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "long");
 }
 
+/// The same of what a root broadcasts to ranks with cores of their own, where the kernel's copies are the faster ones.
+#[test]
+fn what_lies_in_slots_of_ranks_with_cores_of_their_own_stays_until_all_have_taken_it() {
+    let constants = Constants::of("own", "shm_copy = 0.11\nkernel_op = 0.9\nkernel_copy = 0.05\n");
+    processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "64")], "long");
+}
+
 /// AlltoAllv by the kernel whose messages are shorter than a large page: the buffers of which they are parts are put on such.
 #[test]
 fn buffers_of_many_messages_come_to_lie_on_large_pages() {
