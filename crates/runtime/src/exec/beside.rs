@@ -162,7 +162,7 @@ fn most_by_slot(core: &Core, call: &Call) -> usize {
 const OFTEN: u8 = 64;
 
 /// The slot of this rank for the `bytes` bytes that it gives in call `seq`, and how they go there. Where cores wait for each other's
-/// lines payloads go [round](crate::communicator::hub::Hub::round), once they are many.
+/// lines payloads for one other rank go [round](crate::communicator::hub::Hub::round), once they are many.
 fn slot<'e>(core: &Core, engine: &'e mut Engine, seq: u64, bytes: usize) -> (*mut u8, &'e mut Passage) {
     let geometry = core.hub.geometry();
     let long = bytes > geometry.eager_bytes;
@@ -170,7 +170,7 @@ fn slot<'e>(core: &Core, engine: &'e mut Engine, seq: u64, bytes: usize) -> (*mu
         engine.known.populate(core, Slots::Long, bytes);
         return (core.hub.slot(core.me, Slots::Long, seq), &mut engine.slots);
     }
-    if !geometry.waits || bytes > geometry.large_bytes || !many_are_given(core, engine) {
+    if core.ranks > 2 || !geometry.waits || bytes > geometry.large_bytes || !many_are_given(core, engine) {
         let slot = if long { core.hub.large_payload(core.me, seq) } else { core.hub.payload(core.me, seq) };
         return (slot, &mut engine.slots);
     }

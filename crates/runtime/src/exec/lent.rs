@@ -52,7 +52,7 @@ impl Part {
         let lenders = (0..mapped.reads_input.len()).filter(|m| mapped.touches(*m)).count();
         let writes = |plan: &DirectPlan| plan.writes_output[me];
         Part {
-            takes: lenders > 0 && !waits && !mapped.touches(me),
+            takes: lenders == 1 && !waits && !mapped.touches(me),
             lends: mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes)),
             opens: lenders == 1 && writes(mapped),
             early: lenders == 1,

@@ -339,6 +339,16 @@ fn what_lies_in_slots_of_ranks_with_cores_of_their_own_stays_until_all_have_take
     processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "64")], "long");
 }
 
+/// Calls by the kernel, of ranks with cores of their own: the root of a gather or scatter carries the blocks of some, which do nothing
+/// but wait for it.
+#[test]
+fn the_root_carries_the_blocks_of_some_of_many() {
+    let constants = Constants::of("halves", "shm_copy = 30\nshm_reduce = 30\n");
+    let forced = [("OXCCL_ALGO", "shared_one_shot"), ("OXCCL_EAGER_LIMIT", "0"), ("OXCCL_CORES", "64")];
+    let told = ("OXCCL_TUNE_FILE", constants.path());
+    processes(5, &[forced[0], forced[1], forced[2], told], "long");
+}
+
 /// AlltoAllv by the kernel whose messages are shorter than a large page: the buffers of which they are parts are put on such.
 #[test]
 fn buffers_of_many_messages_come_to_lie_on_large_pages() {

@@ -146,14 +146,6 @@ fn more_than_two_ranks_with_cores_of_their_own() {
 }
 
 #[test]
-fn the_root_carries_the_blocks_of_some_of_many() {
-    let (seed, road) = (seed(), ALGORITHMS.iter().find(|road| road.name == "shared_one_shot").expect("it is one"));
-    run(road, &Job::processes(&[1, 1, 1], Memory::Malloc, 6), seed);
-    run(road, &Job::processes(&[1, 1, 1, 1, 1], Memory::Malloc, 6), seed);
-    run(road, &Job::processes(&[1, 1, 1, 1], Memory::Mixed, 6), seed);
-}
-
-#[test]
 fn a_call_that_differs_is_found_behind_a_root_that_runs_ahead() {
     for calls in [1, 2, 40] {
         run(&SHARED[0], &Job::differing(calls), seed());

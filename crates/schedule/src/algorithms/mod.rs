@@ -126,7 +126,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
         collectives: &[Broadcast, Gather, Scatter],
         needs: Needs::MappedUser,
         min_slots: 0,
-        doc: "one_shot in which the root carries a sixth of the transfer, or the blocks of half of the ranks: where the kernel copies",
+        doc: "one_shot in which the root carries a sixth of the transfer, or the blocks of 3 of 5 others: where the kernel copies",
         accepts: |_| true,
         build: shared_one_shot::program,
     },

@@ -46,7 +46,6 @@ pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
 /// Of three or more ranks.
 fn divided(l: &Lane, collective: Collective, ops: &mut Vec<Op>) {
     let carried = carried(l.n);
-    let behind_root = (l.me + l.n - l.root) % l.n;
     if l.is_root() {
         ops.extend((1..=carried).map(|k| whole(l, collective, l.ahead(k))));
         ops.push(Op::Signal);
@@ -56,7 +55,7 @@ fn divided(l: &Lane, collective: Collective, ops: &mut Vec<Op>) {
             _ => copy(l.input(0), l.output(0)),
         });
         ops.extend((carried + 1..l.n).map(|k| Op::Wait { rank: l.ahead(k), epoch: 1 }));
-    } else if behind_root <= carried {
+    } else if l.relative() <= carried {
         ops.push(Op::Wait { rank: l.root, epoch: 1 });
     } else {
         ops.push(whole(l, collective, l.me));
