@@ -142,7 +142,7 @@ impl<'a> Limits<'a> {
     /// the fewer switches of the cores a call costs where ranks share them; but all slots that are written have to stay in half a last
     /// cache. Where the kernel's copies are the faster ones only calls for which votes are cast go so, up to what was measured.
     ///
-    /// Where ranks have cores of their own, [what a root broadcasts](Self::given) has such slots.
+    /// Where ranks have cores of their own, what a root broadcasts has such slots.
     #[must_use]
     #[cold]
     pub fn long(&self, collective: Collective) -> u64 {
