@@ -20,71 +20,63 @@ pub(crate) const fn carried(ranks: u32) -> u32 {
 
 /// The program of `rank`.
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
-    if shape.ranks > 2 {
-        return lanes(shape, rank, 0, 1, |l, ops| divided(l, shape.collective, ops));
-    }
-    lanes(shape, rank, 0, 1, |l, ops| {
-        if l.is_root() {
-            l.others().for_each(|leaf| ops.push(carry(l, shape.collective, leaf, 0)));
-            ops.push(Op::Signal);
-            let own = if shape.collective == Collective::Broadcast { 0 } else { l.me };
-            for part in 0..PARTS {
-                ops.push(match shape.collective {
-                    Collective::Gather => copy(piece(l, Buffer::Input, 0, part), piece(l, Buffer::Output, own, part)),
-                    _ => copy(piece(l, Buffer::Input, own, part), piece(l, Buffer::Output, 0, part)),
-                });
-            }
-            l.wait_others(1, ops);
-        } else {
-            ops.extend((1..PARTS).map(|part| carry(l, shape.collective, l.me, part)));
-            ops.push(Op::Signal);
-            ops.push(Op::Wait { rank: l.root, epoch: 1 });
-        }
+    lanes(shape, rank, 0, 1, |l, ops| match l.n {
+        2 => of_two(l, shape.collective, ops),
+        _ => of_more(l, shape.collective, ops),
     })
 }
 
-/// Of three or more ranks.
-fn divided(l: &Lane, collective: Collective, ops: &mut Vec<Op>) {
+/// The root carries the first part, and the other rank the rest.
+fn of_two(l: &Lane, collective: Collective, ops: &mut Vec<Op>) {
+    if l.is_root() {
+        l.others().for_each(|leaf| ops.push(carry(l, collective, leaf, 0, PARTS)));
+        ops.push(Op::Signal);
+        ops.extend((0..PARTS).map(|part| keep(l, collective, part, PARTS)));
+        l.wait_others(1, ops);
+    } else {
+        ops.extend((1..PARTS).map(|part| carry(l, collective, l.me, part, PARTS)));
+        ops.push(Op::Signal);
+        ops.push(Op::Wait { rank: l.root, epoch: 1 });
+    }
+}
+
+/// The root carries the blocks of the ranks that follow it, and the others theirs.
+fn of_more(l: &Lane, collective: Collective, ops: &mut Vec<Op>) {
     let carried = carried(l.n);
     if l.is_root() {
-        ops.extend((1..=carried).map(|k| whole(l, collective, l.ahead(k))));
+        ops.extend((1..=carried).map(|k| carry(l, collective, l.ahead(k), 0, 1)));
         ops.push(Op::Signal);
-        ops.push(match collective {
-            Collective::Gather => copy(l.input(0), l.output(l.me)),
-            Collective::Scatter => copy(l.input(l.me), l.output(0)),
-            _ => copy(l.input(0), l.output(0)),
-        });
+        ops.push(keep(l, collective, 0, 1));
         ops.extend((carried + 1..l.n).map(|k| Op::Wait { rank: l.ahead(k), epoch: 1 }));
     } else if l.relative() <= carried {
         ops.push(Op::Wait { rank: l.root, epoch: 1 });
     } else {
-        ops.push(whole(l, collective, l.me));
+        ops.push(carry(l, collective, l.me, 0, 1));
         ops.push(Op::Signal);
     }
 }
 
-/// Moves all of what goes between the root and `leaf`.
-fn whole(l: &Lane, collective: Collective, leaf: Rank) -> Op {
+/// The ends of what goes between the root and `rank`: part `part` of `parts`.
+fn ends(l: &Lane, collective: Collective, rank: Rank, part: u32, parts: u32) -> [Chunk; 2] {
+    let piece = |buffer, block| l.piece(buffer, block, part, parts);
     match collective {
-        Collective::Gather => pull(at(leaf, l.input(0)), at(l.root, l.output(leaf))),
-        Collective::Scatter => pull(at(l.root, l.input(leaf)), at(leaf, l.output(0))),
-        _ => pull(at(l.root, l.input(0)), at(leaf, l.output(0))),
+        Collective::Gather => [piece(Buffer::Input, 0), piece(Buffer::Output, rank)],
+        Collective::Scatter => [piece(Buffer::Input, rank), piece(Buffer::Output, 0)],
+        _ => [piece(Buffer::Input, 0), piece(Buffer::Output, 0)],
     }
 }
 
-fn piece(l: &Lane, buffer: Buffer, block: u32, part: u32) -> Chunk {
-    l.piece(buffer, block, part, PARTS)
+/// Moves that part between the root and `leaf`.
+fn carry(l: &Lane, collective: Collective, leaf: Rank, part: u32, parts: u32) -> Op {
+    let [from, to] = ends(l, collective, leaf, part, parts);
+    match collective {
+        Collective::Gather => pull(at(leaf, from), at(l.root, to)),
+        _ => pull(at(l.root, from), at(leaf, to)),
+    }
 }
 
-/// Moves part `part` of what goes between the root and `leaf`.
-fn carry(l: &Lane, collective: Collective, leaf: Rank, part: u32) -> Op {
-    match collective {
-        Collective::Gather => {
-            pull(at(leaf, piece(l, Buffer::Input, 0, part)), at(l.root, piece(l, Buffer::Output, leaf, part)))
-        }
-        Collective::Scatter => {
-            pull(at(l.root, piece(l, Buffer::Input, leaf, part)), at(leaf, piece(l, Buffer::Output, 0, part)))
-        }
-        _ => pull(at(l.root, piece(l, Buffer::Input, 0, part)), at(leaf, piece(l, Buffer::Output, 0, part))),
-    }
+/// Moves that part of what the root has for itself.
+fn keep(l: &Lane, collective: Collective, part: u32, parts: u32) -> Op {
+    let [from, to] = ends(l, collective, l.me, part, parts);
+    copy(from, to)
 }
