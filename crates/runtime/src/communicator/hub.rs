@@ -624,16 +624,15 @@ mod tests {
     use super::*;
 
     fn hub(ranks: usize) -> Hub {
-        hub_of(ranks, 65536)
+        hub_of(ranks, 65536, false)
     }
 
-    /// One with large slots of so many bytes, if its ranks are two.
-    fn hub_of(ranks: usize, large: usize) -> Hub {
-        let crowded = ranks > 2;
+    /// One with large slots of so many bytes.
+    fn hub_of(ranks: usize, large_bytes: usize, crowded: bool) -> Hub {
         let geometry = Geometry {
             ranks,
             eager_bytes: 8192,
-            large_bytes: if crowded { 0 } else { large },
+            large_bytes,
             crowded,
             scratch_half: 65536,
             ring_bytes: 65536,
@@ -659,10 +658,16 @@ mod tests {
 
     #[test]
     fn areas_do_not_overlap() {
-        let hub = hub(3);
+        // Of ranks that share cores, of such with cores of their own, and of a pair.
+        for (ranks, large, crowded) in [(3, 0, true), (5, 256 << 10, false), (2, 65536, false)] {
+            no_areas_overlap(&hub_of(ranks, large, crowded));
+        }
+    }
+
+    fn no_areas_overlap(hub: &Hub) {
         let g = *hub.geometry();
         let mut areas: Vec<(usize, usize)> = vec![(hub.base as usize, HEADER)];
-        for m in 0..3 {
+        for m in 0..g.ranks {
             for seq in 0..DEPTH {
                 areas.push((hub.entry(m, seq).signature as usize - 8, LINE));
             }
@@ -676,7 +681,10 @@ mod tests {
                 };
                 areas.extend((0..g.shelf(kind).0).map(|seq| (hub.slot(m, kind, seq) as usize, bytes)));
             }
-            for from in 0..3 {
+            if g.large_bytes > 0 {
+                areas.extend((0..SLOTS).map(|seq| (hub.large_payload(m, seq) as usize, g.large_bytes)));
+            }
+            for from in 0..g.ranks {
                 for word in 0..CONTEXTS * SIGNALS {
                     areas.push((hub.signal(m, from, word).as_ptr() as usize, 8));
                 }
@@ -686,7 +694,7 @@ mod tests {
                 areas.push((hub.scratch(m, half) as usize, g.scratch_half));
             }
             areas.push((hub.ring_memory(m) as usize, g.ring_room()));
-            for to in 0..3 {
+            for to in 0..g.ranks {
                 for lane in 0..g.lanes {
                     areas.push((hub.lane(m, to, lane) as usize, g.lane_bytes(lane)));
                 }
@@ -713,7 +721,7 @@ mod tests {
     }
 
     fn go_round(random: &mut fastrand::Rng, large: usize) {
-        let hub = hub_of(2, large);
+        let hub = hub_of(2, large, false);
         let begin = hub.large_payload(1, 0) as usize;
         let slot = |seq| (hub.large_payload(1, seq) as usize, large);
         let mut under_way: VecDeque<(usize, usize)> = (0..SLOTS).map(slot).collect();

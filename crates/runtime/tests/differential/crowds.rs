@@ -348,6 +348,18 @@ fn the_root_carries_the_blocks_of_some_of_many() {
     processes(5, &[way[0], way[1], ("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "64")], "long");
 }
 
+/// The same where what a root scatters goes to ranks that share cores by messages, by slots or by the kernel, and nothing by payload
+/// slots.
+#[test]
+fn what_a_root_scatters_by_messages_arrives_from_any_root() {
+    let slots = "shm_copy = 0.028\nkernel_copy = 1\nkernel_large = 1\n";
+    for (name, more) in [("sent", ""), ("sent-far", "kernel_crowd_message = 10000\n")] {
+        let constants = Constants::of(name, &format!("{slots}{more}"));
+        let way = [("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2"), ("OXCCL_EAGER_LIMIT", "0")];
+        processes(5, &way, "long");
+    }
+}
+
 /// AlltoAllv by the kernel whose messages are shorter than a large page: the buffers of which they are parts are put on such.
 #[test]
 fn buffers_of_many_messages_come_to_lie_on_large_pages() {
