@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::{Operator, Request, group};
+use oxccl_runtime::{Communicator, Operator, Request, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
+use crate::network::alone;
 use crate::scenarios::{Ints, request, team};
 
 /// More than travel together.
@@ -62,6 +63,41 @@ fn a_thousand_calls_of_eight_communicators_in_turn() {
             }
         });
     }
+}
+
+/// A group of calls on several communicators begins when it ends, if all that is left of the one before it has only to be looked at; it
+/// is not queued, which would be for good, since those behind it are then, too.
+#[test]
+fn groups_in_turn_begin_when_those_before_are_over() {
+    alone("fused::groups_of_one_thread_in_turn", &[("OXCCL_SHM", "1"), ("OXCCL_HELPER_DELAY_US", "10000000")]);
+}
+
+#[test]
+#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential fused::groups_in_turn` runs it in a process of its own"]
+fn groups_of_one_thread_in_turn() {
+    const COMMS: usize = 3;
+    const FEW: usize = 30;
+    let comms: Vec<_> = (0..COMMS).map(|_| Communicator::init_all(&[0, 1]).unwrap()).collect();
+    let streams = [Stream::new().unwrap(), Stream::new().unwrap()];
+    for round in 0..20 {
+        let sources = [1, 2].map(|value| Ints::new(8 * FEW, value + round));
+        let outputs = [Ints::new(8 * FEW, -1), Ints::new(8 * FEW, -1)];
+        let group = |rank: usize| {
+            let data = (&sources[rank], &outputs[rank]);
+            sums(FEW, |i| &comms[i % COMMS][rank], |_| 2, data, |_| &streams[rank]).unwrap();
+        };
+        // Nobody steps the first rank's stream but its next group.
+        for _ in 0..3 {
+            group(0);
+            group(1);
+            assert!(streams[1].query().unwrap(), "round {round}: the first rank has not begun its group");
+        }
+        streams[0].synchronize().unwrap();
+        for i in 0..FEW {
+            outputs.iter().for_each(|output| output.expect_at(8 * i..8 * i + 2, 3 + 2 * round));
+        }
+    }
+    comms.iter().flatten().for_each(|comm| comm.destroy().unwrap());
 }
 
 #[test]
