@@ -146,7 +146,8 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     let ends = idle.behind() == 0;
     // Before the line is written: to count waits for all stores in front of it.
     let counted = (!ends).then(|| core.clone());
-    match caught(|| advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends)).and_then(|reached| reached) {
+    let run = || advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends, core.polls);
+    match caught(run).and_then(|reached| reached) {
         Ok(Reached::End) => {
             let settled = made.form.settled;
             engine.known.keep(made);
@@ -176,7 +177,54 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     }
 }
 
-/// `ends`: it may end now, since none is before it.
+/// Carries out a call of a group of several communicators on the stream that is held, with `polls` looks at each line that it needs.
+/// What is not over comes back, as a task of `batch`, to go on side by side with others of it.
+pub(crate) fn side_by_side(
+    core: &Arc<Core>,
+    idle: &mut IdleStream<'_>,
+    mut request: Request<()>,
+    batch: u64,
+    polls: u32,
+) -> Option<Box<CollectiveTask>> {
+    let v = request.v.take();
+    let (shape, call) = (Shape::of(&request).filter(|_| v.is_none()), Call::new(&request, core.ranks));
+    let queued = |call, v| Some(CollectiveTask::new(core.clone(), call, v, batch).boxed());
+    if v.is_some() || core.ranks == 1 || !limits::is_eager(core, &call) || goes_direct(core, &call) {
+        return queued(call, v);
+    }
+    let Some(mut engine) = core.engine.try_lock() else { return queued(call, None) };
+    let Some(turn) = core.issue_at_once(Lane::Collectives) else { return queued(call, None) };
+    let known = shape.as_ref().and_then(|shape| engine.known.take(shape, call.send, call.recv));
+    let mut made = known.unwrap_or_else(|| engine.known.make(core, shape, call));
+    let mut seq = 0;
+    let run = || advance::<true>(core, &mut engine, &mut made, &mut seq, true, polls);
+    match caught(run).and_then(|reached| reached) {
+        Ok(Reached::End) => {
+            let settled = made.form.settled;
+            engine.known.keep(made);
+            core.pass_turn(Lane::Collectives, turn);
+            drop(engine);
+            if !settled {
+                idle.doubt(core);
+            }
+            None
+        }
+        Ok(Reached::Phase(phase)) => {
+            let call = made.call.clone();
+            engine.known.keep(made);
+            Some(CollectiveTask::begun(core, call, turn, seq, phase).in_batch(batch).boxed())
+        }
+        Err(error) => {
+            drop(engine);
+            // Dropped when it has told of its end.
+            CollectiveTask::begun(core, made.call, turn, seq, Phase::EagerWait).fail_with(&error);
+            idle.failed(error);
+            None
+        }
+    }
+}
+
+/// `ends`: it may end now, since none is before it. `polls`: looks at each line.
 #[inline]
 fn advance<const CROWDED: bool>(
     core: &Core,
@@ -184,13 +232,14 @@ fn advance<const CROWDED: bool>(
     made: &mut Made,
     seq: &mut u64,
     ends: bool,
+    polls: u32,
 ) -> Result<Reached> {
     // Else `again` has just looked.
     if CROWDED {
         core.check()?;
     }
     let Made { call, form, .. } = made;
-    engine.seen.look(core.polls);
+    engine.seen.look(polls);
     // At hand for the line, which would else wait until it is written to the call.
     let (number, signature) = engine.number(core, call.signature);
     (*seq, call.signature) = (number, signature);

@@ -1,4 +1,4 @@
-//! Groups whose calls go off together: those of one communicator on one stream, and small collectives of several.
+//! Groups whose calls go off together: those of one communicator on one stream, and collectives of several.
 //!
 //! All other groups become tasks call by call, see `launch` of the groups.
 
@@ -8,7 +8,7 @@ use oxccl_sys::sync::Ordering;
 use oxccl_types::Result;
 
 use super::recorded::{Recorded, Run};
-use super::{BATCHES, Pushes, is_p2p, launch_collective};
+use super::{BATCHES, Pushes, is_p2p, is_void, launch_collective};
 use crate::communicator::core::Core;
 use crate::device::{self, Stream};
 use crate::exec::{at_once, fused, streak};
@@ -16,7 +16,7 @@ use crate::log;
 use crate::request::{Request, Shape};
 
 /// Carries out or enqueues the calls of a group, where they are all of one communicator on one stream and either messages
-/// that can be exchanged at once or collectives, or small collectives of several; they are gone then. `false`: nothing was
+/// that can be exchanged at once or collectives, or collectives of several; they are gone then. `false`: nothing was
 /// done.
 ///
 /// # Errors
@@ -47,7 +47,7 @@ pub(super) fn launch(requests: &mut Recorded) -> Result<bool> {
     } else if runs.iter().all(|run| run.calls.requests.is_empty()) {
         side_by_side(runs)?;
     } else {
-        return Ok(false);
+        return each_side_by_side(runs);
     }
     Ok(true)
 }
@@ -89,6 +89,29 @@ fn in_order(core: &Arc<Core>, run: &mut Run) {
             launch_collective(core, request.on(stream));
         }
     }
+}
+
+/// As [`side_by_side`] where not all are brief; `false`: nothing was done, since there are messages among them, or the stream is busy.
+fn each_side_by_side(runs: &mut [Run]) -> Result<bool> {
+    let stream = runs[0].stream.clone();
+    let here = |run: &Run| run.stream.same(&stream) && !run.calls.requests.iter().any(is_p2p);
+    let idle = if runs.iter().all(here) { stream.try_idle() } else { None };
+    let Some(mut idle) = idle else { return Ok(false) };
+    let batch = BATCHES.fetch_add(1, Ordering::Relaxed);
+    let mut left = Vec::new();
+    for run in runs {
+        let core = run.comm.core()?;
+        fused::begin(core, &mut idle, &run.calls.kinds, &run.calls.brief, batch, |task| left.push(task.boxed()));
+        for request in run.calls.requests.drain(..).filter(|r| !is_void(r)) {
+            // Whoever is late is waited for once, not in each call.
+            let polls = if left.is_empty() { core.polls } else { 1 };
+            left.extend(at_once::side_by_side(core, &mut idle, request, batch, polls));
+        }
+    }
+    if !left.is_empty() {
+        idle.go_on_with(left.into_iter().map(|task| task as Box<dyn device::Task>));
+    }
+    Ok(true)
 }
 
 /// Small collectives of several communicators, which may need each other: what does not end at once goes on side by side.

@@ -9,7 +9,7 @@ use oxccl_runtime::{Communicator, Operator, Request, group};
 use oxccl_types::{Collective, DataType, ReduceOp};
 
 use crate::network::alone;
-use crate::scenarios::{Ints, request, team};
+use crate::scenarios::{Ints, To as _, request, team};
 
 /// More than travel together.
 const CALLS: usize = 1000;
@@ -82,9 +82,21 @@ fn groups_of_one_thread_in_turn() {
     for round in 0..20 {
         let sources = [1, 2].map(|value| Ints::new(8 * FEW, value + round));
         let outputs = [Ints::new(8 * FEW, -1), Ints::new(8 * FEW, -1)];
+        let broadcasts = round % 2 == 1;
         let group = |rank: usize| {
-            let data = (&sources[rank], &outputs[rank]);
-            sums(FEW, |i| &comms[i % COMMS][rank], |_| 2, data, |_| &streams[rank]).unwrap();
+            let (source, output, stream) = (&sources[rank], &outputs[rank], &streams[rank]);
+            if !broadcasts {
+                return sums(FEW, |i| &comms[i % COMMS][rank], |_| 2, (source, output), |_| stream).unwrap();
+            }
+            group::start();
+            for i in 0..FEW {
+                let at = 4 * 8 * i;
+                let (from, to) = (source.ptr().wrapping_add(at), output.ptr().wrapping_add(at));
+                // On one communicator the first rank waits.
+                let call = request(Collective::Broadcast, from, to, 2, stream).to(i % COMMS % 2);
+                comms[i % COMMS][rank].submit(call).unwrap();
+            }
+            group::end().unwrap();
         };
         // Nobody steps the first rank's stream but its next group.
         for _ in 0..3 {
@@ -94,7 +106,8 @@ fn groups_of_one_thread_in_turn() {
         }
         streams[0].synchronize().unwrap();
         for i in 0..FEW {
-            outputs.iter().for_each(|output| output.expect_at(8 * i..8 * i + 2, 3 + 2 * round));
+            let expected = if broadcasts { 1 + (i % COMMS % 2) as i32 + round } else { 3 + 2 * round };
+            outputs.iter().for_each(|output| output.expect_at(8 * i..8 * i + 2, expected));
         }
     }
     comms.iter().flatten().for_each(|comm| comm.destroy().unwrap());

@@ -45,9 +45,7 @@ impl Task for CollectiveTask {
         let short = |c: &Arc<Core>| limits::is_eager(c, &self.call) || at_once_direct::is_quick(c, &self.call);
         let exchanges = |c: &Arc<Core>| matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick(c));
         let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges(c) || (meets && c.eager));
-        // Of the small calls of several communicators that go on side by side the peers make as many.
-        let alone = self.batch == 0 || matches!(self.phase, Phase::Fused(_));
-        alone && self.core.as_ref().is_some_and(quick)
+        self.core.as_ref().is_some_and(quick)
     }
 
     fn follows(&self) -> usize {
