@@ -179,6 +179,8 @@ pub(crate) fn abandoned(what: &str) -> Error {
 
 /// Queued tasks that an enqueue works off before it gives its own to the queue.
 const CATCH_UP: u32 = 4;
+/// Tasks of a batch that are looked at, and stepped, all of them each time.
+const BESIDE: usize = 128;
 /// How long a call that comes behind a blocked task looks at it, ns; and one step more, which looks for its peers itself.
 const LATE_NS: u64 = 4000;
 /// Tasks in a row that may leave what they have to send to the next one.
@@ -385,6 +387,9 @@ impl Inner {
         while steps < CATCH_UP {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
                 return !self.pending();
+            }
+            if running.tasks.len() > BESIDE && running.tasks.front().is_some_and(|t| t.batch() != 0) {
+                return false;
             }
             // The first one may have gone on otherwise than those like it.
             if !running.tasks.front().into_iter().map(|t| &**t).chain(running.tasks.unlike()).all(|t| t.is_quick()) {

@@ -189,10 +189,15 @@ pub(crate) fn side_by_side(
     let v = request.v.take();
     let (shape, call) = (Shape::of(&request).filter(|_| v.is_none()), Call::new(&request, core.ranks));
     let queued = |call, v| Some(CollectiveTask::new(core.clone(), call, v, batch).boxed());
-    if v.is_some() || core.ranks == 1 || !limits::is_eager(core, &call) || goes_direct(core, &call) {
+    if v.is_some() || core.ranks == 1 || !limits::is_eager(core, &call) {
         return queued(call, v);
     }
     let Some(mut engine) = core.engine.try_lock() else { return queued(call, None) };
+    let seq = engine.next_number();
+    if votes::decide(core, &call) && votes::go_direct(&mut engine, &call, seq) {
+        drop(engine);
+        return queued(call, None);
+    }
     let Some(turn) = core.issue_at_once(Lane::Collectives) else { return queued(call, None) };
     let known = shape.as_ref().and_then(|shape| engine.known.take(shape, call.send, call.recv));
     let mut made = known.unwrap_or_else(|| engine.known.make(core, shape, call));

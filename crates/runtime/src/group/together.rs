@@ -16,7 +16,7 @@ use crate::log;
 use crate::request::{Request, Shape};
 
 /// Carries out or enqueues the calls of a group, where they are all of one communicator on one stream and either messages
-/// that can be exchanged at once or collectives, or collectives of several; they are gone then. `false`: nothing was
+/// that can be exchanged at once or collectives, or collectives of several, all small or on one idle stream; they are gone then. `false`: nothing was
 /// done.
 ///
 /// # Errors
@@ -91,7 +91,8 @@ fn in_order(core: &Arc<Core>, run: &mut Run) {
     }
 }
 
-/// As [`side_by_side`] where not all are brief; `false`: nothing was done, since there are messages among them, or the stream is busy.
+/// As [`side_by_side`] where not all are brief; `false`: nothing was done, since there are messages among them, several streams, or one
+/// that is busy.
 fn each_side_by_side(runs: &mut [Run]) -> Result<bool> {
     let stream = runs[0].stream.clone();
     let here = |run: &Run| run.stream.same(&stream) && !run.calls.requests.iter().any(is_p2p);
@@ -103,7 +104,7 @@ fn each_side_by_side(runs: &mut [Run]) -> Result<bool> {
         let core = run.comm.core()?;
         fused::begin(core, &mut idle, &run.calls.kinds, &run.calls.brief, batch, |task| left.push(task.boxed()));
         for request in run.calls.requests.drain(..).filter(|r| !is_void(r)) {
-            // Whoever is late is waited for once, not in each call.
+            // Where something is left already no call waits for who is late.
             let polls = if left.is_empty() { core.polls } else { 1 };
             left.extend(at_once::side_by_side(core, &mut idle, request, batch, polls));
         }

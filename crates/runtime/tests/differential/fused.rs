@@ -69,7 +69,7 @@ fn a_thousand_calls_of_eight_communicators_in_turn() {
 /// is not queued, which would be for good, since those behind it are then, too.
 #[test]
 fn groups_in_turn_begin_when_those_before_are_over() {
-    alone("fused::groups_of_one_thread_in_turn", &[("OXCCL_SHM", "1"), ("OXCCL_HELPER_DELAY_US", "10000000")]);
+    alone("fused::groups_of_one_thread_in_turn", &[("OXCCL_SHM", "1"), ("OXCCL_HELPER_DELAY_US", "1000000")]);
 }
 
 #[test]

@@ -45,7 +45,9 @@ impl Task for CollectiveTask {
         let short = |c: &Arc<Core>| limits::is_eager(c, &self.call) || at_once_direct::is_quick(c, &self.call);
         let exchanges = |c: &Arc<Core>| matches!(&self.phase, Phase::Exchange(exchange) if exchange.is_quick(c));
         let quick = |c: &Arc<Core>| c.ranks > 1 && (short(c) || exchanges(c) || (meets && c.eager));
-        self.core.as_ref().is_some_and(quick)
+        // Of a batch there may be many, all of which are stepped at once.
+        let small = |c: &Arc<Core>| c.ranks > 1 && self.v.is_none() && limits::is_eager(c, &self.call);
+        self.core.as_ref().is_some_and(|c| if self.batch == 0 { quick(c) } else { small(c) })
     }
 
     fn follows(&self) -> usize {
