@@ -179,7 +179,7 @@ pub(crate) fn abandoned(what: &str) -> Error {
 
 /// Queued tasks that an enqueue works off before it gives its own to the queue.
 const CATCH_UP: u32 = 4;
-/// Tasks of a batch that are looked at, and stepped, all of them each time.
+/// The most tasks of a batch that it works off: all of them are stepped each time.
 const BESIDE: usize = 128;
 /// How long a call that comes behind a blocked task looks at it, ns; and one step more, which looks for its peers itself.
 const LATE_NS: u64 = 4000;

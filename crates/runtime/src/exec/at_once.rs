@@ -112,18 +112,20 @@ pub(crate) fn run(core: &Arc<Core>, shape: Option<Shape>, mut call: Call, stream
 /// Whether a short `call` would go over mapped memory if it began now.
 #[inline]
 fn goes_direct(core: &Core, call: &Call) -> bool {
-    let votes = |mut engine: LatchGuard<'_, Engine>| {
-        let seq = engine.next_number();
-        votes::go_direct(&mut engine, call, seq)
-    };
-    votes::decide(core, call) && core.engine.try_lock().is_some_and(votes)
+    votes::decide(core, call) && core.engine.try_lock().is_some_and(|mut engine| voted_direct(core, &mut engine, call))
+}
+
+/// The same by who holds the engine, under whose latch the call then begins.
+#[inline]
+fn voted_direct(core: &Core, engine: &mut Engine, call: &Call) -> bool {
+    let seq = engine.next_number();
+    votes::decide(core, call) && votes::go_direct(engine, call, seq)
 }
 
 /// [`run`] behind the calls that `idle` holds, if any.
 fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_>) -> Option<Call> {
     let Some(mut engine) = core.engine.try_lock() else { return Some(call) };
-    let seq = engine.next_number();
-    if votes::decide(core, &call) && votes::go_direct(&mut engine, &call, seq) {
+    if voted_direct(core, &mut engine, &call) {
         return Some(call);
     }
     let follows = || {
@@ -148,15 +150,7 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     let counted = (!ends).then(|| core.clone());
     let run = || advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends, core.polls);
     match caught(run).and_then(|reached| reached) {
-        Ok(Reached::End) => {
-            let settled = made.form.settled;
-            engine.known.keep(made);
-            core.pass_turn(Lane::Collectives, turn);
-            drop(engine);
-            if !settled {
-                idle.doubt(core);
-            }
-        }
+        Ok(Reached::End) => end(core, &mut idle, engine, made, turn),
         Ok(Reached::Phase(phase)) => {
             let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
             let counted = counted.unwrap_or_else(|| core.clone());
@@ -168,13 +162,36 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
             drop(engine);
             idle.go_on(task);
         }
-        Err(error) => {
-            drop(engine);
-            // Dropped when it has told of its end.
-            CollectiveTask::begun(core, made.call, turn, seq, Phase::EagerWait).fail_with(&error);
-            idle.failed(error);
-        }
+        Err(error) => fail(core, &idle, engine, made.call, (turn, seq, Phase::EagerWait), error),
     }
+}
+
+/// The call is over on this rank.
+#[inline(always)]
+fn end(core: &Arc<Core>, idle: &mut IdleStream<'_>, mut engine: LatchGuard<'_, Engine>, made: Box<Made>, turn: u64) {
+    let settled = made.form.settled;
+    engine.known.keep(made);
+    core.pass_turn(Lane::Collectives, turn);
+    drop(engine);
+    if !settled {
+        idle.doubt(core);
+    }
+}
+
+/// The stream tells of a call that has failed.
+#[cold]
+fn fail(
+    core: &Arc<Core>,
+    idle: &IdleStream<'_>,
+    engine: LatchGuard<'_, Engine>,
+    call: Call,
+    (turn, seq, phase): (u64, u64, Phase),
+    error: Error,
+) {
+    drop(engine);
+    // Dropped when it has told of its end.
+    CollectiveTask::begun(core, call, turn, seq, phase).fail_with(&error);
+    idle.failed(error);
 }
 
 /// Carries out a call of a group of several communicators on the stream that is held, with `polls` looks at each line that it needs.
@@ -193,8 +210,7 @@ pub(crate) fn side_by_side(
         return queued(call, v);
     }
     let Some(mut engine) = core.engine.try_lock() else { return queued(call, None) };
-    let seq = engine.next_number();
-    if votes::decide(core, &call) && votes::go_direct(&mut engine, &call, seq) {
+    if voted_direct(core, &mut engine, &call) {
         drop(engine);
         return queued(call, None);
     }
@@ -205,13 +221,7 @@ pub(crate) fn side_by_side(
     let run = || advance::<true>(core, &mut engine, &mut made, &mut seq, true, polls);
     match caught(run).and_then(|reached| reached) {
         Ok(Reached::End) => {
-            let settled = made.form.settled;
-            engine.known.keep(made);
-            core.pass_turn(Lane::Collectives, turn);
-            drop(engine);
-            if !settled {
-                idle.doubt(core);
-            }
+            end(core, idle, engine, made, turn);
             None
         }
         Ok(Reached::Phase(phase)) => {
@@ -220,10 +230,7 @@ pub(crate) fn side_by_side(
             Some(CollectiveTask::begun(core, call, turn, seq, phase).in_batch(batch).boxed())
         }
         Err(error) => {
-            drop(engine);
-            // Dropped when it has told of its end.
-            CollectiveTask::begun(core, made.call, turn, seq, Phase::EagerWait).fail_with(&error);
-            idle.failed(error);
+            fail(core, idle, engine, made.call, (turn, seq, Phase::EagerWait), error);
             None
         }
     }
@@ -360,13 +367,11 @@ pub(super) fn leave_v(
     idle.go_on(task);
 }
 
-/// The stream tells of an AlltoAllv that has failed.
+/// As [`fail`] for an AlltoAllv.
 #[cold]
 pub(super) fn fail_v(core: &Arc<Core>, free: Free<'_>, call: Call, seq: u64, error: Error) {
     let Free { idle, engine, turn } = free;
-    drop(engine);
-    CollectiveTask::begun(core, call, turn, seq, Phase::Meet).fail_with(&error);
-    idle.failed(error);
+    fail(core, &idle, engine, call, (turn, seq, Phase::Meet), error);
 }
 
 /// Where it is blocked or goes on; `None` when it is over. `ends` as for [`advance`].
