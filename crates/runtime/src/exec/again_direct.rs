@@ -218,7 +218,11 @@ impl Made {
 
     /// Goes on with a call that needs no other line than the giver's.
     fn go_on(&self, core: &Core, engine: &mut Engine, seq: u64, given: Given) -> Result<Option<Phase>> {
-        let Given::Piped(mut pipe) = given else { return Ok(None) };
+        let mut pipe = match given {
+            Given::Over => return Ok(None),
+            Given::Sent => return Ok(Some(Phase::Meet)),
+            Given::Piped(pipe) => pipe,
+        };
         loop {
             match piped::step(core, engine, &self.call, self.call.send, seq, &mut pipe)? {
                 Step::Progress => {}
@@ -282,6 +286,15 @@ impl Made {
         }
         Ok(None)
     }
+}
+
+/// Whether there is a last call of `shape` as which one with these buffers is made, when all in front of it is over.
+pub(super) fn waits(core: &Core, engine: &mut Engine, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+    let Some(made) = engine.known_direct.take(shape, send, recv) else { return false };
+    // Such ones begin behind others, see `collective::sent`.
+    let sent = beside::is_sent(core, engine, &made.call, made.aside);
+    engine.known_direct.keep(made);
+    !sent
 }
 
 /// The task of `call`, which goes over mapped memory and has `met` its peers, goes on as the call that is kept in `place`, if that

@@ -57,7 +57,22 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
 #[inline(never)]
 fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8, stream: &Stream) -> bool {
     let begin = |idle| core.is_well() && begin_again::<true>(core, shape, send, recv, idle);
-    trail::behind(core, Lane::Collectives, stream).is_some_and(begin) || stream.try_idle().is_some_and(begin)
+    if let Some(free) = trail::behind(core, Lane::Collectives, stream) {
+        let is_idle = free.behind() == 0;
+        let begun = begin(free);
+        if begun || is_idle {
+            return begun;
+        }
+    }
+    // Another one may begin in another way behind what is left.
+    let waits =
+        || core.engine.try_lock().is_some_and(|mut engine| waits_to_be_made(core, &mut engine, shape, send, recv));
+    waits() && stream.try_idle().is_some_and(begin)
+}
+
+/// Whether a call is carried out as the last one of its `shape` when what is in front of it is over.
+fn waits_to_be_made(core: &Core, engine: &mut Engine, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
+    engine.known.knows(shape) || again_direct::waits(core, engine, shape, send, recv)
 }
 
 /// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, is there ever one, and

@@ -7,7 +7,7 @@ use oxccl_sys::LatchGuard;
 use oxccl_types::{Collective, Error, ResultCode};
 
 use super::call::Call;
-use super::collective::{CollectiveTask, Engine};
+use super::collective::{CollectiveTask, Engine, sent};
 use super::p2p::POLLS_PER_STEP;
 use super::trail;
 use crate::communicator::core::{Core, Lane};
@@ -18,7 +18,7 @@ use crate::request::Shape;
 const MOST: u64 = 512 << 10;
 
 /// Whether `call`, which is not eager, is short enough to be tried when it is enqueued.
-fn is_short(core: &Core, call: &Call) -> bool {
+pub(super) fn is_short(core: &Core, call: &Call) -> bool {
     core.whole && call.collective != Collective::AllToAllV && call.total_bytes(core.ranks) <= MOST
 }
 
@@ -44,6 +44,7 @@ fn is_mapped(core: &Core, engine: &mut Engine, call: &Call) -> bool {
 /// Carries out `call`, which is not eager, or begins it; the call comes back when it was not begun. The next one of its
 /// shape may be made again.
 pub(super) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &Stream) -> Option<Call> {
+    let call = sent::begin(core, call, stream)?;
     let short = is_short(core, &call);
     if core.ranks == 1 || !short && !is_short_block(core, &call) {
         return Some(call);

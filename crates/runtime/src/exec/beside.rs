@@ -22,7 +22,7 @@ use super::lent;
 use super::limits;
 use super::pieces::Pipe;
 use super::piped;
-use super::plan::Plan;
+use super::plan::{Aside, Plan};
 use super::scratch::{Scratch, area, takes_turns};
 use super::trail;
 use crate::communicator::core::Core;
@@ -155,6 +155,16 @@ fn most_by_slot(core: &Core, call: &Call) -> usize {
         Collective::Scatter => usual.max(large / 8),
         _ => usual.max(large / 4),
     }
+}
+
+/// Whether what this rank, the root, gives in `call` goes by messages in any case: peers cannot map it, and it fits nowhere else.
+pub(super) fn is_sent(core: &Core, engine: &mut Engine, call: &Call, aside: Aside) -> bool {
+    let bytes = call.input_bytes(core.rank as u32, core.ranks);
+    let is_beside = aside.beside && bytes as usize <= Scratch::of(core).room();
+    !(core.one_process || is_beside || aside.piped || aside.apart)
+        && direct::will_send(core, call, call.send, aside)
+        && moved(core, call) > most_by_slot(core, call)
+        && !engine.is_mapped(core, call.send, bytes)
 }
 
 /// Payloads that a rank gives by slots in which they stay in the caches, before it gives more by such as go round: of who gives that
@@ -295,6 +305,8 @@ pub(super) enum Given {
     /// Its payload was taken from the giver's slot: it is over here.
     Over,
     Piped(Pipe),
+    /// By messages, for which nothing is done yet.
+    Sent,
 }
 
 /// How call `seq`, served by `plan`, goes on if that rests on what the line of this rank says alone. `None`: all have to meet.
@@ -312,6 +324,8 @@ pub(super) fn gives(
         unsafe { keep(core, call) };
         engine.leave_unsettled(seq, call.signature);
         Given::Over
+    } else if direct::is_sent(words) {
+        return Some(Given::Sent);
     } else {
         Given::Piped(direct::pipe(words, true)?)
     };
@@ -340,6 +354,8 @@ pub(super) fn given(
             engine.leave_unsettled(seq, call.signature);
         }
         Given::Over
+    } else if direct::is_sent(words) {
+        return Ok(Some(Given::Sent));
     } else {
         let Some(pipe) = direct::pipe(words, false) else { return Ok(None) };
         Given::Piped(pipe)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
-use oxccl_types::{DataType, Error, Result, ResultCode};
+use oxccl_types::{Collective, DataType, Error, Result, ResultCode};
 
 use super::beside::{self, Given};
 use super::call::Call;
@@ -31,6 +31,7 @@ mod begin;
 mod early;
 mod engine;
 mod phases;
+pub(super) mod sent;
 mod task;
 mod waiting;
 
@@ -75,6 +76,8 @@ impl From<Given> for Phase {
         match given {
             Given::Over => Phase::Bias(0),
             Given::Piped(pipe) => Phase::Piped(pipe),
+            // What the giver's line says is looked at there.
+            Given::Sent => Phase::Meet,
         }
     }
 }
@@ -621,13 +624,6 @@ impl CollectiveTask {
         }
         if road == Road::Slots {
             self.phase = Phase::Slots(0);
-            return Ok(true);
-        }
-        if let Road::Sent | Road::SentInPlace = road {
-            let sent = plan.sent(road == Road::SentInPlace).ok_or_else(|| Error::internal("a plan lacks messages"))?;
-            let (links, send) = (&mut engine.links, self.send);
-            let exchange = p2p::Exchange::from_program(core, links, &self.call, sent, send, None, self.seq)?;
-            self.phase = Phase::Exchange(exchange.begins(core, links));
             return Ok(true);
         }
         if road == Road::Staged && !direct::all_are_at(core, self.seq) {

@@ -53,10 +53,6 @@ pub(super) enum Road {
     Beside,
     /// Blocks of a gather in payload slots, see `slotted`.
     Slots,
-    /// By messages, see [`Plan::sent`].
-    Sent,
-    /// The same where the root works in place.
-    SentInPlace,
     /// Through scratch.
     Staged,
 }
@@ -114,11 +110,19 @@ const PIPED: u64 = 64;
 const PIECE: u64 = 128;
 /// What was put there went past the caches. In a bit of the segment of an input, which such a line has none of.
 const AWAY: u64 = 1 << 8;
+/// My input, which is all that is moved, comes by messages. In a bit of the segment, too.
+const SENT: u64 = 1 << 9;
 
 /// Whether a line says that its payload is in a slot of its giver, and which.
 #[inline]
 pub(super) fn in_slot(words: &Words) -> Option<InSlot> {
     (words[0] & IN_SLOT != 0).then_some(InSlot { at: words[1], away: words[0] & AWAY != 0 })
+}
+
+/// Whether a line says that what its rank gives comes by messages.
+#[inline]
+pub(super) fn is_sent(words: &Words) -> bool {
+    words[0] & (INPUT | SENT) == SENT
 }
 
 /// How the call goes on whose line says `words`, if it is piped; `gives`: the line is that of this rank.
@@ -132,8 +136,8 @@ pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits; else beside the line if there is room, or it is begun to be piped, if
-/// `aside` says so. `behind`: calls in front of it are not over. What the line says is returned.
+/// payload slot if that is all that moves and fits; else beside the line if there is room, or it is begun to be piped, or will
+/// be sent, if `aside` says so. `behind`: calls in front of it are not over. What the line says is returned.
 #[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(
     core: &Core,
@@ -170,6 +174,8 @@ pub(super) fn announce(
                 words[1] = first;
             } else if core.reaches {
                 engine.pages.used(send, input_bytes);
+                // Found out before by `beside::is_sent`.
+                words[0] |= if will_send(core, call, send, aside) { SENT } else { 0 };
             }
         }
         if output_bytes > 0 {
@@ -199,12 +205,19 @@ pub(super) fn announce(
             unsafe { body.cast::<u64>().add(i).write(*word) };
         }
     });
-    // Who gives by a slot or in pieces does not wait for the line.
-    match words[0] & (IN_SLOT | PIPED) == 0 {
+    // Who gives by a slot, in pieces or by messages does not wait for the line.
+    match words[0] & (IN_SLOT | PIPED) == 0 && !is_sent(&words) {
         true => engine.seen.reclaim(core, seq + 1, size_of::<Words>()),
         false => ask_for(core, seq + 1, size_of::<Words>()),
     }
     words
+}
+
+/// Whether the input of this rank, which others cannot map, is all that moves and goes by messages.
+pub(super) fn will_send(core: &Core, call: &Call, send: *const u8, aside: Aside) -> bool {
+    let [usual, in_place] = aside.sent;
+    let sends = if is_in_place(call, send) { in_place } else { usual };
+    sends && core.reaches && beside::giver(core, call) == Some(core.me)
 }
 
 /// What the line of a member says of its buffers.
@@ -293,29 +306,36 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
     Some(match all_reach {
         _ if all_beside => Road::Beside,
         true if root_in_place(core, call, seq, send) => match plan.staged_in_place() {
-            _ if plan.sent(true).is_some() => Road::SentInPlace,
             true => Road::Staged,
             false => Road::FarInPlace,
         },
-        true if plan.sent(false).is_some() => Road::Sent,
         true => Road::Far,
         false => Road::Staged,
     })
 }
 
+/// How much further the input of the root begins than its output where it works in place, of a call with a root that combines nothing.
+fn distance_in_place(call: &Call) -> Option<u64> {
+    let ahead = call.block_bytes().wrapping_mul(u64::from(call.root));
+    match call.collective {
+        Collective::Broadcast => Some(0),
+        Collective::Gather => Some(ahead),
+        Collective::Scatter => Some(ahead.wrapping_neg()),
+        _ => None,
+    }
+}
+
+/// Whether this rank, the root of a call that combines nothing, works in place.
+fn is_in_place(call: &Call, send: *const u8) -> bool {
+    distance_in_place(call).is_some_and(|distance| send as u64 == (call.recv as u64).wrapping_add(distance))
+}
+
 /// Whether the root of a call that combines nothing works in place, as its line says.
 fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
-    // How much further than the other buffer that of a single block begins.
-    let ahead = call.block_bytes().wrapping_mul(u64::from(call.root));
-    let distance = match call.collective {
-        Collective::Broadcast => 0,
-        Collective::Gather => ahead,
-        Collective::Scatter => ahead.wrapping_neg(),
-        _ => return false,
-    };
+    let Some(distance) = distance_in_place(call) else { return false };
     let root = call.root as usize;
     if root == core.rank {
-        return (send as u64) == (call.recv as u64).wrapping_add(distance);
+        return is_in_place(call, send);
     }
     let w = words(core, core.member_of[root], seq);
     let segments = ((w[0] >> 8) as u32 & 0xfff_ffff, (w[0] >> 36) as u32);

@@ -79,6 +79,11 @@ impl Known {
         Some(made)
     }
 
+    /// Whether there is a last call of `shape`.
+    pub(super) fn knows(&self, shape: &Shape) -> bool {
+        self.places[place_of(Some(shape))].as_ref().is_some_and(|made| made.shape.as_ref() == Some(shape))
+    }
+
     /// An eager `call`, checked, to be kept for the next of its `shape`; in the box of the one that had its place.
     pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
         let made = Made::new(core, shape, call);

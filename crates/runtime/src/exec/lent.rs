@@ -136,7 +136,7 @@ pub(super) fn needs(core: &Core, plan: Option<&Plan>, missing: &[usize], rank: u
             let all = !part.takes || !missing.iter().any(|rank| lends(*rank));
             missing.contains(&rank) && (all || lends(rank))
         }
-        // Nobody can have done its part before all have met.
+        // Nobody can have done its part before all have met, but where a root sends, which a last look finds.
         _ => true,
     }
 }

@@ -10,6 +10,7 @@ use oxccl_types::{Collective, Error, Result};
 use super::imports::Imports;
 use super::p2p::Exchange;
 use crate::communicator::core::Core;
+use crate::communicator::hub::LENT_WINDOW;
 use crate::config::Config;
 use crate::device::{Exporter, withdrawn};
 use crate::pages::Pages;
@@ -163,7 +164,7 @@ pub(crate) const EXCHANGE_LANE: usize = 1;
 pub(crate) const CHANNEL_LANE: usize = 2;
 
 /// Lists of exchanges that are kept: some more than may be under way at a time.
-const SPARE: usize = 16;
+const SPARE: usize = LENT_WINDOW as usize / 2 + 16;
 
 impl Links {
     /// Lists for an exchange on `lane`, empty.

@@ -47,16 +47,8 @@ pub(crate) struct FarPlans {
     in_place: Option<DirectPlan>,
     /// The scratch is faster where the root works in place.
     staged_in_place: bool,
-    /// Messages, where these are faster.
-    sent: Option<Sent>,
-}
-
-/// A message program for memory that peers cannot map, where it is faster than all else, see `predict_sent`.
-#[derive(Debug)]
-struct Sent {
-    plan: MessagePlan,
-    usual: bool,
-    in_place: bool,
+    /// A message program where that is faster than all else, see `predict_sent`.
+    sent: Option<MessagePlan>,
 }
 
 impl DirectPlan {
@@ -97,6 +89,8 @@ pub(crate) struct Aside {
     pub apart: bool,
     /// Into a slot if the root is known to take it from there: what the program moves is what it gets.
     pub slotted: bool,
+    /// If the root gives it, by messages, for which it waits for nobody; and the same where it works in place.
+    pub sent: [bool; 2],
 }
 
 /// How calls of one kind and size are served.
@@ -115,10 +109,10 @@ impl Plan {
         matches!(self, Plan::Direct { far: Some(far), .. } if far.staged_in_place)
     }
 
-    /// The message program for memory that the kernel could copy, if that is faster; `in_place`: the root works in place.
-    pub(super) fn sent(&self, in_place: bool) -> Option<&MessagePlan> {
+    /// The message program by which a root gives what peers cannot map, where that is faster: see [`Aside::sent`].
+    pub(super) fn sent(&self) -> Option<&MessagePlan> {
         let Plan::Direct { far: Some(far), .. } = self else { return None };
-        far.sent.as_ref().filter(|sent| if in_place { sent.in_place } else { sent.usual }).map(|sent| &sent.plan)
+        far.sent.as_ref()
     }
 
     /// Where private inputs go before all have come.
@@ -201,9 +195,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
     match choice.algorithm.needs {
         Needs::Messages => message_plan(core, choice.algorithm, &shape).map(Plan::Messages),
         _ => {
-            let sent = choice.sent.map(|sent| {
-                message_plan(core, sent.0, &shape).map(|plan| Sent { plan, usual: sent.1, in_place: sent.2 })
-            });
+            let sent = choice.sent.map(|(algorithm, ..)| message_plan(core, algorithm, &shape));
             let staged = choice
                 .staged
                 .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
@@ -229,7 +221,9 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 let ranks = core.ranks as u32;
                 saves_a_round(&core.config.constants.model, call.collective, sized(core, call), ranks)
             };
-            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one() };
+            let gives = matches!(call.collective, Collective::Broadcast | Collective::Scatter);
+            let sent = choice.sent.filter(|_| gives).map_or([false; 2], |(_, usual, in_place)| [usual, in_place]);
+            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }

@@ -103,6 +103,18 @@ impl Step {
         }
     }
 
+    /// The same, but mostly calls in which one of two roots gives long blocks.
+    fn draw_sent(rng: &mut fastrand::Rng, ranks: usize) -> Step {
+        loop {
+            let step = Step::draw(rng, ranks);
+            let gives = |kind: &Collective| matches!(kind, Collective::Broadcast | Collective::Scatter);
+            if matches!(&step, Step::Call(kind, 0..2, _, from, _) if gives(kind) && from.0 < LONG) || rng.u8(..20) == 0
+            {
+                return step;
+            }
+        }
+    }
+
     fn apply(&self, model: &mut Model, factors: &[i32]) {
         let ranks = model.len();
         let before = model.clone();
@@ -209,7 +221,9 @@ impl Rank<'_> {
     }
 }
 
-fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) {
+/// `sends`: of such calls most of which go by messages of a root, if long blocks of private memory do.
+fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, sends: bool, seed: u64) {
+    let draw = if sends { Step::draw_sent } else { Step::draw };
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
     let stream = Stream::new().unwrap();
@@ -217,7 +231,10 @@ fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) 
     let operators = [0, 1].map(|f: usize| Operator::PreMulDevice(factors[f].ptr().cast_const()));
     for round in 0..rounds {
         // Odd ones lie in memory that is not mapped.
-        let count = [1024, 700, 4096, 7001, 601, 2048, 5000, 512, 1025, 15_001, 20_001, 45_001][round % 12];
+        let count = match sends {
+            true => [7001, 15_001, 45_001, 90_001][round % 4],
+            false => [1024, 700, 4096, 7001, 601, 2048, 5000, 512, 1025, 15_001, 20_001, 45_001][round % 12],
+        };
         let value = |rank: usize, b: usize, block: usize| (round * 10_000 + rank * 1000 + b * 100 + block) as i32;
         let blocks = |b: usize| if b < LONG { count } else { SHORT };
         // In every second round some are of the other kind.
@@ -229,9 +246,9 @@ fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) 
         let mut made = Vec::new();
         // Of 12 calls so many are of the second communicator, where they do not take turns.
         let second = [1, 4, 6][rng.usize(..3)];
-        let few: Vec<Step> = (0..1 + rng.usize(..6)).map(|_| Step::draw(&mut rng, ranks)).collect();
+        let few: Vec<Step> = (0..1 + rng.usize(..6)).map(|_| draw(&mut rng, ranks)).collect();
         for _ in 0..rng.usize(5..50) {
-            let step = if rng.u8(..3) == 0 { Step::draw(&mut rng, ranks) } else { few[rng.usize(..few.len())].clone() };
+            let step = if rng.u8(..3) == 0 { draw(&mut rng, ranks) } else { few[rng.usize(..few.len())].clone() };
             let times = [1, 1, 1, 1, 2, 7, 40, 150][rng.usize(..8)];
             let (first, turns) = (usize::from(rng.usize(..12) < second), rng.usize(..3) == 0);
             for time in 0..times {
@@ -264,7 +281,7 @@ fn mixture(rank: usize, ranks: usize, comms: &[Comm], rounds: usize, seed: u64) 
 fn all_that_a_stream_carries_keeps_its_order() {
     for ranks in [3, 5, 9] {
         let (ranks, seed) = (ranks.max((processors() + 1).min(9)), seed());
-        team(ranks, 2, |rank, comms| mixture(rank, ranks, comms, 45, seed));
+        team(ranks, 2, |rank, comms| mixture(rank, ranks, comms, 45, false, seed));
     }
 }
 
@@ -352,11 +369,49 @@ fn the_root_carries_the_blocks_of_some_of_many() {
 /// slots.
 #[test]
 fn what_a_root_scatters_by_messages_arrives_from_any_root() {
-    let slots = "shm_copy = 0.028\nkernel_copy = 1\nkernel_large = 1\n";
-    for (name, more) in [("sent", ""), ("sent-far", "kernel_crowd_message = 10000\n")] {
-        let constants = Constants::of(name, &format!("{slots}{more}"));
+    processes_that_send("scattered", 5, "long");
+}
+
+/// The next calls of a root that gives by messages begin behind such as its peers have still to take.
+#[test]
+fn all_that_a_stream_carries_keeps_its_order_where_roots_send() {
+    processes_that_send("mixed", 5, "sends");
+    processes_that_send("mixed", 3, "sends");
+}
+
+/// What a root keeps of one call it gives in the next.
+#[test]
+fn a_root_that_sends_has_kept_what_it_sends_next() {
+    processes_that_send("kept", 5, "kept");
+    processes_that_send("kept", 3, "kept");
+}
+
+/// A root that gives by messages learns of it, too, when another rank makes another call, though it waits for nobody's word.
+#[test]
+fn a_call_that_differs_from_what_a_root_sends_ends_on_every_rank() {
+    processes_that_send("differs", 3, "differs");
+}
+
+/// A root that gives by slots is done before any other rank makes the call, and so is one of these before the others do.
+#[test]
+fn who_gives_and_takes_by_messages_waits_for_nobody_else() {
+    let constants = Constants::of("alone", SLOTS);
+    let way = [("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2"), ("OXCCL_EAGER_LIMIT", "0")];
+    processes(5, &[way[0], way[1], way[2], ("OXCCL_SCRATCH", "64K")], "alone");
+}
+
+/// Slots are the fastest way.
+const SLOTS: &str = "shm_copy = 0.028\nkernel_copy = 1\nkernel_large = 1\n";
+
+/// [`processes`] of which a root gives by messages what its peers cannot map: by slots, or by the kernel, and little in another way.
+fn processes_that_send(name: &str, ranks: usize, dies: &str) {
+    let far = format!("{SLOTS}kernel_crowd_message = 10000\n");
+    // So is a broadcast to two others.
+    let kernel = "shm_copy = 0.028\nkernel_op = 1\nkernel_copy = 0.06\nkernel_large = 0.016\n";
+    for (way, constants) in [("slots", SLOTS), ("far", &far), ("kernel", kernel)] {
+        let constants = Constants::of(&format!("{name}-{way}"), constants);
         let way = [("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2"), ("OXCCL_EAGER_LIMIT", "0")];
-        processes(5, &way, "long");
+        processes(ranks, &[way[0], way[1], way[2], ("OXCCL_SCRATCH", "64K")], dies);
     }
 }
 
@@ -402,6 +457,97 @@ fn long(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
             assert_eq!(
                 wrong, None,
                 "that block of call {call} of {kind}, root {root}, late {late}, rank {rank} (seed {seed})"
+            );
+        }
+    }
+}
+
+/// One rank of these: each makes the call when the one before it is done with it, which the other communicator tells.
+fn in_turn(rank: usize, ranks: usize, comms: &[Comm]) {
+    const COUNT: usize = 10_001;
+    let stream = Stream::new().unwrap();
+    let (word, mut input) = (Ints::new(1, 1), Ints::new(ranks * COUNT, -1));
+    (0..ranks).for_each(|r| input.set(r * COUNT..(r + 1) * COUNT, 100 + r as i32));
+    let done = || stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+    // The first calls open connections, for which ranks need each other.
+    for call in 0..8 {
+        let output = Ints::new(COUNT, -1);
+        for turn in 0..ranks {
+            if turn == rank {
+                let scatter = request(Collective::Scatter, input.ptr(), output.ptr(), COUNT, &stream);
+                comms[0].submit(scatter).unwrap_or_else(|e| panic!("{e}"));
+            }
+            if turn == rank && call > 0 {
+                done();
+            }
+            if call > 0 {
+                let told = request(Collective::Broadcast, word.ptr(), word.ptr(), 1, &stream).to(turn);
+                comms[1].submit(told).unwrap_or_else(|e| panic!("{e}"));
+                done();
+            }
+        }
+        done();
+        output.expect(100 + rank as i32);
+    }
+}
+
+/// One rank of these.
+fn differs(rank: usize, comm: &Comm) {
+    const COUNT: usize = 90_001;
+    let stream = Stream::new().unwrap();
+    let (input, outputs) = (Ints::new(3 * COUNT, 7), (0..8).map(|_| Ints::new(COUNT, -1)).collect::<Vec<_>>());
+    let mut failed = None;
+    for (call, output) in outputs.iter().enumerate() {
+        let kind = if (rank, call) == (2, 3) { Collective::AllReduce } else { Collective::Scatter };
+        // As before, a call may learn of the failure already.
+        failed = failed.or(comm.submit(request(kind, input.ptr(), output.ptr(), COUNT, &stream)).err());
+    }
+    // What was sent may have come all the same; then the next call, for which ranks meet, tells.
+    failed = failed.or(stream.synchronize().err());
+    let sum = request(Collective::AllReduce, input.ptr(), outputs[7].ptr(), COUNT, &stream);
+    failed = failed.or_else(|| comm.submit(sum).err()).or_else(|| stream.synchronize().err());
+    let error = failed.expect("rank 2 makes another call");
+    assert_eq!(error.code, ResultCode::InvalidUsage, "{}", error.text);
+    // Whoever of the others finds it first.
+    let other = (0..2).any(|r| error.text.contains(&format!("rank {r} called Scatter")));
+    let both = ["rank 2 called AllReduce", "collective number 4"];
+    assert!(other && both.iter().all(|part| error.text.contains(part)), "{}", error.text);
+    outputs[..3].iter().filter(|_| rank == 2).for_each(|o| o.expect(7));
+}
+
+/// One rank of these.
+fn kept(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
+    const CALLS: usize = 6;
+    let (stream, mut rng) = (Stream::new().unwrap(), fastrand::Rng::with_seed(seed));
+    let value = |of: usize, buffer: usize, block: usize| (1000 * of + 100 * buffer + block) as i32;
+    for round in 0..36 {
+        // An odd number of elements is private memory.
+        let count = [90_001, 15_001, 45_001][round % 3];
+        let kind = if rng.bool() { Collective::Broadcast } else { Collective::Scatter };
+        let (root, other) = (rng.usize(..ranks), rng.usize(1..ranks));
+        let (next, late) = ((root + 1) % ranks, (root + other) % ranks);
+        let mut buffers: Vec<Ints> = (0..=CALLS).map(|_| Ints::new((count * ranks) | 1, -1)).collect();
+        let block = |b: usize| b * count..(b + 1) * count;
+        for (b, buffer) in buffers.iter_mut().enumerate() {
+            (0..ranks).for_each(|i| buffer.set(block(i), value(rank, b, i)));
+        }
+        let at = |buffer: usize, block: usize| buffers[buffer].ptr().wrapping_add(4 * block * count);
+        (0..if rank == late { 1_000_000 } else { 0 }).for_each(|_| std::hint::spin_loop());
+        for call in 0..CALLS {
+            let from = if kind == Collective::Broadcast { next } else { 0 };
+            let made = request(kind, at(call, from).cast_const(), at(call + 1, next), count, &stream);
+            comm.submit(made.to(root)).unwrap_or_else(|e| panic!("{e}"));
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        for call in 0..CALLS {
+            let given = match kind {
+                Collective::Broadcast => value(root, 0, next),
+                _ if rank == next && call > 0 => value(root, call - 1, root),
+                _ => value(root, call, rank),
+            };
+            assert!(
+                buffers[call + 1].is_at(block(next), given),
+                "call {call} of {kind} of {count}, root {root}, late {late}, rank {rank}, round {round} (seed {seed})"
             );
         }
     }
@@ -480,13 +626,26 @@ fn one_of_a_crowd() {
             Communicator::init_rank(ranks as i32, id, rank as i32, 0, CommConfig::default(), "test").unwrap()
         })
         .collect();
-    if words[3] == "no" {
-        mixture(rank, ranks, &comms, 30, words[2].parse().unwrap());
+    if words[3] == "no" || words[3] == "sends" {
+        mixture(rank, ranks, &comms, 30, words[3] == "sends", words[2].parse().unwrap());
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }
     if words[3] == "long" {
         long(rank, ranks, &comms[0], words[2].parse().unwrap());
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "alone" {
+        in_turn(rank, ranks, &comms);
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "differs" {
+        return differs(rank, &comms[0]);
+    }
+    if words[3] == "kept" {
+        kept(rank, ranks, &comms[0], words[2].parse().unwrap());
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }

@@ -40,14 +40,20 @@ impl CollectiveTask {
     /// Waits for the lines of the peers whose word is needed, and takes the road that they say.
     pub(super) fn meet_peers(&mut self, core: &Core, engine: &mut Engine) -> Result<Option<Step>> {
         if let Some(Plan::Direct { .. }) = self.plan.as_deref()
-            && let Some(giver) = beside::giver_for(core, &self.call)
+            && let Some(giver) = beside::giver(core, &self.call)
         {
-            if !engine.seen.arrived(core, &self.call, giver, self.seq)? {
+            if giver != core.me && !engine.seen.arrived(core, &self.call, giver, self.seq)? {
                 return Ok(Some(Step::Blocked));
             }
-            let words = direct::words(core, giver, self.seq);
-            let plan = self.plan.as_deref();
-            if let Some(given) = beside::given(core, engine, &self.call, plan, giver, self.seq, &words)? {
+            let (words, plan) = (direct::words(core, giver, self.seq), self.plan.as_deref());
+            let given = match giver == core.me {
+                true => direct::is_sent(&words).then_some(Given::Sent),
+                false => beside::given(core, engine, &self.call, plan, giver, self.seq, &words)?,
+            };
+            if let Some(given) = given {
+                if matches!(given, Given::Sent) {
+                    return self.begin_sent(core, engine);
+                }
                 self.phase = given.into();
                 return Ok(None);
             }
@@ -117,7 +123,9 @@ impl CollectiveTask {
         let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Some(Step::Blocked)) };
         let step = exchange.step(core, &mut engine.links)?;
         if !matches!(step, Step::Done) {
+            let offered = exchange.is_offered();
             self.let_follow(core);
+            self.let_sends_follow(core, offered);
             return Ok(Some(step));
         }
         if let Phase::Exchange(exchange) = std::mem::replace(&mut self.phase, Phase::Post(0)) {

@@ -123,7 +123,8 @@ impl Task for CollectiveTask {
 
     fn likeness(&self) -> Option<Likeness> {
         let known = self.trails && self.extent.is_none() && self.batch == 0 && self.call.bias.is_null();
-        if !known || matches!(self.phase, Phase::Exchange(_)) {
+        let whole = self.core.as_ref().is_some_and(|c| c.whole);
+        if !known || matches!(self.phase, Phase::Exchange(_)) && (self.v.is_some() || !whole) {
             return None;
         }
         let Call { collective, send, recv, dtype, count, root, .. } = self.call;

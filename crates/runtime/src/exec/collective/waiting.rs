@@ -19,9 +19,13 @@ impl Waiting<'_> {
 
 impl Blocked for Waiting<'_> {
     fn describe(&self) -> String {
-        // What those called that send messages is seen by what they send.
-        let messages = matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_));
-        let missing = if messages { Vec::new() } else { self.missing(self.task.seq) };
+        // What those called that share no memory is seen by the messages that they send.
+        let messages = !self.core.whole && matches!(self.task.phase, Phase::Messages(_) | Phase::Exchange(_));
+        let mut missing = if messages { Vec::new() } else { self.missing(self.task.seq) };
+        // Others may come later.
+        if let Phase::Exchange(exchange) = &self.task.phase {
+            missing.retain(|rank| exchange.awaits(*rank));
+        }
         let others = (0..self.core.ranks).filter(|rank| *rank != self.core.rank);
         let needed: Vec<usize> = others.filter(|rank| self.needs(*rank)).collect();
         let who = match (missing.is_empty(), needed) {
