@@ -174,7 +174,7 @@ pub(super) fn announce(
                 words[1] = first;
             } else if core.reaches {
                 engine.pages.used(send, input_bytes);
-                // Found out before by `beside::is_sent`.
+                // `beside::is_sent` foretells it.
                 words[0] |= if will_send(core, call, send, aside) { SENT } else { 0 };
             }
         }

@@ -508,7 +508,7 @@ fn differs(rank: usize, comm: &Comm) {
     failed = failed.or_else(|| comm.submit(sum).err()).or_else(|| stream.synchronize().err());
     let error = failed.expect("rank 2 makes another call");
     assert_eq!(error.code, ResultCode::InvalidUsage, "{}", error.text);
-    // Whoever of the others finds it first.
+    // Either of the others may find it first.
     let other = (0..2).any(|r| error.text.contains(&format!("rank {r} called Scatter")));
     let both = ["rank 2 called AllReduce", "collective number 4"];
     assert!(other && both.iter().all(|part| error.text.contains(part)), "{}", error.text);

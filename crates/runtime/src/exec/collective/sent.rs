@@ -59,23 +59,23 @@ pub(in crate::exec) fn begin(core: &Arc<Core>, call: Call, stream: &Stream) -> O
 }
 
 impl CollectiveTask {
-    /// The message program of a plan for mapped memory.
-    pub(super) fn sent_road(&self, core: &Core, engine: &mut Engine) -> Result<Phase> {
+    /// Goes on by messages of the root, for which nobody waits for other ranks.
+    fn exchange_sent(&mut self, core: &Core, engine: &mut Engine) -> Result<()> {
         let sent = self.plan.as_deref().and_then(Plan::sent);
         let sent = sent.ok_or_else(|| Error::internal("a plan lacks messages"))?;
         let links = &mut engine.links;
         let exchange = p2p::Exchange::from_program(core, links, &self.call, sent, self.send, None, self.seq)?;
-        Ok(Phase::Exchange(exchange.begins(core, links)))
+        self.phase = Phase::Exchange(exchange.begins(core, links));
+        engine.leave_unsettled(self.seq, self.call.signature);
+        Ok(())
     }
 
-    /// Takes, or gives, what the root's line says that it sends; nobody waits for other ranks.
+    /// Takes, or gives, what the root's line says that it sends.
     pub(super) fn begin_sent(&mut self, core: &Core, engine: &mut Engine) -> Result<Option<Step>> {
         if !self.is_turn(core) {
             return Ok(Some(Step::Blocked));
         }
-        self.phase = self.sent_road(core, engine)?;
-        engine.leave_unsettled(self.seq, self.call.signature);
-        Ok(None)
+        self.exchange_sent(core, engine).map(|()| None)
     }
 
     /// Announces a call that has its plan, be it `behind` others, and sends what there is room for of what this rank gives.
@@ -87,8 +87,7 @@ impl CollectiveTask {
         if !direct::is_sent(&words) {
             return Err(Error::internal(format!("{} does not go by messages after all", self.call.describe())));
         }
-        self.phase = self.sent_road(core, engine)?;
-        engine.leave_unsettled(self.seq, self.call.signature);
+        self.exchange_sent(core, engine)?;
         let Phase::Exchange(exchange) = &mut self.phase else { return Ok(()) };
         exchange.begin(core, &mut engine.links)?;
         let offered = exchange.is_offered();
