@@ -65,14 +65,8 @@ fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8
         }
     }
     // Another one may begin in another way behind what is left.
-    let waits =
-        || core.engine.try_lock().is_some_and(|mut engine| waits_to_be_made(core, &mut engine, shape, send, recv));
-    waits() && stream.try_idle().is_some_and(begin)
-}
-
-/// Whether a call is carried out as the last one of its `shape` when what is in front of it is over.
-fn waits_to_be_made(core: &Core, engine: &mut Engine, shape: &Shape, send: *const u8, recv: *mut u8) -> bool {
-    engine.known.knows(shape) || again_direct::waits(core, engine, shape, send, recv)
+    let waits = |e: &mut Engine| e.known.knows(shape) || again_direct::waits(core, e, shape, send, recv);
+    core.engine.try_lock().is_some_and(|mut engine| waits(&mut engine)) && stream.try_idle().is_some_and(begin)
 }
 
 /// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, is there ever one, and

@@ -221,8 +221,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 let ranks = core.ranks as u32;
                 saves_a_round(&core.config.constants.model, call.collective, sized(core, call), ranks)
             };
-            let gives = matches!(call.collective, Collective::Broadcast | Collective::Scatter);
-            let sent = choice.sent.filter(|_| gives).map_or([false; 2], |(_, usual, in_place)| [usual, in_place]);
+            let sent = choice.sent.map_or([false; 2], |(_, usual, in_place)| [usual, in_place]);
             let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
@@ -238,7 +237,7 @@ pub(super) struct Choice {
     pub(super) far_in_place: Option<&'static Algorithm>,
     /// The scratch is faster where the root of a gather or scatter works in place.
     pub(super) staged_in_place: bool,
-    /// Messages that are faster than `far`, or than what serves calls whose root works in place.
+    /// Messages of a root that gives, which are faster than `far`, or than what serves calls whose root works in place.
     pub(super) sent: Option<(&'static Algorithm, bool, bool)>,
     pub(super) staged: Option<&'static Algorithm>,
     /// Private inputs are best put beside the line.
