@@ -216,17 +216,24 @@ fn groups(bench: &Bench) -> Result<Vec<Row>> {
 
 /// TCP over the loopback device.
 fn tcp(bench: &Bench) -> Result<Vec<Row>> {
-    let mut points = Points::default();
-    for collective in COLLECTIVES {
-        for size in ["8", "8K", "128K", "2M"] {
-            let [pair] = bench.pairs(|| {
-                let ours = bench.ours(&Ours::new(collective, 2, size).over_tcp())?;
-                Ok([Pair::of(bench.best_peer(collective, 2, size, true)?, ours, 1.0)])
-            })?;
-            points.add(collective, size, pair);
+    let goal = "TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it";
+    let points = |ranks: u32| {
+        let mut points = Points::default();
+        // An element for each rank.
+        let least = if ranks == 2 { "8" } else { "64" };
+        for collective in COLLECTIVES {
+            for size in [least, "8K", "128K", "2M"] {
+                let [pair] = bench.pairs(|| {
+                    let ours = bench.ours(&Ours::new(collective, ranks, size).over_tcp())?;
+                    Ok([Pair::of(bench.best_peer(collective, ranks, size, true)?, ours, 1.0)])
+                })?;
+                points.add(collective, &format!("{size} of {ranks} ranks"), pair);
+            }
         }
-    }
-    Ok(vec![points.ahead("TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it")])
+        Ok(points)
+    };
+    let rows = [(2, goal), (4, "the same, 4 processes"), (7, "the same, 7 processes")];
+    rows.into_iter().map(|(ranks, goal)| points(ranks).map(|points: Points| points.ahead(goal))).collect()
 }
 
 /// TCP between two hosts, which are namespaces of this machine.

@@ -57,6 +57,9 @@ pub struct CostModel {
     pub switch_us: f64,
     /// Cores that the ranks of a machine share.
     pub cores: f64,
+    /// Of ranks that reach each other over a network only: how many of one machine share these cores. No constant, but a fact of a
+    /// communicator: 1 where each rank has a core of its own.
+    pub sharing: f64,
     /// Bytes of all ranks together that stay in the caches.
     pub cache_bytes: f64,
     /// Bytes of a last cache of the machine, and how many there are.
@@ -107,6 +110,7 @@ impl Default for CostModel {
             meet_us: 0.05,
             switch_us: 0.8,
             cores: 2.0,
+            sharing: 1.0,
             cache_bytes: 8e6,
             last_cache_bytes: f64::from(32 << 20),
             last_caches: 1.0,
@@ -193,6 +197,12 @@ impl CostModel {
     pub(crate) fn round_us(&self, ranks: f64) -> f64 {
         if ranks > self.cores { self.switch_us * ranks / self.cores } else { 0.0 }
     }
+
+    /// The same of ranks that reach each other over a network: each looks at its connections before it hands on the core, and writes.
+    fn network_round_us(&self) -> f64 {
+        const CALLS: f64 = 5.0;
+        CostModel { switch_us: self.switch_us + CALLS * self.tcp.op_us, ..*self }.round_us(self.sharing)
+    }
 }
 
 /// Bytes of one block of a collective whose size, as nccl-tests counts it, is `bytes`: the larger of the buffers.
@@ -250,9 +260,12 @@ impl Rates {
             // What goes through scratch is written and read as slots are.
             cost.copy_us_per_kib = m.shm.copy_us_per_kib * contention::of_scratch(m, shape.collective, shape.ranks);
         }
-        let local = if link == Link::Tcp { 1.0 } else { n };
-        let crowd = (local / m.cores).max(1.0);
-        let switch = m.round_us(local);
+        let local = if link == Link::Tcp { m.sharing } else { n };
+        let crowd = (local * at_work(a.name, shape, link) / m.cores).max(1.0);
+        let switch = match link {
+            Link::Tcp => m.network_round_us(),
+            _ => m.round_us(local),
+        };
         let beyond_caches = 2.0 * bytes as f64 * local > m.cache_bytes;
         let memory = match beyond_caches {
             // No end of a copy stays there.
@@ -264,6 +277,7 @@ impl Rates {
             true => m.dram_factor,
             false => 1.0,
         };
+        let memory = memory * burst(m, a.name, shape);
         // One thread serves the channels of a rank in turn.
         let cpu = crowd * f64::from(shape.channels);
         let block = block_bytes(shape.collective, bytes, shape.ranks);
@@ -301,6 +315,16 @@ impl Rates {
             + s.waits * self.wait
             + s.ops * self.op
             + kib * (s.copies * self.copy + s.reduces * self.reduce)
+    }
+}
+
+/// The part of the ranks that work at the same time. Over a network nobody waits for others by looking for them: of a call with a
+/// root, a core has more ranks to serve that wait than such that move something.
+fn at_work(name: &str, shape: &Shape, link: Link) -> f64 {
+    match (link, shape.collective.rooted(), name) {
+        (Link::Tcp, true, "flat") => 2.0 / f64::from(shape.ranks),
+        (Link::Tcp, true, _) => 0.5,
+        _ => 1.0,
     }
 }
 
@@ -576,6 +600,7 @@ fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
         "ring" => ring(shape),
         "tree" => tree(shape),
         "doubling" | "recursive" | "pat" | "pairwise" => exchanges(name, shape),
+        "linear" => both(linear(shape)),
         "flat" => flat(shape),
         "binomial" => binomial(shape),
         "one_shot" => one_shot(shape),
@@ -665,6 +690,27 @@ fn exchanges(name: &str, shape: &Shape) -> (Steps, Steps) {
         ("pairwise", Collective::ReduceScatter) => messages((others / ahead).max(1.0), 2.0 * others, others, others),
         _ => messages((others / ahead).max(1.0), 2.0 * others, 2.0 * others + 1.0, 0.0),
     })
+}
+
+/// What is sent at first goes out together with that of the calls behind.
+fn linear(shape: &Shape) -> Steps {
+    let others = f64::from(shape.ranks - 1);
+    match shape.collective {
+        Collective::AllGather => messages(1.0, others, 2.0 * others + 1.0, 0.0),
+        _ => messages(1.0, others, others, others),
+    }
+}
+
+/// How many times as long copies take where all is under way before anything is taken: longer at the links between machines, which it
+/// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks.
+fn burst(m: &CostModel, name: &str, shape: &Shape) -> f64 {
+    let share = match shape.collective {
+        _ if name != "linear" => 0.0,
+        Collective::AllReduce => 0.9,
+        _ if m.sharing > 1.0 => 1.0 / 12.0,
+        _ => 0.5,
+    };
+    1.0 + share * f64::from(shape.ranks - 1) / AHEAD as f64
 }
 
 fn flat(shape: &Shape) -> (Steps, Steps) {

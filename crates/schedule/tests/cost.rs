@@ -455,3 +455,49 @@ fn ranks_that_share_cores_write_their_blocks_to_the_root_at_any_length() {
         }
     }
 }
+
+/// Over a network: the name of what serves a call, where `sharing` ranks of a machine share its two cores.
+fn over_network(collective: Collective, ranks: u32, bytes: u64, sharing: u32) -> &'static str {
+    let model = CostModel { sharing: f64::from(sharing), ..CostModel::default() };
+    let query = Query { model, max_channels: 1, ..Query::new(collective, bytes, ranks, Reach::Messages(Link::Tcp)) };
+    candidates(&query)[0].algorithm
+}
+
+#[test]
+fn over_a_network_what_is_small_goes_in_one_step() {
+    for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather] {
+        for ranks in 3..=16 {
+            for sharing in [1, ranks] {
+                assert_eq!(over_network(collective, ranks, 64, sharing), "linear", "{collective} {ranks} {sharing}");
+                // Of few ranks one step is the faster way at any size.
+                let long = over_network(collective, ranks.max(8), 64 << 20, sharing);
+                assert_ne!(long, "linear", "{collective} {ranks} {sharing}");
+            }
+        }
+        // One message each way is what the others do, too; and a connection to each of so many is more than that is worth.
+        assert_ne!(over_network(collective, 2, 64, 1), "linear");
+        assert_ne!(over_network(collective, 65, 64, 1), "linear");
+    }
+}
+
+#[test]
+fn ranks_that_share_cores_over_a_network_take_few_steps() {
+    // What was measured with 2 cores: the last size of each at which one step is the faster way is about that.
+    for (collective, ranks, yes, no) in [
+        (Collective::AllGather, 8, 256 << 10, 1 << 20),
+        (Collective::ReduceScatter, 8, 256 << 10, 1 << 20),
+        (Collective::AllReduce, 8, 2 << 10, 4 << 10),
+        (Collective::AllReduce, 4, 8 << 10, 32 << 10),
+        (Collective::AllReduce, 3, 32 << 10, 128 << 10),
+    ] {
+        let at = |bytes| over_network(collective, ranks, bytes, ranks);
+        assert!(at(yes) == "linear" && at(no) != "linear", "{collective} {ranks}: {} {}", at(yes), at(no));
+    }
+    // Between machines all of that meets at the links.
+    assert_ne!(over_network(Collective::AllGather, 8, 256 << 10, 1), "linear");
+    // A root that serves all waits for nobody; a tree waits for a round of the cores at each level.
+    for (collective, bytes) in [(Collective::Broadcast, 16 << 10), (Collective::Reduce, 128 << 10)] {
+        let at = |sharing| over_network(collective, 8, bytes, sharing);
+        assert!(at(8) == "flat" && at(1) != "flat", "{collective}: {} {}", at(8), at(1));
+    }
+}

@@ -70,7 +70,7 @@ macro_rules! exhaustive {
     };
 }
 
-exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise flat
+exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise linear flat
             binomial);
 
 /// What the executor lets two ranks do where memory is not mapped: calls in a row are more iterations.

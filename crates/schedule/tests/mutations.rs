@@ -65,7 +65,7 @@ fn every_message_op_is_needed() {
                 let gone = ops(&mut s, rank).remove(i);
                 match gone {
                     Op::Copy { .. } if s.shape.in_place => {}
-                    Op::Copy { .. } => refused(&s, &[Kind::Result, Kind::Undefined]),
+                    Op::Copy { .. } | Op::Reduce { .. } => refused(&s, &[Kind::Result, Kind::Undefined]),
                     _ => refused(&s, &[Kind::Pairing]),
                 }
             }

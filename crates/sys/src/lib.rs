@@ -20,6 +20,7 @@ mod latch;
 #[cfg(all(test, loom))]
 mod latch_loom;
 mod memory;
+pub mod pacing;
 pub mod pages;
 pub mod prefetch;
 pub mod process;

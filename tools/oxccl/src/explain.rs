@@ -11,7 +11,7 @@ use oxccl_runtime::config::Config;
 use oxccl_runtime::config::tuning::{self, Constants};
 use oxccl_schedule::{
     algorithms,
-    cost::Link as CostLink,
+    cost::{CostModel, Link as CostLink},
     explain::{draw, explain},
     select::{AllowList, Query, Reach, candidates, published_bytes},
 };
@@ -52,6 +52,9 @@ pub struct ExplainArgs {
     /// Link between the ranks: shm or tcp
     #[arg(long, default_value = "shm", value_parser = parse_link)]
     link: Link,
+    /// Ranks over tcp: how many of a machine share its cores; 1: each has one
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    sharing: u32,
     /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc)
     #[arg(long, default_value = "device", value_parser = parse_memory)]
     memory: Memory,
@@ -105,7 +108,7 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     q.max_channels = 1;
     q.slot_bytes = 32 << 10;
     q.allow = args.algorithms.clone();
-    q.model = constants.model;
+    q.model = CostModel { sharing: f64::from(args.sharing.min(args.ranks)), ..constants.model };
     limit_flag_lines(&mut q, constants);
     q
 }
@@ -147,7 +150,6 @@ fn text(args: &ExplainArgs, constants: &Constants) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use oxccl_schedule::cost::CostModel;
 
     use super::*;
 
@@ -211,6 +213,16 @@ mod tests {
         assert!(shown("allreduce").unwrap().contains("MappedUser"));
         assert!(shown("allreduce --memory malloc").unwrap().contains("ReadableUser"));
         assert!(shown("allreduce --link tcp").unwrap().contains("Tcp"));
+    }
+
+    #[test]
+    fn ranks_that_share_cores_over_a_network_go_other_ways() {
+        let chosen = |line: &str| {
+            let out = shown(&format!("{line} --link tcp --ranks 8")).unwrap();
+            out.lines().find(|l| l.starts_with('*')).unwrap().to_owned()
+        };
+        assert!(chosen("broadcast --bytes 8K").contains("binomial"));
+        assert!(chosen("broadcast --bytes 8K --sharing 8").contains("flat"));
     }
 
     #[test]

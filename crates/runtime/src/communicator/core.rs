@@ -246,7 +246,7 @@ fn ranks_here(parts: &Parts) -> Ranks {
 }
 
 impl Core {
-    pub(super) fn new(parts: Parts) -> Arc<Core> {
+    pub(super) fn new(mut parts: Parts) -> Arc<Core> {
         let mut member_of = vec![usize::MAX; parts.ranks];
         for (i, rank) in parts.members.iter().enumerate() {
             member_of[*rank] = i;
@@ -258,13 +258,15 @@ impl Core {
             && parts.members.iter().all(reached)
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
+        let whole = parts.members.len() == parts.ranks;
+        parts.config.constants.model.sharing = if whole { 1.0 } else { super::init::sharing(&parts.peers) as f64 };
         let ranks_here = crate::exec::taken::ranks_here(ranks_here(&parts));
         let ring_places = crate::exec::piped::ring_places(parts.hub.geometry());
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
-            whole: parts.members.len() == parts.ranks,
+            whole,
             scattered: parts.node_of.iter().enumerate().all(|(rank, node)| rank == *node),
             // Without the set a wait notices the network a little later.
             sockets: (parts.members.len() < parts.ranks)

@@ -1,5 +1,6 @@
 //! How a communicator comes to life: bootstrap, hub, probes, watches.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oxccl_sys::affinity::{self, CORES_BYTES, Cores};
@@ -160,6 +161,15 @@ fn cores(of: &PeerInfo) -> Option<Cores> {
 pub(super) fn run_at_once(peers: &[PeerInfo], members: &[usize]) -> Option<usize> {
     let sets: Option<Vec<_>> = members.iter().map(|rank| cores(&peers[*rank])).collect();
     sets.map(|sets| affinity::at_once(&sets))
+}
+
+/// Of the machines whose ranks outnumber their cores, how many ranks the one with most has; 1: there is none. The same answer on
+/// every rank.
+pub(super) fn sharing(peers: &[PeerInfo]) -> usize {
+    let mut seen = HashSet::new();
+    // What holds of one rank of a host holds of all.
+    let first = (0..peers.len()).filter(|rank| seen.insert((&peers[*rank].host, boot(&peers[*rank]))));
+    first.filter(|rank| crowded(peers, *rank, &[])).map(|rank| on_this_machine(peers, rank)).max().unwrap_or(1)
 }
 
 /// How many ranks share the machine of `rank`, as far as it is known.
@@ -583,6 +593,20 @@ mod tests {
         // All may use all of four cores, and each container may use two at a time; then one.
         let limited = |available: u32| crowded(["a", "a", "b", "b"].map(|host| peer(host, 7, available, 15)));
         assert!(!limited(2) && limited(1));
+    }
+
+    #[test]
+    fn of_machines_that_share_cores_the_fullest_counts() {
+        // Three ranks of one machine on two cores, two of another on as many, and one alone.
+        let of = |machines: [u128; 6]| {
+            let peers: Vec<_> = (0..6).map(|r| peer(["a", "a", "a", "b", "b", "c"][r], machines[r], 2, 3)).collect();
+            sharing(&peers)
+        };
+        assert_eq!(of([7, 7, 7, 8, 8, 9]), 3);
+        // All of one machine, in three containers, which may use the same cores.
+        assert_eq!(of([7; 6]), 6);
+        let own: Vec<_> = (0..4).map(|r| peer("a", 7, 1, 1 << r)).collect();
+        assert_eq!(sharing(&own), 1);
     }
 
     #[test]

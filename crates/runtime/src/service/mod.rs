@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oxccl_sys::sync::AtomicBool;
-use oxccl_sys::{Deadline, unix};
+use oxccl_sys::{Deadline, pacing, unix};
 use oxccl_types::{Error, Result};
 
 pub use auth::CommKey;
@@ -251,6 +251,8 @@ pub(crate) fn listen(on: &interfaces::Interface, port: u16) -> std::io::Result<T
 /// Listens on an address, with a queue for thousands of callers.
 pub(crate) fn listen_at(address: &SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
+    // A hint, as for what is connected to.
+    let _ = pacing::leave_out(&listener);
     rustix::net::listen(&listener, 4096)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -20,6 +20,7 @@ mod send;
 use std::io;
 use std::net::TcpStream;
 
+use oxccl_sys::pacing;
 use oxccl_types::{Error, Result};
 
 use super::Peer;
@@ -88,10 +89,8 @@ fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
     let _ = raw::delay_acknowledgements(stream);
     // A hint, too.
     let _ = raw::limit_unsent(stream, UNSENT);
-    if options.within {
-        // And this: within a machine pacing only waits for timers, at a rate that was guessed too low.
-        let _ = raw::unpaced(stream);
-    }
+    // And this.
+    let _ = if options.within { pacing::leave_out(stream) } else { pacing::resume(stream) };
     options.buffer_bytes.map_or(Ok(()), |bytes| raw::set_buffers(stream, bytes)).map_err(set)
 }
 

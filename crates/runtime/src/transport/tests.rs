@@ -3,23 +3,25 @@
 use std::any::Any;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
-use oxccl_sys::SharedMemory;
+use oxccl_sys::{Deadline, SharedMemory};
 use oxccl_types::{Error, Result, ResultCode};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::conformance as suite;
 use super::conformance::{Borrow, Factory, Listener, Pair, Source, until};
 use super::local::{
     Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
 };
-use super::tcp::raw::congestion_control;
 use super::tcp::{TcpEnd, TcpOptions};
 use super::{Peer, RecvEnd, SendEnd, Ticket};
-use crate::conformance;
+use crate::service::io::{Limits, connect_any};
+use crate::{conformance, service};
 
 mod ends;
 
@@ -584,24 +586,35 @@ fn tcp_garbage_is_an_error_at_both_ends() {
 
 #[test]
 fn tcp_within_a_machine_is_not_paced() {
+    let system = {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        sockopt::tcp_congestion(&socket).unwrap()
+    };
     for within in [false, true] {
-        let (stream, _peer) = streams();
-        // Not every kernel has it, or offers it to everybody.
-        // SAFETY: the name has three bytes.
-        let paced = unsafe {
-            libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"bbr".as_ptr().cast(), 3)
-        } == 0;
-        let before = congestion_control(&stream).unwrap();
-        if !before.starts_with(b"bbr") {
-            println!("SKIPPED: bbr is not to be had here: only that nothing else is replaced was seen");
+        // As those of the library are: neither side has ever been paced.
+        let listener = service::listen_at(&SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let slice = Duration::from_secs(10);
+        let limits = Limits { deadline: Deadline::after(slice), abort: &AtomicBool::new(false) };
+        let one = connect_any(&[listener.local_addr().unwrap()], slice, &limits).unwrap();
+        let other = accept(&listener);
+        for stream in [one, other] {
+            let before = sockopt::tcp_congestion(&stream).unwrap();
+            assert!(!before.starts_with("bbr"), "{before} from the beginning");
+            let options = TcpOptions { within, ..tcp_options(1, &stream, 4, 64) };
+            let same = stream.try_clone().unwrap();
+            let _end = TcpEnd::new(stream, options).unwrap();
+            let after = sockopt::tcp_congestion(&same).unwrap();
+            assert_eq!(after, if within { before } else { system.clone() }, "within: {within}");
         }
-        let options = TcpOptions { within, ..tcp_options(1, &stream, 4, 64) };
-        let same = stream.try_clone().unwrap();
-        let _end = TcpEnd::new(stream, options).unwrap();
-        let after = congestion_control(&same).unwrap();
-        assert_eq!(after != before, within && before.starts_with(b"bbr"), "{after:?} after {before:?}");
-        assert!(!paced || after.starts_with(if within { b"ren" } else { b"bbr" }), "{after:?}");
     }
+    // A stream of somebody else.
+    let (stream, _peer) = streams();
+    // Not every kernel has it, or offers it to everybody.
+    let paced = sockopt::set_tcp_congestion(&stream, "bbr").is_ok();
+    let same = stream.try_clone().unwrap();
+    let _end = TcpEnd::new(stream, TcpOptions { within: true, ..tcp_options(1, &same, 4, 64) }).unwrap();
+    let after = sockopt::tcp_congestion(&same).unwrap();
+    assert_eq!(after, if paced { "reno" } else { &*system });
 }
 
 #[test]

@@ -60,6 +60,7 @@ const ALGORITHMS: &[Road] = &[
     road("tree", &[("OXCCL_ALGO", "tree")], Rounding::PerStep),
     road("doubling", &[("OXCCL_ALGO", "doubling")], Rounding::PerStep),
     road("recursive", &[("OXCCL_ALGO", "recursive")], Rounding::PerStep),
+    road("linear", &[("OXCCL_ALGO", "linear"), ("OXCCL_SLOT_BYTES", "4096")], Rounding::PerStep),
     road("pat, pairwise", &[("OXCCL_ALGO", "pat,pairwise"), ("OXCCL_SLOT_BYTES", "4096")], Rounding::PerStep),
     road("flat", &[("OXCCL_ALGO", "flat")], Rounding::PerStep),
     road("binomial", &[("OXCCL_ALGO", "binomial")], Rounding::PerStep),
@@ -78,6 +79,12 @@ const NETWORK: &[Road] = &[
         &[("OXCCL_SHM", "0"), ("OXCCL_ALGO", "tree"), ("OXCCL_MAX_CHANNELS", "4"), ("OXCCL_SLOT_BYTES", "4096")],
         Rounding::PerStep,
     ),
+    road(
+        "tcp, linear, channels",
+        &[("OXCCL_SHM", "0"), ("OXCCL_ALGO", "linear"), ("OXCCL_MAX_CHANNELS", "4"), ("OXCCL_SLOT_BYTES", "4096")],
+        Rounding::PerStep,
+    ),
+    road("tcp, not linear", &[("OXCCL_SHM", "0"), ("OXCCL_ALGO", "^linear")], Rounding::PerStep),
 ];
 
 #[test]
@@ -102,7 +109,7 @@ fn threads_with_one_algorithm() {
         run(r, &Job::threads(2, 4), seed);
         run(r, &Job::threads(3, 1), seed);
     }
-    for r in &ALGORITHMS[5..9] {
+    for r in &ALGORITHMS[5..10] {
         run(r, &Job::threads(5, 8), seed);
         run(r, &Job::threads(8, 16), seed);
     }

@@ -13,6 +13,7 @@ use oxccl_types::Collective;
 mod binomial;
 mod doubling;
 mod flat;
+mod linear;
 mod one_shot;
 mod pairwise;
 mod pat;
@@ -67,13 +68,18 @@ impl Algorithm {
     /// Whether no rank forwards or combines what it receives: every program is sends of Input, receives into Output and
     /// copies, so all of it may progress at once. The same for all ranks.
     pub fn exchanges(&self, collective: Collective) -> bool {
-        matches!(self.name, "pairwise" | "flat") && !collective.reduces()
+        matches!(self.name, "pairwise" | "flat" | "linear") && !collective.reduces()
     }
 
     /// Whether all ranks must work in place, or none, which nobody knows when an algorithm is chosen: the result of the one is
     /// the input that the other still reads.
     pub fn needs_all_alike(&self, collective: Collective) -> bool {
         self.name == "one_shot" && collective == Collective::AllReduce
+    }
+
+    /// Whether it serves so many ranks where nobody has asked for it.
+    pub fn is_usual(&self, ranks: Rank) -> bool {
+        self.name != "linear" || linear::USUAL.contains(&ranks)
     }
 
     /// The program of `rank`. A single rank copies its input. `shape` must be supported and `rank` be one of it.
@@ -201,6 +207,16 @@ pub const ALGORITHMS: &[Algorithm] = &[
         doc: "round k: send to the rank k ahead, receive from the rank k behind",
         accepts: |_| true,
         build: pairwise::program,
+    },
+    Algorithm {
+        name: "linear",
+        collectives: &[AllReduce, ReduceScatter, AllGather],
+        needs: Needs::Messages,
+        min_slots: 1,
+        doc: "every rank sends to all others at once, then receives; one step, most messages",
+        // Of two ranks one message each way is what the others do, too.
+        accepts: |_| true,
+        build: linear::program,
     },
     Algorithm {
         name: "flat",

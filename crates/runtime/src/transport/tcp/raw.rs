@@ -96,35 +96,6 @@ pub(super) fn cork(stream: &TcpStream, keep: bool) -> io::Result<()> {
     set(stream, libc::IPPROTO_TCP, libc::TCP_CORK, libc::c_int::from(keep))
 }
 
-/// The algorithm of congestion control that the kernel offers to everybody; it does not pace.
-const UNPACED: &[u8] = b"reno";
-
-/// Have the stream send at once what its window allows, where the system's congestion control would pace it; any other
-/// choice of the system stays.
-pub(super) fn unpaced(stream: &TcpStream) -> io::Result<()> {
-    if !congestion_control(stream)?.starts_with(b"bbr") {
-        return Ok(());
-    }
-    let (at, len) = (UNPACED.as_ptr().cast(), UNPACED.len() as libc::socklen_t);
-    // SAFETY: the name has `len` bytes.
-    match unsafe { libc::setsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, at, len) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The name of the stream's congestion control, zeros behind it.
-pub(in crate::transport) fn congestion_control(stream: &TcpStream) -> io::Result<[u8; 16]> {
-    let mut name = [0; 16];
-    let mut len = name.len() as libc::socklen_t;
-    let (fd, at) = (stream.as_raw_fd(), name.as_mut_ptr().cast());
-    // SAFETY: the kernel writes at most `len` bytes there.
-    match unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, at, &raw mut len) } {
-        0 => Ok(name),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Run a call until it is not interrupted; `None` when it would block.
 fn attempt(mut call: impl FnMut() -> isize) -> io::Result<Option<usize>> {
     loop {
