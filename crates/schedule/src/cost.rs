@@ -57,9 +57,9 @@ pub struct CostModel {
     pub switch_us: f64,
     /// Cores that the ranks of a machine share.
     pub cores: f64,
-    /// Of ranks that reach each other over a network only: how many of one machine share these cores. No constant, but a fact of a
-    /// communicator: 1 where each rank has a core of its own.
-    pub sharing: f64,
+    /// Of a communicator that spans machines: how many of its ranks share a core of the machine where they are most. No constant of a
+    /// file, but a fact that the communicator adds; 1 where each rank has a core of its own.
+    pub per_core: f64,
     /// Bytes of all ranks together that stay in the caches.
     pub cache_bytes: f64,
     /// Bytes of a last cache of the machine, and how many there are.
@@ -110,7 +110,7 @@ impl Default for CostModel {
             meet_us: 0.05,
             switch_us: 0.8,
             cores: 2.0,
-            sharing: 1.0,
+            per_core: 1.0,
             cache_bytes: 8e6,
             last_cache_bytes: f64::from(32 << 20),
             last_caches: 1.0,
@@ -200,8 +200,9 @@ impl CostModel {
 
     /// The same of ranks that reach each other over a network: each looks at its connections before it hands on the core, and writes.
     fn network_round_us(&self) -> f64 {
+        /// Of the kernel, measured (docs/performance.md).
         const CALLS: f64 = 5.0;
-        CostModel { switch_us: self.switch_us + CALLS * self.tcp.op_us, ..*self }.round_us(self.sharing)
+        if self.per_core > 1.0 { self.per_core * (self.switch_us + CALLS * self.tcp.op_us) } else { 0.0 }
     }
 }
 
@@ -260,7 +261,11 @@ impl Rates {
             // What goes through scratch is written and read as slots are.
             cost.copy_us_per_kib = m.shm.copy_us_per_kib * contention::of_scratch(m, shape.collective, shape.ranks);
         }
-        let local = if link == Link::Tcp { m.sharing } else { n };
+        let local = match link {
+            Link::Tcp if m.per_core > 1.0 => m.per_core * m.cores,
+            Link::Tcp => 1.0,
+            _ => n,
+        };
         let crowd = (local * at_work(a.name, shape, link) / m.cores).max(1.0);
         let switch = match link {
             Link::Tcp => m.network_round_us(),
@@ -324,6 +329,8 @@ fn at_work(name: &str, shape: &Shape, link: Link) -> f64 {
     match (link, shape.collective.rooted(), name) {
         (Link::Tcp, true, "flat") => 2.0 / f64::from(shape.ranks),
         (Link::Tcp, true, _) => 0.5,
+        // Guests only wait.
+        (Link::Tcp, _, "doubling") => f64::from(1u32 << shape.ranks.ilog2()) / f64::from(shape.ranks),
         _ => 1.0,
     }
 }
@@ -702,12 +709,13 @@ fn linear(shape: &Shape) -> Steps {
 }
 
 /// How many times as long copies take where all is under way before anything is taken: longer at the links between machines, which it
-/// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks.
+/// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks. Within a machine by what
+/// was measured (docs/performance.md).
 fn burst(m: &CostModel, name: &str, shape: &Shape) -> f64 {
     let share = match shape.collective {
         _ if name != "linear" => 0.0,
         Collective::AllReduce => 0.9,
-        _ if m.sharing > 1.0 => 1.0 / 12.0,
+        _ if m.per_core > 1.0 => 1.0 / 12.0,
         _ => 0.5,
     };
     1.0 + share * f64::from(shape.ranks - 1) / AHEAD as f64

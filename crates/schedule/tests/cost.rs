@@ -456,10 +456,11 @@ fn ranks_that_share_cores_write_their_blocks_to_the_root_at_any_length() {
     }
 }
 
-/// Over a network: the name of what serves a call, where `sharing` ranks of a machine share its two cores.
-fn over_network(collective: Collective, ranks: u32, bytes: u64, sharing: u32) -> &'static str {
-    let model = CostModel { sharing: f64::from(sharing), ..CostModel::default() };
-    let query = Query { model, max_channels: 1, ..Query::new(collective, bytes, ranks, Reach::Messages(Link::Tcp)) };
+/// Over a network: the name of what serves a call where so many ranks share a core.
+fn over_network(collective: Collective, ranks: u32, bytes: u64, per_core: f64) -> &'static str {
+    let model = CostModel { per_core, ..CostModel::default() };
+    let reach = Reach::Messages(Link::Tcp);
+    let query = Query { model, max_channels: 1, slot_bytes: 256 << 10, ..Query::new(collective, bytes, ranks, reach) };
     candidates(&query)[0].algorithm
 }
 
@@ -467,16 +468,15 @@ fn over_network(collective: Collective, ranks: u32, bytes: u64, sharing: u32) ->
 fn over_a_network_what_is_small_goes_in_one_step() {
     for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather] {
         for ranks in 3..=16 {
-            for sharing in [1, ranks] {
-                assert_eq!(over_network(collective, ranks, 64, sharing), "linear", "{collective} {ranks} {sharing}");
-                // Of few ranks one step is the faster way at any size.
-                let long = over_network(collective, ranks.max(8), 64 << 20, sharing);
-                assert_ne!(long, "linear", "{collective} {ranks} {sharing}");
+            for per_core in [1.0, f64::from(ranks) / 2.0] {
+                let at = |bytes| over_network(collective, ranks, bytes, per_core);
+                assert_eq!(at(64), "linear", "{collective} {ranks} {per_core}");
+                assert_ne!(at(64 << 20), "linear", "{collective} {ranks} {per_core}");
             }
         }
-        // One message each way is what the others do, too; and a connection to each of so many is more than that is worth.
-        assert_ne!(over_network(collective, 2, 64, 1), "linear");
-        assert_ne!(over_network(collective, 65, 64, 1), "linear");
+        // One message each way is what the others do, too; and connections to each of so many are more than that is worth.
+        assert_ne!(over_network(collective, 2, 64, 1.0), "linear");
+        assert_ne!(over_network(collective, 17, 64, 1.0), "linear");
     }
 }
 
@@ -490,14 +490,14 @@ fn ranks_that_share_cores_over_a_network_take_few_steps() {
         (Collective::AllReduce, 4, 8 << 10, 32 << 10),
         (Collective::AllReduce, 3, 32 << 10, 128 << 10),
     ] {
-        let at = |bytes| over_network(collective, ranks, bytes, ranks);
+        let at = |bytes| over_network(collective, ranks, bytes, f64::from(ranks) / 2.0);
         assert!(at(yes) == "linear" && at(no) != "linear", "{collective} {ranks}: {} {}", at(yes), at(no));
     }
     // Between machines all of that meets at the links.
-    assert_ne!(over_network(Collective::AllGather, 8, 256 << 10, 1), "linear");
+    assert_ne!(over_network(Collective::AllGather, 8, 256 << 10, 1.0), "linear");
     // A root that serves all waits for nobody; a tree waits for a round of the cores at each level.
     for (collective, bytes) in [(Collective::Broadcast, 16 << 10), (Collective::Reduce, 128 << 10)] {
-        let at = |sharing| over_network(collective, 8, bytes, sharing);
-        assert!(at(8) == "flat" && at(1) != "flat", "{collective}: {} {}", at(8), at(1));
+        let at = |per_core| over_network(collective, 8, bytes, per_core);
+        assert!(at(4.0) == "flat" && at(1.0) != "flat", "{collective}: {} {}", at(4.0), at(1.0));
     }
 }

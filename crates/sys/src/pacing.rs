@@ -3,7 +3,7 @@
 //! processor.
 //!
 //! A connection that was paced once keeps the timers under any other congestion control. So all of this library begin without, and
-//! those which leave the machine are given what the system has chosen.
+//! those which carry data to another machine are given what the system has chosen.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,11 +27,16 @@ pub fn leave_out(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a connection what the system has chosen, where [`leave_out`] has replaced it.
+/// What a connection that carries data keeps: [`leave_out`] where it stays `within` the machine, else what the system has chosen.
 ///
 /// # Errors
-/// Those of the kernel, after which it is not paced.
-pub fn resume(stream: impl AsFd) -> io::Result<()> {
+/// Those of the kernel, after which it is as before.
+pub fn settle(stream: impl AsFd, within: bool) -> io::Result<()> {
+    if within { leave_out(stream) } else { resume(stream) }
+}
+
+/// Gives a connection what the system has chosen, where [`leave_out`] has replaced it.
+fn resume(stream: impl AsFd) -> io::Result<()> {
     let chosen = chosen()?;
     if is_paced(&chosen) && sockopt::tcp_congestion(&stream)? == UNPACED {
         sockopt::set_tcp_congestion(&stream, &chosen)?;

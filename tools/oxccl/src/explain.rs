@@ -6,9 +6,9 @@
 use std::{io::Write, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use oxccl_runtime::Limits;
 use oxccl_runtime::config::Config;
 use oxccl_runtime::config::tuning::{self, Constants};
+use oxccl_runtime::{Limits, scattered_piece_bytes};
 use oxccl_schedule::{
     algorithms,
     cost::{CostModel, Link as CostLink},
@@ -52,9 +52,9 @@ pub struct ExplainArgs {
     /// Link between the ranks: shm or tcp
     #[arg(long, default_value = "shm", value_parser = parse_link)]
     link: Link,
-    /// Ranks over tcp: how many of a machine share its cores; 1: each has one
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    sharing: u32,
+    /// Ranks over tcp: how many share a core of the machine where they are most
+    #[arg(long, default_value_t = 1.0)]
+    per_core: f64,
     /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc)
     #[arg(long, default_value = "device", value_parser = parse_memory)]
     memory: Memory,
@@ -106,9 +106,13 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     q.in_place = args.in_place;
     // What the library uses, so that the choice shown is the one it makes.
     q.max_channels = 1;
-    q.slot_bytes = 32 << 10;
+    let slot = Config::from_env().slot_bytes;
+    q.slot_bytes = match args.link {
+        Link::Tcp => scattered_piece_bytes(slot, args.ranks as usize),
+        Link::Shm => slot,
+    } as u64;
     q.allow = args.algorithms.clone();
-    q.model = CostModel { sharing: f64::from(args.sharing.min(args.ranks)), ..constants.model };
+    q.model = CostModel { per_core: args.per_core, ..constants.model };
     limit_flag_lines(&mut q, constants);
     q
 }
@@ -133,6 +137,11 @@ fn limit_flag_lines(q: &mut Query, constants: &Constants) {
 /// The table, the constants, and the drawing when it was asked for.
 fn text(args: &ExplainArgs, constants: &Constants) -> Result<String> {
     ensure!(args.root < args.ranks, "root {} of {} ranks", args.root, args.ranks);
+    ensure!(args.per_core >= 1.0, "--per-core {}: a core has a rank at least", args.per_core);
+    ensure!(
+        args.per_core == 1.0 || args.link == Link::Tcp,
+        "--per-core is for --link tcp: over shm it follows from --ranks"
+    );
     let q = query(args, constants);
     let mut out = explain(&q);
     out += "\n";
@@ -222,13 +231,14 @@ mod tests {
             out.lines().find(|l| l.starts_with('*')).unwrap().to_owned()
         };
         assert!(chosen("broadcast --bytes 8K").contains("binomial"));
-        assert!(chosen("broadcast --bytes 8K --sharing 8").contains("flat"));
+        assert!(chosen("broadcast --bytes 8K --per-core 4").contains("flat"));
     }
 
     #[test]
     fn senseless_requests_are_refused() {
         assert!(shown("broadcast --root 8 --ranks 8").is_err());
         assert!(shown("all_reduce --ranks 100 --draw").is_err());
+        assert!(shown("all_reduce --per-core 4").is_err() && shown("all_reduce --link tcp --per-core 0.5").is_err());
         assert!(Line::try_parse_from(["explain", "all_reduce", "--ranks", "0"]).is_err());
         assert!(Line::try_parse_from(["explain", "all_reduce", "--algorithms", "nothing"]).is_err());
     }

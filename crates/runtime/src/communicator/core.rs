@@ -259,7 +259,7 @@ impl Core {
             && (parts.one_process || oxccl_sys::cma::may_write());
         let crowded = super::init::crowded(&parts.peers, parts.rank, &parts.members);
         let whole = parts.members.len() == parts.ranks;
-        parts.config.constants.model.sharing = if whole { 1.0 } else { super::init::sharing(&parts.peers) as f64 };
+        parts.config.constants.model.per_core = if whole { 1.0 } else { super::init::per_core(&parts.peers) };
         let ranks_here = crate::exec::taken::ranks_here(ranks_here(&parts));
         let ring_places = crate::exec::piped::ring_places(parts.hub.geometry());
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);

@@ -139,6 +139,11 @@ fn settings_in(payload: &[u8]) -> &[u8] {
 ///
 /// Or those of all containers of the machine, which have names and quotas of their own, but not cores.
 pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> bool {
+    near(peers, rank, members).any(|sets| affinity::outnumber(&sets))
+}
+
+/// The cores of the ranks on the host of `rank`, and on its machine, as far as all of those have told, see [`crowded`].
+fn near(peers: &[PeerInfo], rank: usize, members: &[usize]) -> impl Iterator<Item = Vec<Cores>> {
     let own = &peers[members.first().copied().unwrap_or(rank)];
     let (host, kernel) = (&own.host, boot(own));
     let same = |p: &PeerInfo| on_one_machine(own, p);
@@ -149,7 +154,7 @@ pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> boo
     };
     let on_host = all(&|p| p.host == *host && !others(p));
     let on_machine = all(&same).and_then(|sets| sets.iter().map(Cores::without_quota).collect::<Option<Vec<_>>>());
-    [on_host, on_machine].into_iter().flatten().any(|sets| affinity::outnumber(&sets))
+    [on_host, on_machine].into_iter().flatten()
 }
 
 /// The cores that a rank may use, if it has told.
@@ -163,13 +168,14 @@ pub(super) fn run_at_once(peers: &[PeerInfo], members: &[usize]) -> Option<usize
     sets.map(|sets| affinity::at_once(&sets))
 }
 
-/// Of the machines whose ranks outnumber their cores, how many ranks the one with most has; 1: there is none. The same answer on
-/// every rank.
-pub(super) fn sharing(peers: &[PeerInfo]) -> usize {
+/// How many ranks share a core of the machine whose cores have most to share; 1: nowhere they outnumber their cores. The same answer
+/// on every rank.
+pub(super) fn per_core(peers: &[PeerInfo]) -> f64 {
     let mut seen = HashSet::new();
     // What holds of one rank of a host holds of all.
     let first = (0..peers.len()).filter(|rank| seen.insert((&peers[*rank].host, boot(&peers[*rank]))));
-    first.filter(|rank| crowded(peers, *rank, &[])).map(|rank| on_this_machine(peers, rank)).max().unwrap_or(1)
+    let crowds = first.flat_map(|rank| near(peers, rank, &[])).filter(|sets| affinity::outnumber(sets));
+    crowds.map(|sets| sets.len() as f64 / affinity::at_once(&sets).max(1) as f64).fold(1.0, f64::max)
 }
 
 /// How many ranks share the machine of `rank`, as far as it is known.
@@ -598,15 +604,18 @@ mod tests {
     #[test]
     fn of_machines_that_share_cores_the_fullest_counts() {
         // Three ranks of one machine on two cores, two of another on as many, and one alone.
-        let of = |machines: [u128; 6]| {
-            let peers: Vec<_> = (0..6).map(|r| peer(["a", "a", "a", "b", "b", "c"][r], machines[r], 2, 3)).collect();
-            sharing(&peers)
+        let of = |hosts: [&str; 6], machines: [u128; 6]| {
+            per_core(&(0..6).map(|r| peer(hosts[r], machines[r], 2, 3)).collect::<Vec<_>>())
         };
-        assert_eq!(of([7, 7, 7, 8, 8, 9]), 3);
+        let names = ["a", "a", "a", "b", "b", "c"];
+        assert_eq!(of(names, [7, 7, 7, 8, 8, 9]), 1.5);
+        assert_eq!(of(["a"; 6], [7, 7, 7, 8, 8, 9]), 1.5, "machines of one name");
         // All of one machine, in three containers, which may use the same cores.
-        assert_eq!(of([7; 6]), 6);
-        let own: Vec<_> = (0..4).map(|r| peer("a", 7, 1, 1 << r)).collect();
-        assert_eq!(sharing(&own), 1);
+        assert_eq!(of(names, [7; 6]), 3.0);
+        assert_eq!(per_core(&[1, 2, 4, 8].map(|cores| peer("a", 7, 1, cores))), 1.0);
+        // The fullest is not the one with most ranks.
+        let many = (0..5).map(|_| peer("a", 7, 4, 15)).chain((0..4).map(|_| peer("b", 8, 2, 3)));
+        assert_eq!(per_core(&many.collect::<Vec<_>>()), 2.0);
     }
 
     #[test]

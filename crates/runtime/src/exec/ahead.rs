@@ -130,11 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn two_ranks_send_all_at_first() {
+    fn two_ranks_and_those_of_one_step_send_all_at_first() {
         let all = Early { sends: 1, all: true, apart: true };
         assert_eq!(early("doubling", Collective::AllReduce, 2, 0), all);
         assert_eq!(early("pairwise", Collective::AllToAll, 2, 1), all);
         assert_eq!(early("pairwise", Collective::ReduceScatter, 2, 1), all);
+        for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather] {
+            assert_eq!(early("linear", collective, 8, 3), Early { sends: 7, ..all });
+        }
     }
 
     #[test]

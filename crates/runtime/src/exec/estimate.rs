@@ -18,7 +18,8 @@ use crate::request::{Request, VCounts};
 
 fn model(core: &Core) -> CostModel {
     let cores = core.config.constants.cores_told.unwrap_or_else(oxccl_sys::affinity::available_cores);
-    CostModel { cores: cores as f64, ..tuning::default_model() }
+    let per_core = core.config.constants.model.per_core;
+    CostModel { cores: cores as f64, per_core, ..tuning::default_model() }
 }
 
 /// The way to `rank`.

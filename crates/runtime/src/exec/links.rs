@@ -472,8 +472,14 @@ pub(super) fn piece_bytes(core: &Core, collective: Collective) -> usize {
 /// by that.
 fn common_piece_bytes(core: &Core) -> usize {
     let slot = core.config.slot_bytes;
-    let times = if core.ranks == 2 { 2 } else { 1 };
-    if core.scattered { slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE)) } else { slot }
+    if core.scattered { scattered_piece_bytes(slot, core.ranks) } else { slot }
+}
+
+/// The same where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
+#[must_use]
+pub fn scattered_piece_bytes(slot: usize, ranks: usize) -> usize {
+    let times = if ranks == 2 { 2 } else { 1 };
+    slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE))
 }
 
 /// Bytes that are combined, kept and passed on at once: they stay in the nearer caches. Two ranks pass on half a piece while

@@ -10,6 +10,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oxccl_kernels as kernels;
+use oxccl_sys::pacing;
 use oxccl_types::{Error, Result};
 
 use super::operation::{Course, Operation};
@@ -340,6 +341,8 @@ fn open(core: &Core, peer: usize) -> Result<PutSender> {
     let route = Route { comm_hash: core.hash, from: core.rank as u32, to: peer as u32, purpose: PUTS };
     let limits = core.limits_on_the_way();
     let stream = service::dial(&core.peers[peer].tcp, &core.key, route, &limits.as_limits())?;
+    // A hint.
+    let _ = pacing::settle(&stream, core.on_one_machine(peer));
     let end = PutSender::new(stream, core.peer_of(peer))?;
     core.wake_by(end.stream());
     Ok(end)

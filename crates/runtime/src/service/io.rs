@@ -123,7 +123,7 @@ fn connect_one(address: &SocketAddr, limits: &Limits<'_>) -> io::Result<TcpStrea
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // A hint: what leaves the machine gets it back.
+    // A hint. What carries data to another machine gets it back.
     let _ = pacing::leave_out(&fd);
     match rustix::net::connect(&fd, address) {
         Ok(()) => {}

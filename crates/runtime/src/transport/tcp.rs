@@ -90,7 +90,7 @@ fn prepare(stream: &TcpStream, options: &TcpOptions) -> Result<()> {
     // A hint, too.
     let _ = raw::limit_unsent(stream, UNSENT);
     // And this.
-    let _ = if options.within { pacing::leave_out(stream) } else { pacing::resume(stream) };
+    let _ = pacing::settle(stream, options.within);
     options.buffer_bytes.map_or(Ok(()), |bytes| raw::set_buffers(stream, bytes)).map_err(set)
 }
 

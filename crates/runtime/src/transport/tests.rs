@@ -590,6 +590,9 @@ fn tcp_within_a_machine_is_not_paced() {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         sockopt::tcp_congestion(&socket).unwrap()
     };
+    if !system.starts_with("bbr") {
+        println!("SKIPPED: the system paces nothing: only that its choice stays was seen");
+    }
     for within in [false, true] {
         // As those of the library are: neither side has ever been paced.
         let listener = service::listen_at(&SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();

@@ -7,9 +7,9 @@ use super::{Lane, copy, lanes};
 use crate::ir::{Op, Program, Rank, Shape};
 use oxccl_types::Collective;
 
-/// Ranks that it usually serves. Each needs a connection to each other one, which of more ranks is more than one step is worth; and of
+/// Ranks that it usually serves. Each needs connections to each other one, which of more ranks are more than one step is worth; and of
 /// two ranks one message each way is what other algorithms do, too.
-pub(super) const USUAL: RangeInclusive<Rank> = 3..=64;
+pub(super) const USUAL: RangeInclusive<Rank> = 3..=16;
 
 /// The program of `rank`.
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
@@ -44,7 +44,8 @@ fn all_reduce(l: &Lane, ops: &mut Vec<Op>) {
         let dst = if from + 1 == l.n { l.output(0) } else { l.scratch(0) };
         let (op, now) = match (from == l.me, sum) {
             (true, None) => (None, l.input(0)),
-            (true, Some(a)) => (Some(Op::Reduce { a, b: l.input(0), dst }), dst),
+            // What a rank gives comes first, as where it is received: of two zeros the second is kept by a maximum.
+            (true, Some(b)) => (Some(Op::Reduce { a: l.input(0), b, dst }), dst),
             (false, None) => (Some(Op::Recv { from, dst }), dst),
             (false, Some(src)) => (Some(Op::RecvReduce { from, src, dst }), dst),
         };

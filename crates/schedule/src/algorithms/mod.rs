@@ -214,7 +214,6 @@ pub const ALGORITHMS: &[Algorithm] = &[
         needs: Needs::Messages,
         min_slots: 1,
         doc: "every rank sends to all others at once, then receives; one step, most messages",
-        // Of two ranks one message each way is what the others do, too.
         accepts: |_| true,
         build: linear::program,
     },

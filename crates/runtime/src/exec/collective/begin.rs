@@ -43,6 +43,12 @@ impl Extent {
     }
 }
 
+/// Bytes that each rank sends first of a sum, which is as much as comes to it.
+fn sent_first(call: &Call, plan: &plan::MessagePlan) -> usize {
+    let sums = call.collective.reduces() && !call.collective.rooted();
+    if sums { plan.early.sends * call.block_bytes() as usize } else { 0 }
+}
+
 impl CollectiveTask {
     /// The task in a box, with its extent: both those of an earlier call where there is one.
     #[inline(never)]
@@ -93,9 +99,6 @@ impl CollectiveTask {
         if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
         }
-        if !ahead::has_room(extent.under_way as u64, others) {
-            return None;
-        }
         let behind = others.back().map_or(ahead::any(core), |t| t.trails());
         if !core.is_turn(Lane::Collectives, self.turn.checked_sub(others.len() as u64)?)
             || others.iter().any(|t| t.writes(&extent.reads))
@@ -109,9 +112,12 @@ impl CollectiveTask {
         let may_follow = behind == ahead::any(core) || behind == ahead::id(core, &plan);
         // A call that only sends is over when it has: it waits for the next one in another way.
         let early = |plan: &plan::MessagePlan| plan.early.sends > 0 && (plan.receives || rooted);
-        if !may_follow || !matches!(plan.as_ref(), Plan::Messages(plan) if early(plan)) {
+        let Plan::Messages(messages) = plan.as_ref() else { return None };
+        let under_way = extent.under_way.max(sent_first(call, messages));
+        if !may_follow || !early(messages) || !ahead::has_room(under_way as u64, others) {
             return None;
         }
+        self.extent.as_mut()?.under_way = under_way;
         self.plan = Some(plan);
         if self.averages_first() {
             return None;
