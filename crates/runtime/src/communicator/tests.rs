@@ -174,6 +174,34 @@ fn sources_are_free_and_everything_is_written_when_sends_over_the_network_end() 
     );
 }
 
+/// Of two zeros a maximum or minimum keeps one by their places, not by their signs.
+#[test]
+fn zeros_of_either_sign_come_out_alike_on_every_rank() {
+    const RANKS: usize = 5;
+    for algorithm in ["linear", "ring", "recursive"] {
+        let found = Mutex::new(Vec::new());
+        let change = |c: &mut config::Config| (c.shm, c.algo) = (false, algorithm.into());
+        world(RANKS, change, |comm| {
+            let stream = Stream::new().unwrap();
+            let mut mine = Vec::new();
+            for op in [ReduceOp::Max, ReduceOp::Min] {
+                for signs in 0..1 << RANKS {
+                    let input = if signs >> comm.rank & 1 == 0 { 0.0_f32 } else { -0.0 }.to_ne_bytes();
+                    let mut output = [0xff; 4];
+                    let r = request(Collective::AllReduce, &input, &mut output, 1, 0, &stream);
+                    comm.submit(Request { dtype: DataType::Float32, op: Operator::Builtin(op), ..r }).unwrap();
+                    stream.synchronize().unwrap();
+                    mine.push(u32::from_ne_bytes(output));
+                }
+            }
+            found.lock().unwrap().push(mine);
+            comm.destroy().unwrap();
+        });
+        let found = found.into_inner().unwrap();
+        assert!(found.len() == RANKS && found.windows(2).all(|w| w[0] == w[1]), "{algorithm}: {found:x?}");
+    }
+}
+
 #[test]
 fn data_on_its_way_survives_the_end_of_its_sender() {
     // Fits the sockets' buffers: the root is done, and gone, before the other begins to read.
