@@ -200,7 +200,7 @@ impl CostModel {
 
     /// The same of ranks that reach each other over a network: each looks at its connections before it hands on the core, and writes.
     fn network_round_us(&self) -> f64 {
-        /// Of the kernel, measured (docs/performance.md).
+        /// Of the kernel: what fits the times that were measured (docs/performance-changes.md).
         const CALLS: f64 = 5.0;
         if self.per_core > 1.0 { self.per_core * (self.switch_us + CALLS * self.tcp.op_us) } else { 0.0 }
     }
@@ -323,8 +323,8 @@ impl Rates {
     }
 }
 
-/// The part of the ranks that work at the same time. Over a network nobody waits for others by looking for them: of a call with a
-/// root, a core has more ranks to serve that wait than such that move something.
+/// The part of the ranks that work at the same time. Over a network a rank that waits leaves the core to others, and of a call with a
+/// root most ranks do.
 fn at_work(name: &str, shape: &Shape, link: Link) -> f64 {
     match (link, shape.collective.rooted(), name) {
         (Link::Tcp, true, "flat") => 2.0 / f64::from(shape.ranks),
@@ -709,8 +709,8 @@ fn linear(shape: &Shape) -> Steps {
 }
 
 /// How many times as long copies take where all is under way before anything is taken: longer at the links between machines, which it
-/// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks. Within a machine by what
-/// was measured (docs/performance.md).
+/// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks. What it comes to
+/// within a machine was measured (docs/performance-changes.md).
 fn burst(m: &CostModel, name: &str, shape: &Shape) -> f64 {
     let share = match shape.collective {
         _ if name != "linear" => 0.0,

@@ -1,6 +1,6 @@
 //! Whether the kernel paces what a connection sends, as it does where the system's choice of congestion control is bbr: to a rate
-//! that it guesses, by a timer for each packet. Within a machine there is no link to share, and the timers cost a quarter of the
-//! processor.
+//! that it guesses, by a timer for each packet. Within a machine there is no link to share, and the timers cost a fifth of the
+//! processor (docs/performance-changes.md).
 //!
 //! A connection that was paced once keeps the timers under any other congestion control. So all of this library begin without, and
 //! those which carry data to another machine are given what the system has chosen.
