@@ -200,7 +200,7 @@ fn sent(q: &Query, a: &Algorithm, shape: &Shape) -> Option<Candidate> {
 /// default, nor is what [is not usual](Algorithm::is_usual) for so many ranks.
 fn precedence(q: &Query, a: &Algorithm) -> u8 {
     match (q.reach, a.needs) {
-        (Reach::Messages(_), _) if !a.is_usual(q.ranks) => 2,
+        (Reach::Messages(_), _) if !a.is_usual(q.collective, q.ranks) => 2,
         (Reach::Messages(_), _) => 1,
         _ if a.needs_all_alike(q.collective) => 4,
         (_, Needs::Messages) => 3,
@@ -366,8 +366,7 @@ mod tests {
             ..Query::new(Collective::Broadcast, 64 << 20, 2, Reach::MappedUser)
         };
         assert_eq!(choose(&q).map(|c| c.algorithm), Some("two_shot"));
-        assert_eq!(best(8, Reach::Messages(Link::Tcp)).algorithm, "linear");
-        assert_eq!(best(16 << 10, Reach::Messages(Link::Tcp)).algorithm, "doubling");
+        assert_eq!(best(8, Reach::Messages(Link::Tcp)).algorithm, "doubling");
         assert!(matches!(best(64 << 20, Reach::Messages(Link::Tcp)).algorithm, "ring" | "recursive"));
     }
 

@@ -8,8 +8,11 @@ use crate::ir::{Op, Program, Rank, Shape};
 use oxccl_types::Collective;
 
 /// Ranks that it usually serves. Each needs connections to each other one, which of more ranks are more than one step is worth; and of
-/// two ranks one message each way is what other algorithms do, too.
-pub(super) const USUAL: RangeInclusive<Rank> = 3..=16;
+/// two ranks one message each way is what other algorithms do, too. An all-reduce takes others fewer messages: of more ranks those
+/// that follow each other gain by one step, but one that is waited for loses as much (measured, docs/performance-changes.md).
+pub(super) fn usual(collective: Collective) -> RangeInclusive<Rank> {
+    if collective == Collective::AllReduce { 3..=4 } else { 3..=16 }
+}
 
 /// The program of `rank`.
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {

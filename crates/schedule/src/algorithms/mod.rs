@@ -77,9 +77,9 @@ impl Algorithm {
         self.name == "one_shot" && collective == Collective::AllReduce
     }
 
-    /// Whether it serves so many ranks where nobody has asked for it.
-    pub fn is_usual(&self, ranks: Rank) -> bool {
-        self.name != "linear" || linear::USUAL.contains(&ranks)
+    /// Whether it serves `collective` of so many ranks where nobody has asked for it.
+    pub fn is_usual(&self, collective: Collective, ranks: Rank) -> bool {
+        self.name != "linear" || linear::usual(collective).contains(&ranks)
     }
 
     /// The program of `rank`. A single rank copies its input. `shape` must be supported and `rank` be one of it.
