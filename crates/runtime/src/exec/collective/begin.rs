@@ -99,6 +99,10 @@ impl CollectiveTask {
         if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
         }
+        // Before anything is locked and looked up; what it sends first is looked at below.
+        if !ahead::has_room(extent.under_way as u64, others) {
+            return None;
+        }
         let behind = others.back().map_or(ahead::any(core), |t| t.trails());
         if !core.is_turn(Lane::Collectives, self.turn.checked_sub(others.len() as u64)?)
             || others.iter().any(|t| t.writes(&extent.reads))
