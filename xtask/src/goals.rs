@@ -243,17 +243,22 @@ fn veth(bench: &Bench) -> Result<Vec<Row>> {
         Ok(hosts) => hosts,
         Err(e) => return Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
     };
-    let mut points = Points::default();
-    for collective in COLLECTIVES {
-        for size in ["8", "8K", "128K", "2M"] {
-            let [pair] = bench.pairs(|| {
-                let ours = bench.ours_between(&hosts, &Ours::new(collective, 2, size).each_alone())?;
-                Ok([Pair::of(bench.peer_between(&hosts, collective, size)?, ours, 1.0)])
-            })?;
-            points.add(collective, size, pair);
+    let points = |ranks: u32| {
+        let mut points = Points::default();
+        let least = if ranks == 2 { "8" } else { "64" };
+        for collective in COLLECTIVES {
+            for size in [least, "8K", "128K", "2M"] {
+                let [pair] = bench.pairs(|| {
+                    let ours = bench.ours_between(&hosts, &Ours::new(collective, ranks, size).each_alone())?;
+                    Ok([Pair::of(bench.peer_between(&hosts, collective, ranks, size)?, ours, 1.0)])
+                })?;
+                points.add(collective, &format!("{size} of {ranks} ranks"), pair);
+            }
         }
-    }
-    Ok(vec![points.ahead(goal)])
+        Ok(points)
+    };
+    let rows = [(2, goal), (4, "the same, 2 processes on each host"), (8, "the same, 4 processes on each host")];
+    rows.into_iter().map(|(ranks, goal)| points(ranks).map(|points: Points| points.ahead(goal))).collect()
 }
 
 /// What a communicator costs, and a rank that waits.

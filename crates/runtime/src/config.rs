@@ -43,6 +43,8 @@ variables! {
         "Cores that the ranks of this machine are taken to have, whatever the system says of processors, affinities and quotas, and a file of constants. Fewer where others use them as well; more to try the ways of a larger machine. It should be the same on all ranks: that of rank 0 decides which ways they go, the greatest of a machine's ranks, or what the system says to one that was told nothing, how they wait.";
     SHM: "OXCCL_SHM", "0/1", "1", "0, 1",
         "0: ranks never share memory; every byte goes through network connections, also on one machine.";
+    HOST_ID: "NCCL_HOSTID", "text", "", "any text",
+        "Ranks with the same text are taken to be on one host, and those with different texts on different ones, which share no memory: to try on one machine what runs on several. Hosts are told by name and boot otherwise.";
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
         "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
@@ -92,6 +94,8 @@ variables! {
 pub struct Config {
     /// `OXCCL_SHM`.
     pub shm: bool,
+    /// `NCCL_HOSTID`.
+    pub host_id: Option<String>,
     /// `OXCCL_P2P`.
     pub p2p: String,
     /// `OXCCL_EAGER_LIMIT`, bytes.
@@ -233,6 +237,7 @@ impl Config {
         let op_timeout = number(&OP_TIMEOUT, 0, 0, 604_800);
         Config {
             shm: number(&SHM, 1, 0, 1) == 1,
+            host_id: text(HOST_ID.name),
             p2p: text(P2P.name).unwrap_or_else(|| "auto".into()),
             eager_limit: number(&EAGER_LIMIT, 8192, 0, 65536) as usize,
             eager_auto: text(EAGER_LIMIT.name).is_none(),

@@ -7,7 +7,7 @@ use oxccl_schedule::select::{Query, Reach};
 use oxccl_types::Collective;
 
 fn main() {
-    let shape = Shape { collective: Collective::AllReduce, ranks: 4, root: 0, channels: 1, in_place: false };
+    let shape = Shape { collective: Collective::AllReduce, ranks: 4, root: 0, channels: 1, in_place: false, local: 1 };
     for name in ["staged_two_shot", "tree", "recursive"] {
         println!("{}", draw(&find(name).expect("a name of the table").schedule(&shape)));
     }

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn shape(collective: Collective, ranks: u32) -> Shape {
-        Shape { collective, ranks, root: 0, channels: 1, in_place: false }
+        Shape { collective, ranks, root: 0, channels: 1, in_place: false, local: 1 }
     }
 
     /// That of blocks of so many KiB.

@@ -5,7 +5,8 @@
 
 use crate::algorithms::{AHEAD, Algorithm, shared_one_shot};
 use crate::contention::{self, Readers};
-use crate::ir::{Needs, Shape};
+use crate::ir::{Needs, Rank, Shape};
+use crate::steps::{Steps, move_copies, near_shares, parts, shared_steps, steps};
 use oxccl_types::Collective;
 
 /// The kind of way between two ranks.
@@ -212,29 +213,30 @@ pub fn block_bytes(collective: Collective, bytes: u64, ranks: u32) -> u64 {
     bytes / collective.input_blocks(n).max(collective.output_blocks(n)) as u64
 }
 
-/// Parts into which an algorithm cuts a block for one channel.
-pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
-    match (name, shape.collective) {
-        _ if shape.ranks == 1 => 1,
-        ("two_shot", Collective::AllGather) => 1,
-        ("two_shot" | "staged_two_shot", _) | ("ring", Collective::AllReduce) => shape.ranks,
-        ("shared_one_shot", _) if shape.ranks == 2 => shared_one_shot::PARTS,
-        ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
-        _ => 1,
-    }
-}
-
-/// The constants of one case, with sharing of cores and caches worked in.
+/// What messages of one kind cost.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rates {
+pub(crate) struct Way {
     pub(crate) latency: f64,
-    pub(crate) signal: f64,
-    pub(crate) wait: f64,
     pub(crate) op: f64,
     pub(crate) copy: f64,
     pub(crate) reduce: f64,
     /// To pass on what was combined: nothing where it is combined into a slot; over TCP a copy, which the same thread makes.
     pub(crate) passing: f64,
+}
+
+/// The constants of one case, with sharing of cores and caches worked in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    /// Between ranks that share memory, where those of other groups are reached by [`far`](Self::far); else the same.
+    near: Way,
+    far: Way,
+    /// Ranks of such a group.
+    local: u32,
+    /// How many of the messages of the critical path, and of what it copies and combines, are near.
+    near_hops: f64,
+    near_work: f64,
+    pub(crate) signal: f64,
+    pub(crate) wait: f64,
     /// To start, rendezvous included.
     pub(crate) start: f64,
     /// Iterations.
@@ -293,14 +295,25 @@ impl Rates {
         let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
         // Ranks that share memory announce every call; messages over a network carry their signatures themselves.
         let rendezvous = if shape.ranks > 1 && link != Link::Tcp { meeting } else { 0.0 };
-        Rates {
+        let way = |cost: &LinkCost, switch: f64, passes: bool| Way {
             latency: cost.latency_us + switch,
-            signal: m.signal_us + switch,
-            wait: m.wait_us * cpu,
             op: cost.op_us * cpu,
             copy: cost.copy_us_per_kib * cpu * memory,
             reduce: cost.reduce_us_per_kib * cpu * memory,
-            passing: if link == Link::Tcp { cost.copy_us_per_kib * cpu * memory } else { 0.0 },
+            passing: if passes { cost.copy_us_per_kib * cpu * memory } else { 0.0 },
+        };
+        let far = way(&cost, switch, link == Link::Tcp);
+        let mixed = link == Link::Tcp && shape.local > 1;
+        let near = if mixed { way(&m.shm, m.round_us(local), false) } else { far };
+        let (near_hops, near_work) = if mixed { near_shares(a.name, shape, m.per_core > 1.0) } else { (0.0, 0.0) };
+        Rates {
+            near,
+            far,
+            local: shape.local,
+            near_hops,
+            near_work,
+            signal: m.signal_us + switch,
+            wait: m.wait_us * cpu,
             start: m.start_us * crowd + rendezvous,
             pieces: if staged { chunk.div_ceil(slot_bytes.max(1)).max(1) } else { 1 },
             block_kib: block as f64 / 1024.0,
@@ -315,11 +328,15 @@ impl Rates {
     }
 
     fn time(&self, s: &Steps, kib: f64) -> f64 {
-        s.hops * self.latency
-            + s.signals * self.signal
-            + s.waits * self.wait
-            + s.ops * self.op
-            + kib * (s.copies * self.copy + s.reduces * self.reduce)
+        let mean = |share: f64, of: &dyn Fn(&Way) -> f64| share * of(&self.near) + (1.0 - share) * of(&self.far);
+        let work = |way: &Way| s.ops * way.op + kib * (s.copies * way.copy + s.reduces * way.reduce);
+        let hops = s.hops * mean(self.near_hops, &|way| way.latency);
+        hops + s.signals * self.signal + s.waits * self.wait + mean(self.near_work, &work)
+    }
+
+    /// What a message between `a` and `b` costs.
+    pub(crate) fn way(&self, a: Rank, b: Rank) -> &Way {
+        if a / self.local == b / self.local { &self.near } else { &self.far }
     }
 }
 
@@ -333,25 +350,6 @@ fn at_work(name: &str, shape: &Shape, link: Link) -> f64 {
         (Link::Tcp, _, "doubling") => f64::from(1u32 << shape.ranks.ilog2()) / f64::from(shape.ranks),
         _ => 1.0,
     }
-}
-
-/// What a critical path does; copies and reduces are counted in chunks.
-#[derive(Clone, Copy, Debug, Default)]
-struct Steps {
-    hops: f64,
-    signals: f64,
-    waits: f64,
-    ops: f64,
-    copies: f64,
-    reduces: f64,
-}
-
-const fn messages(hops: f64, ops: f64, copies: f64, reduces: f64) -> Steps {
-    Steps { hops, signals: 0.0, waits: 0.0, ops, copies, reduces }
-}
-
-const fn mapped(signals: f64, waits: f64, ops: f64, copies: f64) -> Steps {
-    Steps { hops: 0.0, signals, waits, ops, copies, reduces: 0.0 }
 }
 
 /// Predicted time in us of an operation of `bytes` (as nccl-tests counts them) by `a`, which must support `shape`.
@@ -385,7 +383,7 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
     let rounds = 3.0 * m.round_us(n) * (1.0 - 1.0 / TRAILING);
     let reads_alike = shape.collective == Collective::Broadcast && !rates.beyond_caches;
     let found = if reads_alike { 0.5 * (1.0 - m.cores / n) } else { 0.0 };
-    time - rounds - found * rates.copy * rates.piece_kib(shape.channels)
+    time - rounds - found * rates.far.copy * rates.piece_kib(shape.channels)
 }
 
 /// KiB of a block, or of a message, from which on most of it lies on large pages.
@@ -443,8 +441,8 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let shared = a.name == "shared_one_shot";
     // Of two ranks parts that follow each other are one call; the other side waits for that of the root.
     let calls = if shared && shape.ranks == 2 { 1.25 } else { far };
-    let op = m.kernel_op_us * rates.op / m.direct.op_us;
-    let copy = kib * kernel_us_per_kib * rates.copy / m.direct.copy_us_per_kib;
+    let op = m.kernel_op_us * rates.far.op / m.direct.op_us;
+    let copy = kib * kernel_us_per_kib * rates.far.copy / m.direct.copy_us_per_kib;
     let mut kernel = contention.ops * calls * op + contention.bytes * far * copy;
     if shared && shape.ranks > 2 {
         // The root is in nobody's way at the pages of those whose blocks it carries.
@@ -454,10 +452,10 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let ends = far * kib / rates.block_kib.max(1.0) * ends_kib(shape.collective);
     let ends = ends * (m.kernel_us_per_kib - kernel_us_per_kib).max(0.0);
     // What is near is copied and combined as what lies in scratch is.
-    rates.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
+    rates.far.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
     if rates.beyond_caches {
         // What the kernel brought is in the core's cache when it is combined or passed on.
-        rates.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
+        rates.far.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
     }
     let (mut first, _) = steps(a.name, shape);
     if (a.name, shape.collective) == ("two_shot", Collective::AllGather) {
@@ -465,7 +463,7 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         // Which of two equal ways is taken is not for rounding to say.
         first.ops = f64::from(shape.ranks) + 1e-6;
     }
-    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.copy + ends
+    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.far.copy + ends
 }
 
 /// KiB of a block of a scatter from which on messages serve ranks that share cores faster than scratch, measured
@@ -497,7 +495,7 @@ fn sent_alone(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
     let ends = ends_kib(shape.collective);
     let memory = if rates.beyond_caches { m.dram_factor } else { 1.0 };
     let kernel = m.kernel_op_us + (rates.block_kib - ends) * m.kernel_large_us_per_kib * memory;
-    Some(rates.start + rates.latency + ends * m.shm.copy_us_per_kib + kernel)
+    Some(rates.start + rates.far.latency + ends * m.shm.copy_us_per_kib + kernel)
 }
 
 /// Whoever has the core copies: the root gives each leaf as much as its slots hold, and need not wait for all before it gives more,
@@ -506,7 +504,7 @@ fn sent_in_crowd(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
     let n = f64::from(shape.ranks);
     let memory = if rates.beyond_caches { 0.5 + 0.5 * m.dram_factor } else { 1.0 };
     let copies = (2.0 * n - 1.0) / m.cores * rates.block_kib * m.shm.copy_us_per_kib * memory;
-    (rates.block_kib >= CROWD_SENT_KIB).then_some(rates.start + rates.latency + n * m.shm.op_us + copies)
+    (rates.block_kib >= CROWD_SENT_KIB).then_some(rates.start + rates.far.latency + n * m.shm.op_us + copies)
 }
 
 /// KiB of a broadcast from which on messages serve three ranks on two cores faster than scratch, measured (docs/performance.md).
@@ -517,7 +515,7 @@ const TO_TWO_KIB: f64 = 256.0;
 fn sent_to_two(m: &CostModel, rates: &Rates) -> Option<f64> {
     let rate = if rates.block_kib >= LARGE_KIB { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let by_kernel = rates.block_kib >= TO_TWO_KIB.max(m.kernel_crowd_message_from / 1024.0);
-    by_kernel.then_some(rates.start + rates.latency + m.kernel_op_us + rates.block_kib * rate)
+    by_kernel.then_some(rates.start + rates.far.latency + m.kernel_op_us + rates.block_kib * rate)
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line
@@ -597,31 +595,6 @@ fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
     }
 }
 
-/// Critical path of the first iteration, and what each further iteration adds.
-fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
-    if shape.ranks == 1 {
-        let once = messages(0.0, 1.0, if shape.in_place { 0.0 } else { 1.0 }, 0.0);
-        return (once, once);
-    }
-    match name {
-        "ring" => ring(shape),
-        "tree" => tree(shape),
-        "doubling" | "recursive" | "pat" | "pairwise" => exchanges(name, shape),
-        "linear" => both(linear(shape)),
-        "flat" => flat(shape),
-        "binomial" => binomial(shape),
-        "one_shot" => one_shot(shape),
-        "two_shot" => two_shot(shape),
-        "shared_one_shot" => both(shared_steps(shape)),
-        "staged_one_shot" => staged_one_shot(shape),
-        _ => staged_two_shot(shape),
-    }
-}
-
-fn both(s: Steps) -> (Steps, Steps) {
-    (s, s)
-}
-
 /// Copies of partial sums that are passed on over TCP, where the sender's copy takes as long as the receiver's and the same
 /// thread does both.
 fn passed_on(name: &str, shape: &Shape, link: Link) -> f64 {
@@ -629,6 +602,9 @@ fn passed_on(name: &str, shape: &Shape, link: Link) -> f64 {
     match (name, shape.collective, link) {
         ("ring", Collective::AllReduce, Link::Tcp) => others,
         ("ring", Collective::ReduceScatter, Link::Tcp) => others - 1.0,
+        ("hierarchical", Collective::AllReduce | Collective::ReduceScatter, Link::Tcp) => {
+            f64::from(shape.ranks / shape.local) - 2.0
+        }
         _ => 0.0,
     }
 }
@@ -645,73 +621,15 @@ fn pushed(m: &CostModel, name: &str, shape: &Shape, beyond_caches: bool) -> f64 
     (f64::from(shape.ranks) - 1.0) / 2.0 * (factor - 1.0)
 }
 
-fn ring(shape: &Shape) -> (Steps, Steps) {
-    let n = f64::from(shape.ranks);
-    let h = n - 1.0;
-    match shape.collective {
-        Collective::AllReduce => both(messages(2.0 * h, 2.0 * n - 1.0, 2.0 * h, h)),
-        Collective::ReduceScatter => both(messages(h, n, 1.0, h)),
-        Collective::AllGather => both(messages(h, n + 1.0, 2.0 * h + 1.0, 0.0)),
-        Collective::Broadcast => (messages(h, n, 2.0 * h, 0.0), messages(0.0, 1.0, 2.0, 0.0)),
-        _ => (messages(h, n, 1.0, h), messages(0.0, 1.0, 0.0, 1.0)),
-    }
-}
-
-/// Levels of a binary or binomial tree.
-fn levels(n: u32) -> f64 {
-    f64::from(n.next_power_of_two().ilog2())
-}
-
-fn tree(shape: &Shape) -> (Steps, Steps) {
-    let d = levels(shape.ranks);
-    let children = if shape.ranks > 3 { 2.0 } else { 1.0 };
-    match shape.collective {
-        // A rank waits for the way down before it starts the next piece.
-        Collective::AllReduce => both(messages(2.0 * d, 3.5 * d, 3.0 * d, 1.5 * d)),
-        Collective::Broadcast => (messages(d, 2.0 * d, 3.0 * d, 0.0), messages(0.0, children, 1.0 + children, 0.0)),
-        _ => (messages(d, 2.0 * d, 1.0, 1.5 * d), messages(0.0, children, 0.0, children)),
-    }
-}
-
-/// Algorithms in which partners exchange, so that an iteration ends for all at about the same time.
-fn exchanges(name: &str, shape: &Shape) -> (Steps, Steps) {
-    let n = shape.ranks;
-    let size = f64::from(1u32 << n.ilog2());
-    let (d, guests) = (f64::from(n.ilog2()), f64::from(u32::from(!n.is_power_of_two())));
-    let others = f64::from(n - 1);
-    let ahead = AHEAD as f64;
-    // Halving or doubling over `size` units sends 1, 2, 4... of them, `ahead` before it has to wait.
-    let waits = (0..n.ilog2()).map(|j| f64::from(1u32 << j) / ahead).map(|x| x.max(1.0)).sum::<f64>();
-    both(match (name, shape.collective) {
-        ("doubling", _) => messages(d + 2.0 * guests, 2.0 * d + 4.0 * guests, d + 3.0 * guests, d + guests),
-        ("recursive", Collective::AllReduce) => {
-            let (h, g) = (size - 1.0, size * guests);
-            messages(2.0 * (waits + guests), 4.0 * h + 2.0 * g, 3.0 * h + g, h + g)
-        }
-        ("recursive", Collective::ReduceScatter) => {
-            messages(waits + 2.0 * guests, (2.0 + guests) * others, others, (1.0 + guests) * others)
-        }
-        ("recursive", _) => messages(waits + 2.0 * guests, (2.0 + guests) * others, (2.0 + guests) * others + 1.0, 0.0),
-        ("pat", Collective::ReduceScatter) => messages(others, 2.0 * others, others, others),
-        ("pat", _) => messages(others, 2.0 * others, 2.0 * others + 1.0, 0.0),
-        ("pairwise", Collective::ReduceScatter) => messages((others / ahead).max(1.0), 2.0 * others, others, others),
-        _ => messages((others / ahead).max(1.0), 2.0 * others, 2.0 * others + 1.0, 0.0),
-    })
-}
-
-/// What is sent at first goes out together with that of the calls behind.
-fn linear(shape: &Shape) -> Steps {
-    let others = f64::from(shape.ranks - 1);
-    match shape.collective {
-        Collective::AllGather => messages(1.0, others, 2.0 * others + 1.0, 0.0),
-        _ => messages(1.0, others, others, others),
-    }
-}
-
 /// How many times as long copies take where all is under way before anything is taken: longer at the links between machines, which it
 /// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks. What it comes to
 /// within a machine was measured (docs/performance-changes.md).
 fn burst(m: &CostModel, name: &str, shape: &Shape) -> f64 {
+    /// While neighbours get what has come over the network, nothing else is under way. Measured where ranks share cores.
+    const PASSED_ON: f64 = 1.35;
+    if (name, shape.collective) == ("hierarchical", Collective::AllGather) && m.per_core > 1.0 {
+        return PASSED_ON;
+    }
     let share = match shape.collective {
         _ if name != "linear" => 0.0,
         Collective::AllReduce => 0.9,
@@ -719,81 +637,6 @@ fn burst(m: &CostModel, name: &str, shape: &Shape) -> f64 {
         _ => 0.5,
     };
     1.0 + share * f64::from(shape.ranks - 1) / AHEAD as f64
-}
-
-fn flat(shape: &Shape) -> (Steps, Steps) {
-    let n = f64::from(shape.ranks);
-    let (ops, copies, reduces) =
-        if shape.collective == Collective::Reduce { (n - 1.0, 0.0, n - 1.0) } else { (n, n, 0.0) };
-    (messages(1.0, ops + 1.0, copies + 1.0, reduces), messages(0.0, ops, copies, reduces))
-}
-
-fn binomial(shape: &Shape) -> (Steps, Steps) {
-    // The root has `d` children; the longest way has one hop per bit of a relative number.
-    let (n, d, far) = (f64::from(shape.ranks), levels(shape.ranks), f64::from(shape.ranks.ilog2()));
-    match shape.collective {
-        Collective::Broadcast => (messages(far, d + 1.0, 2.0 * d, 0.0), messages(0.0, d, d + 1.0, 0.0)),
-        Collective::Reduce => (messages(far, d + 1.0, 1.0, d), messages(0.0, d, 0.0, d)),
-        _ => (messages(far, n + far, n + 2.0 * far, 0.0), messages(0.0, n, n, 0.0)),
-    }
-}
-
-/// A move of `srcs` sources to `dsts` destinations in copies: a copy reads once and writes once.
-pub(crate) fn move_copies(srcs: f64, dsts: f64) -> f64 {
-    (srcs + dsts) / 2.0
-}
-
-fn one_shot(shape: &Shape) -> (Steps, Steps) {
-    let n = f64::from(shape.ranks);
-    let staged = if shape.in_place { 1.0 } else { 0.0 };
-    let sum = move_copies(n, 1.0);
-    both(match shape.collective {
-        Collective::AllReduce => mapped(1.0, n, 1.0 + staged, sum + staged),
-        Collective::ReduceScatter => mapped(1.0, n, 1.0, sum),
-        Collective::Reduce => mapped(1.0, 1.0, 1.0, sum),
-        Collective::AllGather | Collective::AllToAll => mapped(1.0, n, n, n),
-        _ => mapped(1.0, n, 1.0, 1.0),
-    })
-}
-
-fn two_shot(shape: &Shape) -> (Steps, Steps) {
-    let n = f64::from(shape.ranks);
-    let copies = match shape.collective {
-        Collective::AllReduce => move_copies(n, n),
-        Collective::AllGather => move_copies(1.0, n),
-        _ => move_copies(n, 1.0),
-    };
-    both(mapped(1.0, n, 1.0, copies))
-}
-
-/// The root's side, which is the longer one where all is mapped.
-fn shared_steps(shape: &Shape) -> Steps {
-    let n = f64::from(shape.ranks);
-    let moves = match shape.ranks {
-        2 => shared_one_shot::PARTS + 1,
-        more => shared_one_shot::carried(more) + 1,
-    };
-    mapped(1.0, n, f64::from(moves), f64::from(moves))
-}
-
-fn staged_one_shot(shape: &Shape) -> (Steps, Steps) {
-    let n = f64::from(shape.ranks);
-    let sum = move_copies(n, 1.0);
-    match shape.collective {
-        Collective::AllReduce => both(mapped(1.0, n, 2.0, 1.0 + sum)),
-        // Givers copy while the root reduces the piece before.
-        Collective::Reduce => (mapped(1.0, n, 2.0, 1.0 + sum), mapped(0.0, n, 1.0, sum)),
-        Collective::ReduceScatter => both(mapped(1.0, n, n, n - 1.0 + sum)),
-        Collective::AllGather => both(mapped(1.0, n, n + 1.0, n + 1.0)),
-        Collective::AllToAll => both(mapped(1.0, n, 2.0 * n - 1.0, 2.0 * n - 1.0)),
-        Collective::Broadcast => (mapped(1.0, n, 2.0, 2.0), mapped(0.0, n, 2.0, 2.0)),
-        _ => (mapped(1.0, n, n, n), mapped(0.0, n, n, n)),
-    }
-}
-
-fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
-    let n = f64::from(shape.ranks);
-    both(mapped(2.0, 2.0 * n, 2.0 * n, 2.0 * (n - 1.0) + move_copies(n, 2.0)))
 }
 
 #[cfg(test)]
@@ -825,7 +668,7 @@ mod tests {
         for a in ALGORITHMS {
             for &collective in a.collectives {
                 for ranks in 1..10 {
-                    let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false };
+                    let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false, local: 1 };
                     let expected = parts(a.name, &shape) * 3;
                     for p in a.schedule(&shape).programs {
                         for op in p.channels.iter().flatten() {

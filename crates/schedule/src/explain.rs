@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn drawings_show_every_step() {
-        let shape = Shape { collective: Collective::AllReduce, ranks: 3, root: 0, channels: 1, in_place: false };
+        let shape =
+            Shape { collective: Collective::AllReduce, ranks: 3, root: 0, channels: 1, in_place: false, local: 1 };
         let text = draw(&find("ring").expect("a name").schedule(&shape));
         let expected = "\
 ring 3 ranks (all_reduce, 1 channels)

@@ -30,6 +30,9 @@ pub struct Shape {
     pub channels: u32,
     /// Whether input and output overlap as the collective's in-place rule says.
     pub in_place: bool,
+    /// Consecutive ranks, beginning with 0, `local`, `2 * local`..., of which each such group shares memory; 1 where that is not known,
+    /// or all do. Only what goes over connections looks at it, and only where it divides the ranks.
+    pub local: Rank,
 }
 
 /// Which memory a chunk lies in.

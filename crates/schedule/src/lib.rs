@@ -17,6 +17,7 @@ mod memory;
 mod race;
 pub mod select;
 pub mod simulate;
+mod steps;
 pub mod symbolic;
 pub mod verify;
 

@@ -95,6 +95,8 @@ pub struct Query {
     pub root: Rank,
     /// Whether the buffers overlap as the in-place rule says.
     pub in_place: bool,
+    /// Ranks that share memory, as [`Shape::local`].
+    pub local: Rank,
     /// What every rank can reach of every other.
     pub reach: Reach,
     /// Algorithms the user allows. If none of them can serve the call, there is no candidate.
@@ -118,6 +120,7 @@ impl Query {
             ranks,
             root: 0,
             in_place: false,
+            local: 1,
             reach,
             allow: AllowList::all(),
             max_channels: 4,
@@ -129,8 +132,8 @@ impl Query {
 
     /// The shape of this call with `channels` channels.
     pub fn shape(&self, channels: u32) -> Shape {
-        let Query { collective, ranks, root, in_place, .. } = *self;
-        Shape { collective, ranks, root, channels, in_place }
+        let Query { collective, ranks, root, in_place, local, .. } = *self;
+        Shape { collective, ranks, root, channels, in_place, local }
     }
 }
 

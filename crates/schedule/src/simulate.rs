@@ -9,8 +9,9 @@
 //! average (all costs of work are multiplied by their number).
 
 use crate::algorithms::Algorithm;
-use crate::cost::{CostModel, Link, Rates, move_copies};
+use crate::cost::{CostModel, Link, Rates, Way};
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
+use crate::steps::move_copies;
 use std::collections::{HashMap, VecDeque};
 
 /// What a simulation found.
@@ -182,7 +183,7 @@ impl<'a> Lane<'a> {
                 start = start.max(wire.releases.pop_front().ok_or(to)?);
             }
         }
-        let end = start + self.work(op);
+        let end = start + self.work(me, op);
         self.states[me as usize].clock = end;
         if let Some(from) = op.receives_from() {
             self.receive(from, me, end);
@@ -190,7 +191,7 @@ impl<'a> Lane<'a> {
         if let Some(to) = op.sends_to() {
             let wire = self.wires.entry((me, to)).or_default();
             wire.sent += 1;
-            wire.arrivals.push_back(end + self.rates.latency);
+            wire.arrivals.push_back(end + self.rates.way(me, to).latency);
         }
         if matches!(op, Op::Signal) {
             self.states[me as usize].signals.push(end);
@@ -210,20 +211,22 @@ impl<'a> Lane<'a> {
     }
 
     /// How long the op keeps its core busy.
-    fn work(&self, op: &Op) -> f64 {
+    fn work(&self, me: Rank, op: &Op) -> f64 {
         let kib = |c: &Chunk| self.rates.piece_kib(c.parts);
-        let Rates { op: each, copy, reduce, passing, pushed, .. } = *self.rates;
+        let Way { op: each, copy, reduce, .. } =
+            *self.rates.way(me, op.receives_from().or(op.sends_to()).unwrap_or(me));
+        let on = self.rates.way(me, op.sends_to().unwrap_or(me));
         match op {
             Op::Send { src, .. } => each + kib(src) * copy,
             Op::Recv { dst, .. } => each + kib(dst) * copy,
             Op::RecvReduce { src, .. } => each + kib(src) * reduce,
-            Op::RecvReduceSend { src, .. } => each + kib(src) * (reduce + passing),
-            Op::RecvCopySend { dst, .. } => each + 2.0 * kib(dst) * copy,
+            Op::RecvReduceSend { src, .. } => each + kib(src) * (reduce + on.passing),
+            Op::RecvCopySend { dst, .. } => each + kib(dst) * (copy + on.copy),
             Op::Copy { .. } if self.in_place(op) => 0.0,
             Op::Copy { src, .. } => each + kib(src) * copy,
             Op::Reduce { a, .. } => each + kib(a) * reduce,
             Op::Move { srcs, dsts } => {
-                let copies = move_copies(srcs.len() as f64, dsts.len() as f64) + pushed;
+                let copies = move_copies(srcs.len() as f64, dsts.len() as f64) + self.rates.pushed;
                 each + kib(&srcs[0].chunk) * copy * copies
             }
             Op::Signal | Op::Wait { .. } => self.rates.wait,

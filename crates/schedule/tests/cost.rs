@@ -10,25 +10,29 @@ use oxccl_types::Collective;
 const SLOT: u64 = 128 << 10;
 
 fn shape(collective: Collective, ranks: u32) -> Shape {
-    Shape { collective, ranks, root: 0, channels: 1, in_place: false }
+    Shape { collective, ranks, root: 0, channels: 1, in_place: false, local: 1 }
 }
 
 /// Largest quotient of the two times, over sizes, ranks and links.
 fn worst(name: &str, collective: Collective) -> (f64, String) {
+    worst_of(name, [2, 3, 4, 8, 13, 16, 64].map(|ranks| shape(collective, ranks)).to_vec(), &[Link::Shm, Link::Tcp])
+}
+
+/// The same of `shapes` that the algorithm supports.
+fn worst_of(name: &str, shapes: Vec<Shape>, links: &[Link]) -> (f64, String) {
     let a = find(name).expect("a name of the table");
     let mut worst = (1.0, String::new());
-    for ranks in [2, 3, 4, 8, 13, 16, 64] {
+    for s in shapes.into_iter().filter(|s| a.supports(s)) {
         for bytes in [8, 1 << 10, 64 << 10, 1 << 20, 64 << 20] {
             for cores in [2.0, 128.0] {
-                for link in [Link::Shm, Link::Tcp] {
+                for &link in links {
                     let m = CostModel { cores, ..CostModel::default() };
-                    let s = shape(collective, ranks);
                     let p = predict(&m, a, &s, bytes, link, SLOT);
                     let t = simulate(a, &s, bytes, &m, link, SLOT).time_us;
                     assert!(p > 0.0 && t > 0.0);
                     let q = (p / t).max(t / p);
                     if q > worst.0 {
-                        let what = format!("{ranks} ranks {bytes} B {link:?} {cores}: predicted {p} simulated {t}");
+                        let what = format!("{s:?} {bytes} B {link:?} {cores}: predicted {p} simulated {t}");
                         worst = (q, what);
                     }
                 }
@@ -53,12 +57,26 @@ fn closed_forms_agree_with_the_simulation() {
 }
 
 #[test]
+fn closed_forms_agree_with_the_simulation_where_some_ranks_share_memory() {
+    for a in ALGORITHMS.iter().filter(|a| a.needs == Needs::Messages) {
+        // Of trees with a root the model does not say which ranks are neighbours.
+        for &c in a.collectives.iter().filter(|c| a.name == "ring" || !c.rooted()) {
+            let shapes = [(4, 2), (6, 3), (8, 2), (8, 4), (16, 8), (64, 8), (96, 12)];
+            let shapes = shapes.map(|(ranks, local)| Shape { local, ..shape(c, ranks) });
+            let (q, what) = worst_of(a.name, shapes.to_vec(), &[Link::Tcp]);
+            assert!(q <= 2.5, "{} {c}: factor {q}: {what}", a.name);
+        }
+    }
+}
+
+#[test]
 fn more_bytes_take_longer() {
     let m = CostModel::default();
     for a in ALGORITHMS {
         for &c in a.collectives {
+            let shape = Shape { local: 3, ..shape(c, 6) };
             let times: Vec<f64> =
-                [1 << 10, 1 << 20, 1 << 30].map(|b| simulate(a, &shape(c, 6), b, &m, Link::Tcp, SLOT).time_us).into();
+                [1 << 10, 1 << 20, 1 << 30].map(|b| simulate(a, &shape, b, &m, Link::Tcp, SLOT).time_us).into();
             assert!(times.windows(2).all(|w| w[0] < w[1]), "{} {c}: {times:?}", a.name);
         }
     }
@@ -458,10 +476,47 @@ fn ranks_that_share_cores_write_their_blocks_to_the_root_at_any_length() {
 
 /// Over a network: the name of what serves a call where so many ranks share a core.
 fn over_network(collective: Collective, ranks: u32, bytes: u64, per_core: f64) -> &'static str {
-    let model = CostModel { per_core, ..CostModel::default() };
-    let reach = Reach::Messages(Link::Tcp);
-    let query = Query { model, max_channels: 1, slot_bytes: 256 << 10, ..Query::new(collective, bytes, ranks, reach) };
-    candidates(&query)[0].algorithm
+    of_hosts(collective, (ranks, 1), bytes, per_core)
+}
+
+/// The same of so many ranks of which so many share memory.
+fn of_hosts(collective: Collective, (ranks, local): (u32, u32), bytes: u64, per_core: f64) -> &'static str {
+    let model = CostModel { per_core, ..CostModel::of_strings() };
+    let slot_bytes = if local == 1 { 256 << 10 } else { 128 << 10 };
+    let query = Query::new(collective, bytes, ranks, Reach::Messages(Link::Tcp));
+    candidates(&Query { model, max_channels: 1, slot_bytes, local, ..query })[0].algorithm
+}
+
+#[test]
+fn ranks_that_share_memory_work_together_before_they_use_a_network() {
+    // What was measured between two hosts on 2 cores (docs/performance-changes.md).
+    for (collective, hosts, no, yes) in [
+        (Collective::AllGather, (8, 4), 16 << 10, 128 << 10),
+        (Collective::ReduceScatter, (8, 4), 16 << 10, 128 << 10),
+        (Collective::AllReduce, (8, 4), 2 << 10, 16 << 10),
+        (Collective::ReduceScatter, (4, 2), 32 << 10, 256 << 10),
+        (Collective::AllReduce, (4, 2), 2 << 10, 32 << 10),
+    ] {
+        let at = |bytes| of_hosts(collective, hosts, bytes, f64::from(hosts.0) / 2.0);
+        assert!(
+            at(no) != "hierarchical" && at(yes) == "hierarchical",
+            "{collective} {hosts:?}: {} {}",
+            at(no),
+            at(yes)
+        );
+    }
+    for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter] {
+        for ranks in [16, 64, 256] {
+            for bytes in [1 << 20, 64 << 20, 1 << 30] {
+                assert_eq!(
+                    of_hosts(collective, (ranks, 8), bytes, 1.0),
+                    "hierarchical",
+                    "{collective} {ranks} {bytes}"
+                );
+                assert_ne!(of_hosts(collective, (ranks, 1), bytes, 1.0), "hierarchical");
+            }
+        }
+    }
 }
 
 #[test]

@@ -33,6 +33,12 @@ fn roots(a: &Shape) -> Vec<u32> {
     }
 }
 
+/// The shape with all groups of ranks that share memory, of an algorithm that needs such; of others the shape itself.
+fn groups(a: &Algorithm, shape: &Shape) -> Vec<Shape> {
+    let sizes = if a.name == "hierarchical" { 2..=shape.ranks / 2 } else { 1..=1 };
+    sizes.filter(|local| shape.ranks.is_multiple_of(*local)).map(|local| Shape { local, ..*shape }).collect()
+}
+
 fn all_shapes(name: &str) {
     let a = algorithms::find(name).expect("a name of the table");
     let mut seen = 0;
@@ -40,13 +46,11 @@ fn all_shapes(name: &str) {
         for ranks in 1..=17 {
             for channels in 1..=4 {
                 for in_place in [false, true] {
-                    let mut shape = Shape { collective, ranks, root: 0, channels, in_place };
-                    for root in roots(&shape) {
-                        shape.root = root;
-                        if a.supports(&shape) {
-                            check(a, &shape);
-                            seen += 1;
-                        }
+                    let shape = Shape { collective, ranks, root: 0, channels, in_place, local: 1 };
+                    let rooted = roots(&shape).into_iter().map(|root| Shape { root, ..shape });
+                    for shape in rooted.flat_map(|shape| groups(a, &shape)).filter(|shape| a.supports(shape)) {
+                        check(a, &shape);
+                        seen += 1;
                     }
                 }
             }
@@ -70,8 +74,8 @@ macro_rules! exhaustive {
     };
 }
 
-exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise linear flat
-            binomial);
+exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise linear hierarchical
+            flat binomial);
 
 /// What the executor lets two ranks do where memory is not mapped: calls in a row are more iterations.
 #[test]
@@ -79,7 +83,7 @@ fn two_ranks_that_both_give_and_take_may_write_scratch_in_turns() {
     let (mut seen, mut two_shots) = (0, 0);
     for collective in [Collective::AllReduce, Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
         for (channels, in_place) in [(1, false), (1, true), (3, false), (3, true)] {
-            let shape = Shape { collective, ranks: 2, root: 0, channels, in_place };
+            let shape = Shape { collective, ranks: 2, root: 0, channels, in_place, local: 1 };
             for a in algorithms::supporting(&shape).filter(|a| a.needs == Needs::MappedScratch) {
                 let verified = verify_in_turns(&a.schedule(&shape), Limits { slots: 1, pieces: 7 });
                 verified.unwrap_or_else(|d| panic!("{} {shape:?}: {d}", a.name));
@@ -103,7 +107,11 @@ fn sampled_up_to_256_ranks() {
             // The oracle's work grows with ranks squared: many ranks have one channel.
             let channels = if ranks > 64 { 1 } else { rng.u32(1..=4) };
             let root = if collective.rooted() { rng.u32(0..ranks) } else { 0 };
-            let mut shape = Shape { collective, ranks, root, channels, in_place: rng.bool() };
+            let mut shape = Shape { collective, ranks, root, channels, in_place: rng.bool(), local: 1 };
+            if a.name == "hierarchical" {
+                shape.ranks &= !1;
+                shape = *rng.choice(&groups(a, &shape)).expect("an even number of ranks has a divisor");
+            }
             if !a.supports(&shape) {
                 shape.in_place = false;
             }
@@ -118,8 +126,9 @@ fn sampled_up_to_256_ranks() {
 fn min_slots_is_not_too_high() {
     for a in algorithms::ALGORITHMS.iter().filter(|a| a.min_slots > 1) {
         let stuck = (2..=16).any(|ranks| {
-            let shape = Shape { collective: a.collectives[0], ranks, root: 0, channels: 1, in_place: false };
-            deadlock_free(&a.schedule(&shape), a.min_slots - 1, PIECES).is_err()
+            let shape = Shape { collective: a.collectives[0], ranks, root: 0, channels: 1, in_place: false, local: 1 };
+            let mut shapes = groups(a, &shape).into_iter();
+            shapes.any(|shape| deadlock_free(&a.schedule(&shape), a.min_slots - 1, PIECES).is_err())
         });
         assert!(stuck, "{}", a.name);
     }

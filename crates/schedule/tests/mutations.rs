@@ -9,7 +9,7 @@ use oxccl_types::Collective;
 const LIMITS: Limits = Limits { slots: 4, pieces: 4 };
 
 fn make(name: &str, collective: Collective, ranks: u32) -> Schedule {
-    let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false };
+    let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false, local: 1 };
     let a = find(name).expect("a name of the table");
     assert!(a.supports(&shape));
     let s = a.schedule(&shape);
@@ -29,12 +29,16 @@ fn ops(s: &mut Schedule, rank: usize) -> &mut Vec<Op> {
     &mut s.programs[rank].channels[0]
 }
 
-/// Every shape of five ranks that the algorithms with `direct` or message needs serve.
+/// Every shape of five ranks that the algorithms with `direct` or message needs serve, or of six in two or three groups.
 fn every(direct: bool) -> impl Iterator<Item = (&'static Algorithm, Schedule)> {
     ALGORITHMS.iter().filter(move |a| (a.needs != Needs::Messages) == direct).flat_map(|a| {
         let shapes = a.collectives.iter().flat_map(|&collective| {
-            [false, true].map(|in_place| Shape { collective, ranks: 5, root: 1, channels: 1, in_place })
+            [(5, 1), (6, 2), (6, 3)].into_iter().flat_map(move |(ranks, local)| {
+                [false, true].map(|in_place| Shape { collective, ranks, root: 1, channels: 1, in_place, local })
+            })
         });
+        // The others do not look at groups.
+        let shapes = shapes.filter(|s| (s.local > 1) == (a.name == "hierarchical"));
         shapes.filter(|s| a.supports(s)).map(move |s| (a, a.schedule(&s)))
     })
 }
@@ -239,7 +243,7 @@ fn a_wrong_chunk() {
 
 #[test]
 fn channels_that_share_a_chunk() {
-    let shape = Shape { collective: Collective::AllReduce, ranks: 3, root: 0, channels: 2, in_place: false };
+    let shape = Shape { collective: Collective::AllReduce, ranks: 3, root: 0, channels: 2, in_place: false, local: 1 };
     for name in ["ring", "two_shot", "doubling"] {
         let mut s = find(name).expect("a name of the table").schedule(&shape);
         for p in &mut s.programs {
@@ -258,7 +262,7 @@ fn a_buffer_overwritten_while_peers_read_it() {
 
 #[test]
 fn a_sum_read_as_a_contribution() {
-    let shape = Shape { collective: Collective::AllReduce, ranks: 4, root: 0, channels: 1, in_place: true };
+    let shape = Shape { collective: Collective::AllReduce, ranks: 4, root: 0, channels: 1, in_place: true, local: 1 };
     let mut s = find("doubling").expect("a name of the table").schedule(&shape);
     for rank in 0..4 {
         for op in ops(&mut s, rank) {
@@ -286,7 +290,7 @@ fn chunks_of_mixed_size() {
     ];
     let programs =
         (0..2).zip(lists).map(|(rank, l)| Program { rank, channels: vec![l], scratch_slots: 0, epochs: 0 }).collect();
-    let shape = Shape { collective: Collective::AllReduce, ranks: 2, root: 0, channels: 1, in_place: false };
+    let shape = Shape { collective: Collective::AllReduce, ranks: 2, root: 0, channels: 1, in_place: false, local: 1 };
     let s = Schedule { shape, algorithm: "by hand", programs };
     verify(&s, Limits { slots: 2, pieces: 1 }).expect("right with one piece");
     refused(&s, &[Kind::Undefined]);
@@ -294,7 +298,7 @@ fn chunks_of_mixed_size() {
 
 #[test]
 fn a_chain_needs_no_slots_and_a_ring_does() {
-    let shape = |collective| Shape { collective, ranks: 5, root: 2, channels: 2, in_place: false };
+    let shape = |collective| Shape { collective, ranks: 5, root: 2, channels: 2, in_place: false, local: 1 };
     let report = |name: &str, c| verify(&find(name).expect("a name").schedule(&shape(c)), LIMITS).expect("right");
     assert!(report("ring", Collective::Broadcast).rendezvous_ok);
     assert!(report("tree", Collective::AllReduce).rendezvous_ok);
@@ -306,7 +310,7 @@ fn a_chain_needs_no_slots_and_a_ring_does() {
 #[test]
 fn who_takes_turns_waits() {
     for collective in [Collective::AllGather, Collective::AllToAll, Collective::ReduceScatter] {
-        let shape = Shape { collective, ranks: 2, root: 0, channels: 1, in_place: false };
+        let shape = Shape { collective, ranks: 2, root: 0, channels: 1, in_place: false, local: 1 };
         let mut s = find("staged_one_shot").expect("a name of the table").schedule(&shape);
         verify_in_turns(&s, LIMITS).expect("right before the mistake");
         let list = ops(&mut s, 1);
@@ -320,7 +324,7 @@ fn who_takes_turns_waits() {
 /// By two shots it has to wait for the results of the other, too, before it writes where it has read.
 #[test]
 fn who_takes_turns_by_two_shots_waits_twice() {
-    let shape = Shape { collective: Collective::AllReduce, ranks: 2, root: 0, channels: 1, in_place: false };
+    let shape = Shape { collective: Collective::AllReduce, ranks: 2, root: 0, channels: 1, in_place: false, local: 1 };
     let right = find("staged_two_shot").expect("a name of the table").schedule(&shape);
     verify_in_turns(&right, LIMITS).expect("right before the mistake");
     for which in 0..2 {

@@ -6,7 +6,8 @@ use oxccl_schedule::verify::{Limits, verify};
 use oxccl_types::Collective;
 
 fn ring() -> Schedule {
-    let shape = Shape { collective: Collective::ReduceScatter, ranks: 4, root: 0, channels: 1, in_place: false };
+    let shape =
+        Shape { collective: Collective::ReduceScatter, ranks: 4, root: 0, channels: 1, in_place: false, local: 1 };
     find("ring").expect("a name of the table").schedule(&shape)
 }
 

@@ -8,7 +8,7 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Context, Result, ensure};
 use oxccl_runtime::config::Config;
 use oxccl_runtime::config::tuning::{self, Constants};
-use oxccl_runtime::{Limits, scattered_piece_bytes};
+use oxccl_runtime::{Limits, mixed_piece_bytes, scattered_piece_bytes};
 use oxccl_schedule::{
     algorithms,
     cost::{CostModel, Link as CostLink},
@@ -55,6 +55,9 @@ pub struct ExplainArgs {
     /// Ranks over tcp: how many share a core of the machine where they are most
     #[arg(long, default_value_t = 1.0)]
     per_core: f64,
+    /// Ranks over tcp: how many consecutive ones share memory, a number that divides the ranks
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    local: u32,
     /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc)
     #[arg(long, default_value = "device", value_parser = parse_memory)]
     memory: Memory,
@@ -107,8 +110,10 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     // What the library uses, so that the choice shown is the one it makes.
     q.max_channels = 1;
     let slot = Config::from_env().slot_bytes;
+    q.local = args.local;
     q.slot_bytes = match args.link {
-        Link::Tcp => scattered_piece_bytes(slot, args.ranks as usize),
+        Link::Tcp if args.local == 1 => scattered_piece_bytes(slot, args.ranks as usize),
+        Link::Tcp => mixed_piece_bytes(slot, 0),
         Link::Shm => slot,
     } as u64;
     q.allow = args.algorithms.clone();
@@ -141,6 +146,13 @@ fn text(args: &ExplainArgs, constants: &Constants) -> Result<String> {
     ensure!(
         args.per_core == 1.0 || args.link == Link::Tcp,
         "--per-core is for --link tcp: over shm it follows from --ranks"
+    );
+    ensure!(args.local == 1 || args.link == Link::Tcp, "--local is for --link tcp: over shm all ranks share memory");
+    ensure!(
+        args.ranks.is_multiple_of(args.local) && (args.local < args.ranks || args.ranks == 1),
+        "--local {}: a number below {} that divides it",
+        args.local,
+        args.ranks
     );
     let q = query(args, constants);
     let mut out = explain(&q);
@@ -235,9 +247,23 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_share_memory_work_together_before_they_use_a_network() {
+        let chosen = |line: &str| {
+            let out = shown(&format!("{line} --bytes 1M --link tcp --ranks 8")).unwrap();
+            out.lines().find(|l| l.starts_with('*')).unwrap().to_owned()
+        };
+        for collective in ["all_reduce", "all_gather", "reduce_scatter"] {
+            assert!(!chosen(collective).contains("hierarchical"));
+            assert!(chosen(&format!("{collective} --local 4")).contains("hierarchical"));
+        }
+    }
+
+    #[test]
     fn senseless_requests_are_refused() {
         assert!(shown("broadcast --root 8 --ranks 8").is_err());
         assert!(shown("all_reduce --ranks 100 --draw").is_err());
+        assert!(shown("all_reduce --local 4").is_err() && shown("all_reduce --link tcp --local 3").is_err());
+        assert!(shown("all_reduce --link tcp --local 8").is_err());
         assert!(shown("all_reduce --per-core 4").is_err() && shown("all_reduce --link tcp --per-core 0.5").is_err());
         assert!(Line::try_parse_from(["explain", "all_reduce", "--ranks", "0"]).is_err());
         assert!(Line::try_parse_from(["explain", "all_reduce", "--algorithms", "nothing"]).is_err());

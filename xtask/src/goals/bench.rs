@@ -24,6 +24,7 @@ pub struct Bench {
 /// A measurement of `oxccl perf`.
 pub struct Ours {
     collective: String,
+    ranks: u32,
     size: String,
     options: String,
     tcp: bool,
@@ -34,7 +35,7 @@ impl Ours {
     pub fn new(collective: &str, ranks: u32, size: &str) -> Ours {
         let half = if collective == "broadcast" { 0 } else { 1 };
         let options = format!("--procs {ranks} -O {half}");
-        Ours { collective: collective.into(), size: size.into(), options, tcp: false }
+        Ours { collective: collective.into(), ranks, size: size.into(), options, tcp: false }
     }
 
     pub fn with(mut self, options: &str) -> Ours {
@@ -44,7 +45,7 @@ impl Ours {
 
     /// By ranks that are started by themselves, bound to no core, as the peer's are on hosts that share the cores.
     pub fn each_alone(mut self) -> Ours {
-        self.options = self.options.replace("--procs 2", "--pin=false");
+        self.options = self.options.replace(&format!("--procs {}", self.ranks), "--pin=false");
         self
     }
 
@@ -168,22 +169,22 @@ impl Bench {
         least(&std::fs::read_to_string(&lines)?, MEDIAN)
     }
 
-    /// As [`best_peer`](Self::best_peer), of the peer that spans hosts, one rank on each.
-    pub fn peer_between(&self, hosts: &Hosts, collective: &str, size: &str) -> Result<Option<f64>> {
+    /// As [`best_peer`](Self::best_peer), of the peer that spans hosts, half of the ranks on each.
+    pub fn peer_between(&self, hosts: &Hosts, collective: &str, ranks: u32, size: &str) -> Result<Option<f64>> {
         let Some((peer, program)) = self.peers.iter().find(|(peer, _)| peer.over_tcp.is_some()) else {
             return Ok(None);
         };
-        let lines = hosts.by_mpi(peer.launcher, program, &[collective, &bytes(size)?.to_string()])?;
+        let lines = hosts.by_mpi(peer.launcher, ranks, program, &[collective, &bytes(size)?.to_string()])?;
         least(&lines, MEDIAN)
     }
 
-    /// As [`ours`](Self::ours), one rank on each host.
+    /// As [`ours`](Self::ours), half of the ranks on each host.
     pub fn ours_between(&self, hosts: &Hosts, what: &Ours) -> Result<Option<f64>> {
         let lines = self.lines();
         let path = lines.display().to_string();
         let mut words = vec!["perf", our_name(&what.collective), "-b", &what.size, "-e", &what.size, "--jsonl", &path];
         words.extend(what.options.split(' '));
-        hosts.by_ranks(&ours(), &words)?;
+        hosts.by_ranks(what.ranks, &ours(), &words)?;
         least(&std::fs::read_to_string(&lines)?, MEDIAN)
     }
 

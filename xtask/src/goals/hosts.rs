@@ -97,40 +97,54 @@ impl Hosts {
         command
     }
 
-    /// What Open MPI's `launcher` prints that starts `program`, one rank on each host.
-    pub fn by_mpi(&self, launcher: &str, program: &Path, words: &[&str]) -> Result<String> {
+    /// What Open MPI's `launcher` prints that starts `program`, half of `ranks` on each host. Those of one share memory, and yield
+    /// where they are several.
+    pub fn by_mpi(&self, launcher: &str, ranks: u32, program: &Path, words: &[&str]) -> Result<String> {
         let [a, b] = &self.addresses;
-        let agent = self.agent.display();
+        let (agent, each) = (self.agent.display(), ranks / 2);
+        // What carries messages within a host has another name in each version of it: it chooses by itself.
+        let alone = if each > 1 { "--mca mpi_yield_when_idle 1" } else { "--mca btl tcp,self" };
         let options = format!(
-            "--allow-run-as-root --bind-to none -np 2 --host {a}:1,{b}:1 --leave-session-attached --mca plm_rsh_agent {agent} \
-             --mca oob_tcp_if_include {DEVICE} --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include {DEVICE}"
+            "--allow-run-as-root --bind-to none -np {ranks} --host {a}:{each},{b}:{each} --leave-session-attached \
+             --mca plm_rsh_agent {agent} --mca oob_tcp_if_include {DEVICE} --mca pml ob1 \
+             --mca btl_tcp_if_include {DEVICE} {alone}"
         );
         let mut command = self.on(0, 120, Path::new(launcher));
         output(command.args(options.split_whitespace()).arg(program).args(words))
     }
 
-    /// Runs `program` as rank 0 and 1, one on each host, as a launcher that spans hosts does.
-    pub fn by_ranks(&self, program: &Path, words: &[&str]) -> Result<()> {
+    /// Runs `program` as so many ranks, half of them on each host, as a launcher that spans hosts does.
+    pub fn by_ranks(&self, ranks: u32, program: &Path, words: &[&str]) -> Result<()> {
         const PORT: u16 = 29_400;
+        let each = ranks as usize / 2;
         let start = |rank: usize| -> Result<Child> {
-            let mut command = self.on(rank, 120, program);
+            let host = rank / each;
+            let mut command = self.on(host, 120, program);
             command.args(words).arg("--rendezvous").arg(format!("{}:{PORT}", self.addresses[0]));
-            command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", "2".into()), ("LOCAL_RANK", rank.to_string())]);
+            let numbers = [("RANK", rank), ("WORLD_SIZE", 2 * each), ("LOCAL_RANK", rank % each)];
+            command.envs(numbers.map(|(name, number)| (name, number.to_string())));
             // The two namespaces share the machine's memory, which hosts do not.
-            command.env("OXCCL_SHM", "0").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            command.env("NCCL_HOSTID", &self.names[host]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
             command.spawn().with_context(|| format!("cannot start {}", program.display()))
         };
-        let mut first = start(0)?;
-        let second = start(1).inspect_err(|_| {
-            // Alone it would wait for the other. It may be over by itself.
-            let _ = first.kill().and_then(|()| first.wait());
-        })?;
-        let both = [first, second];
-        // Each ends by itself, by its limit at the latest: both are waited for before one is judged.
-        for (rank, out) in both.map(Child::wait_with_output).into_iter().enumerate() {
-            let out = out?;
+        let mut started = Vec::new();
+        for rank in 0..2 * each {
+            match start(rank) {
+                Ok(child) => started.push(child),
+                Err(e) => {
+                    // They would wait for it. They may be over by themselves.
+                    started.iter_mut().for_each(|child| drop(child.kill().and_then(|()| child.wait())));
+                    return Err(e);
+                }
+            }
+        }
+        // Each ends by itself, by its limit at the latest: all are waited for before one is judged.
+        let ended: Vec<_> = started.into_iter().map(Child::wait_with_output).collect();
+        for (rank, out) in ended.into_iter().enumerate() {
+            let (out, host) = (out?, &self.names[rank / each]);
             if !out.status.success() {
-                bail!("rank {rank} on {}: {}\n{}", self.names[rank], out.status, String::from_utf8_lossy(&out.stderr));
+                bail!("rank {rank} on {host}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use oxccl_sys::{SharedMemory, host, process};
 use oxccl_types::{Error, Result};
 
 use super::wire::{Info, Reader};
-use super::{ProcessHandle, say};
+use super::{BootstrapConfig, ProcessHandle, say};
 use crate::service::io::Limits;
 use crate::service::{CommKey, Level, LogFn, ProcessAddress, SELF_SEGMENT, Service, auth, fetch, locked};
 
@@ -34,10 +34,14 @@ fn slot(segment: u64) -> Slot {
     table.entry(segment).or_default().clone()
 }
 
-/// Equal on ranks that may be able to share memory: one kernel, and one name space of abstract sockets.
-pub(super) fn hint(shared_memory: bool, rank: usize) -> Vec<u8> {
-    if !shared_memory {
+/// Equal on ranks that may be able to share memory: one kernel, and one name space of abstract sockets; or the same text of
+/// `NCCL_HOSTID`, where there is one.
+pub(super) fn hint(config: &BootstrapConfig, rank: usize) -> Vec<u8> {
+    if !config.shared_memory {
         return format!("alone {rank}").into_bytes();
+    }
+    if let Some(id) = &config.host_id {
+        return format!("host {id}").into_bytes();
     }
     let boot = match host::boot_id() {
         hidden if hidden.is_empty() => host::host_name(),
@@ -255,7 +259,7 @@ mod tests {
         let info = |_| {
             let process = service.address().clone();
             let peer = PeerInfo { host: "h".into(), pid: 1, process, tcp: Vec::new(), payload: Vec::new() };
-            Info { peer, hint: hint(true, 0) }
+            Info { peer, hint: hint(&BootstrapConfig::default(), 0) }
         };
         let infos: Vec<Info> = (0..4).map(info).collect();
         let bytes = |n: usize| 100 * n;

@@ -47,6 +47,8 @@ pub struct BootstrapConfig {
     pub timeout: Duration,
     /// False (`OXCCL_SHM=0`): every rank is a clique of its own.
     pub shared_memory: bool,
+    /// `NCCL_HOSTID`: ranks of which it differs share no memory, whatever machine they are on.
+    pub host_id: Option<String>,
     /// `NCCL_SOCKET_IFNAME`
     pub ifname: Option<String>,
     /// `NCCL_SOCKET_FAMILY`
@@ -64,6 +66,7 @@ impl Default for BootstrapConfig {
         BootstrapConfig {
             timeout: Duration::from_secs(120),
             shared_memory: true,
+            host_id: None,
             ifname: None,
             family: None,
             comm_id: None,
@@ -198,7 +201,7 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
         return Err(Error::argument(format!("{} ids for {ranks} ranks", parts.roots)));
     }
     let mut link = Link::meet(&id, &more, rank, parts, &config, limits)?;
-    let info = Info { peer: describe(&service, payload), hint: clique::hint(config.shared_memory, rank) };
+    let info = Info { peer: describe(&service, payload), hint: clique::hint(&config, rank) };
     gather(&mut link, &id, service, info, part, segment_bytes, &config).map_err(|e| {
         // Who could not reach a peer asks whether the root knows more: the peer may have been told of a death.
         let verdict = if e.code == ResultCode::RemoteError { link.verdict() } else { None };

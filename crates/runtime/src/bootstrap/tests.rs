@@ -96,6 +96,21 @@ fn without_shared_memory_everyone_is_alone() {
     assert_eq!(&byte, b"x");
 }
 
+#[test]
+fn ranks_of_one_machine_that_say_they_are_on_different_hosts_share_no_memory() {
+    let id = UniqueId::create(&config(60 * SECOND)).unwrap();
+    let of = |rank| {
+        let host = ["a", "a", "b", "b", "a"][rank];
+        params(&id, rank, 5, &BootstrapConfig { host_id: Some(host.into()), ..config(60 * SECOND) })
+    };
+    let all: Vec<_> = connect_many((0..5).map(of).collect()).into_iter().map(Result::unwrap).collect();
+    for b in &all {
+        check(b, 5);
+        assert_eq!(b.clique_of, [0, 0, 2, 2, 0]);
+    }
+    assert!(Arc::ptr_eq(&all[0].segment, &all[4].segment) && !Arc::ptr_eq(&all[0].segment, &all[2].segment));
+}
+
 type Heard = Arc<Mutex<mpsc::Sender<(usize, News)>>>;
 
 fn rings(all: &mut [Bootstrapped], heard: &Heard) -> Vec<Option<ControlRing>> {

@@ -18,6 +18,7 @@ use rustix::event::{Timespec, epoll};
 use super::child::Children;
 use super::family::{Family, Watch};
 use super::hub::{Hub, LENT_WINDOW, Presence};
+use super::team::lsa_size;
 use super::window::Windows;
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
@@ -78,6 +79,8 @@ pub(crate) struct Core {
     pub node_of: Vec<usize>,
     /// The clique is the whole communicator.
     pub whole: bool,
+    /// Consecutive ranks that share memory, a number that divides every run of them; 1 where the clique is the whole communicator.
+    pub local: u32,
     /// No two ranks share memory.
     pub scattered: bool,
     /// The announcing lines may carry payload.
@@ -267,6 +270,7 @@ impl Core {
             me: member_of[parts.rank],
             member_of,
             whole,
+            local: if whole { 1 } else { lsa_size(&parts.node_of, 0) as u32 },
             scattered: parts.node_of.iter().enumerate().all(|(rank, node)| rank == *node),
             // Without the set a wait notices the network a little later.
             sockets: (parts.members.len() < parts.ranks)

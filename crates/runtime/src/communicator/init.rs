@@ -35,6 +35,7 @@ pub(crate) fn bootstrap_config(config: &Config) -> BootstrapConfig {
     BootstrapConfig {
         timeout: config.init_timeout,
         shared_memory: config.shm,
+        host_id: config.host_id.clone(),
         ifname: config::text("NCCL_SOCKET_IFNAME"),
         family: match config::text("NCCL_SOCKET_FAMILY").as_deref() {
             Some("AF_INET") => Some(service::interfaces::Family::V4),

@@ -177,11 +177,22 @@ fn sources_are_free_and_everything_is_written_when_sends_over_the_network_end() 
 /// Of two zeros a maximum or minimum keeps one by their places, not by their signs.
 #[test]
 fn zeros_of_either_sign_come_out_alike_on_every_rank() {
-    const RANKS: usize = 5;
-    for algorithm in ["linear", "ring", "recursive"] {
+    const RANKS: usize = 6;
+    // Ranks of a host; 1: each by itself.
+    for (algorithm, local) in [
+        ("linear", 1),
+        ("ring", 1),
+        ("recursive", 1),
+        ("doubling", 1),
+        ("tree", 1),
+        ("hierarchical", 2),
+        ("hierarchical", 3),
+    ] {
         let found = Mutex::new(Vec::new());
-        let change = |c: &mut config::Config| (c.shm, c.algo) = (false, algorithm.into());
-        world(RANKS, change, |comm| {
+        let change = |rank: usize, c: &mut config::Config| {
+            (c.host_id, c.algo) = (Some((rank / local).to_string()), algorithm.into());
+        };
+        world_by_rank(RANKS, change, |comm| {
             let stream = Stream::new().unwrap();
             let mut mine = Vec::new();
             for op in [ReduceOp::Max, ReduceOp::Min] {
@@ -198,7 +209,7 @@ fn zeros_of_either_sign_come_out_alike_on_every_rank() {
             comm.destroy().unwrap();
         });
         let found = found.into_inner().unwrap();
-        assert!(found.len() == RANKS && found.windows(2).all(|w| w[0] == w[1]), "{algorithm}: {found:x?}");
+        assert!(found.len() == RANKS && found.windows(2).all(|w| w[0] == w[1]), "{algorithm} {local}: {found:x?}");
     }
 }
 

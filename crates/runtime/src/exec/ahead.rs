@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn early(name: &str, collective: Collective, ranks: u32, rank: u32) -> Early {
-        let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false };
+        let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false, local: 1 };
         let algorithm = find(name).unwrap();
         Early::of(&algorithm.program(&shape, rank), algorithm.exchanges(collective))
     }

@@ -40,6 +40,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
         root: call.root,
         channels,
         in_place: call.send == call.recv.cast_const(),
+        local: core.local,
     };
     let bytes = call.total_bytes(core.ranks);
     // What votes would say if all ranks had such memory.

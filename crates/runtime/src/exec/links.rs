@@ -461,18 +461,30 @@ const LONGEST_ONE_WAY: usize = 2 << 20;
 // A message program has one piece under way while it makes the next.
 const _: () = assert!(SLOTS / ONE_WAY >= 2);
 
-/// Bytes of a piece of a message program of `collective`, the same on all ranks.
-pub(super) fn piece_bytes(core: &Core, collective: Collective) -> usize {
+/// Bytes of a piece of a message program of `collective` by an algorithm that needs `min_slots` slots, the same on all ranks.
+pub(super) fn piece_bytes(core: &Core, collective: Collective, min_slots: u32) -> usize {
     let one_way = core.scattered && core.ranks == 2 && matches!(collective, Collective::Broadcast | Collective::Reduce);
-    let piece = common_piece_bytes(core);
-    if one_way { piece.max((ONE_WAY * piece).min(LONGEST_ONE_WAY)) } else { piece }
+    match common_piece_bytes(core) {
+        piece if one_way => piece.max((ONE_WAY * piece).min(LONGEST_ONE_WAY)),
+        _ if is_mixed(core) => mixed_piece_bytes(core.config.slot_bytes, min_slots),
+        piece => piece,
+    }
 }
 
-/// The same of most collectives. Twice as long of two ranks, which wait for each other once a piece; more of them were slower
+/// The longest of most collectives. Twice as long of two ranks, which wait for each other once a piece; more of them were slower
 /// by that.
 fn common_piece_bytes(core: &Core) -> usize {
     let slot = core.config.slot_bytes;
-    if core.scattered { scattered_piece_bytes(slot, core.ranks) } else { slot }
+    match core.scattered {
+        true => scattered_piece_bytes(slot, core.ranks),
+        false if is_mixed(core) => mixed_piece_bytes(slot, 0),
+        false => slot,
+    }
+}
+
+/// Some ranks share memory, and others are reached over a network.
+fn is_mixed(core: &Core) -> bool {
+    !core.whole && !core.scattered
 }
 
 /// The same where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
@@ -480,6 +492,13 @@ fn common_piece_bytes(core: &Core) -> usize {
 pub fn scattered_piece_bytes(slot: usize, ranks: usize) -> usize {
     let times = if ranks == 2 { 2 } else { 1 };
     slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE))
+}
+
+/// The same where some ranks share memory and others do not, for an algorithm that needs `min_slots` slots: a connection within a host
+/// holds so many pieces, each in several slots, and two at least. Its ranks and the network wait for each other once a piece.
+#[must_use]
+pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
+    slot.max((SLOTS / min_slots.max(2) as usize * slot).min(STREAM_PIECE))
 }
 
 /// Bytes that are combined, kept and passed on at once: they stay in the nearer caches. Two ranks pass on half a piece while

@@ -12,7 +12,7 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::links::{CHANNEL_LANE, Receiver, part_bytes, piece_bytes};
+use super::links::{CHANNEL_LANE, Receiver, part_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
@@ -75,7 +75,7 @@ pub(super) fn begin(
     let element = call.dtype.size();
     let align = alignment(element);
     let longest = longest_part(call.count, plan.least_parts, align).max(1);
-    state.length = ((piece_bytes(core, call.collective) / element) as u64).min(longest.next_multiple_of(align));
+    state.length = ((plan.piece_bytes / element) as u64).min(longest.next_multiple_of(align));
     state.pieces = longest.div_ceil(state.length);
     let channels = plan.program.channels.len();
     state.lanes.clear();
@@ -433,7 +433,9 @@ impl Bound<'_> {
             let Some(arrival) = end.poll_recv()? else { return Ok(false) };
             let done = lane.taken as usize;
             // Arrivals are cut at multiples of 64 bytes, so at whole elements.
-            self.reduce(arrival.data, self.at(src).wrapping_add(done), dst.wrapping_add(done), arrival.header.len);
+            let (came, had) = (arrival.data, self.at(src).cast_const().wrapping_add(done));
+            let (a, b) = if self.plan.by_rank && from as usize > self.core.rank { (had, came) } else { (came, had) };
+            self.reduce(a, b, dst.wrapping_add(done), arrival.header.len);
             lane.taken += arrival.header.len;
             end.release();
             self.core.ring(from as usize);

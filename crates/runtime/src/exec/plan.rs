@@ -13,6 +13,7 @@ use super::ahead::Early;
 use super::call::Call;
 use super::direct::Road;
 use super::lent::Part;
+use super::links;
 use super::piped;
 use super::trail;
 use crate::communicator::core::Core;
@@ -70,8 +71,12 @@ pub(crate) struct MessagePlan {
     pub algorithm: &'static str,
     pub program: Program,
     pub least_parts: u32,
+    /// Bytes of a piece.
+    pub piece_bytes: usize,
     /// Nothing but sends, receives and copies of user memory: all may progress at once.
     pub exchange: bool,
+    /// What comes from a higher rank is the second operand; else what comes is always the first.
+    pub by_rank: bool,
     /// This rank receives something.
     pub receives: bool,
     /// What it sends before it needs anything.
@@ -191,6 +196,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
         root: call.root,
         channels: choice.channels,
         in_place: false,
+        local: core.local,
     };
     match choice.algorithm.needs {
         Needs::Messages => message_plan(core, choice.algorithm, &shape).map(Plan::Messages),
@@ -250,6 +256,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     let bytes = sized(core, call);
     let query = |allow: &AllowList, reach: Reach| Query {
         root: call.root,
+        local: core.local,
         allow: allow.clone(),
         max_channels: 1,
         slot_bytes: core.config.slot_bytes as u64,
@@ -301,7 +308,8 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
-    let slot_bytes = super::links::piece_bytes(core, call.collective) as u64;
+    // That of most algorithms.
+    let slot_bytes = links::piece_bytes(core, call.collective, 0) as u64;
     let max_channels = core.config.max_channels;
     let q = Query { max_channels, slot_bytes, ..query(&core.allowed, Reach::Messages(link)) };
     let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));
@@ -333,7 +341,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
 fn sent(core: &Core, call: &Call, bytes: u64, far: [f64; 2]) -> Option<(&'static Algorithm, bool, bool)> {
     let flat = find("flat").filter(|flat| core.allowed.allows(flat.name))?;
     let (collective, ranks, root) = (call.collective, core.ranks as u32, call.root);
-    let shape = Shape { collective, ranks, root, channels: 1, in_place: false };
+    let shape = Shape { collective, ranks, root, channels: 1, in_place: false, local: core.local };
     let us = predict_sent(&core.config.constants.model, flat, &shape, bytes)?;
     let [usual, in_place] = far.map(|far| us < far);
     // The scratch that else serves those is not in the model as what it is; past the caches it is faster than messages.
@@ -412,7 +420,18 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
     let receives = |op: &Op| !matches!(op, Op::Send { .. } | Op::Copy { .. } | Op::Reduce { .. });
     let receives = program.channels.iter().flatten().any(receives);
     let early = Early::of(&program, exchange);
-    Ok(MessagePlan { algorithm: algorithm.name, program, least_parts: parts, exchange, receives, early })
+    let by_rank = algorithm.combines_on_both_sides();
+    let piece_bytes = links::piece_bytes(core, shape.collective, algorithm.min_slots);
+    Ok(MessagePlan {
+        algorithm: algorithm.name,
+        program,
+        least_parts: parts,
+        piece_bytes,
+        exchange,
+        by_rank,
+        receives,
+        early,
+    })
 }
 
 /// Elements of the longest part of a block of `count` elements.

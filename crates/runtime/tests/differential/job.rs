@@ -19,6 +19,8 @@ use crate::uneven;
 
 /// How a job is told to a process.
 const VARIABLE: &str = "OXCCL_TEST_DIFFERENTIAL_JOB";
+/// In the value of a variable of a road: the number of the process.
+pub const PROCESS: &str = "{process}";
 /// A job that takes longer is ended and failed.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -95,7 +97,7 @@ pub fn run(road: &Road, job: &Job, seed: u64) {
     let mut outputs = vec![];
     let mut id = "-".to_string();
     let mut first = 0;
-    for mine in &job.processes {
+    for (process, mine) in job.processes.iter().enumerate() {
         let text = format!(
             "{seed} {ranks} {first} {mine} {:?} {:?} {:?} {} {id}",
             job.memory,
@@ -103,7 +105,7 @@ pub fn run(road: &Road, job: &Job, seed: u64) {
             job.calls,
             job.processes.len()
         );
-        let mut child = spawn(road, &text);
+        let mut child = spawn(road, &text, process);
         let mut out = BufReader::new(child.stdout.take().unwrap());
         children.0.push(child);
         if id == "-" && job.processes.len() > 1 {
@@ -139,7 +141,7 @@ pub fn run(road: &Road, job: &Job, seed: u64) {
     println!("{:24} {job:?}: {cases} cases, {:.1} s", road.name, start.elapsed().as_secs_f64());
 }
 
-fn spawn(road: &Road, text: &str) -> Child {
+fn spawn(road: &Road, text: &str, process: usize) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     for (name, _) in std::env::vars_os() {
         let known = name.to_string_lossy();
@@ -149,7 +151,7 @@ fn spawn(road: &Road, text: &str) -> Child {
     }
     command.args(["--exact", "job::worker", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(VARIABLE, text).env("OXCCL_OP_TIMEOUT", "60").env("NCCL_SOCKET_IFNAME", "lo");
-    command.envs(road.env.iter().copied());
+    command.envs(road.env.iter().map(|(name, value)| (name, value.replace(PROCESS, &process.to_string()))));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 

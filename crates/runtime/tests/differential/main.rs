@@ -24,7 +24,7 @@ mod trails;
 mod uneven;
 
 use case::{Memory, Rounding};
-use job::{Job, Road, run, seed};
+use job::{Job, PROCESS, Road, run, seed};
 
 const fn road(name: &'static str, env: &'static [(&'static str, &'static str)], rounding: Rounding) -> Road {
     Road { name, env, rounding }
@@ -86,6 +86,39 @@ const NETWORK: &[Road] = &[
     ),
     road("tcp, not linear", &[("OXCCL_SHM", "0"), ("OXCCL_ALGO", "^linear")], Rounding::PerStep),
 ];
+
+/// Ranks of which those of one process share memory, and all others are reached over the network.
+const HOSTS: &[Road] = &[
+    road("hosts", &[("NCCL_HOSTID", PROCESS)], Rounding::PerStep),
+    road(
+        "hosts, hierarchical, channels",
+        &[
+            ("NCCL_HOSTID", PROCESS),
+            ("OXCCL_ALGO", "hierarchical"),
+            ("OXCCL_MAX_CHANNELS", "4"),
+            ("OXCCL_SLOT_BYTES", "4096"),
+        ],
+        Rounding::PerStep,
+    ),
+    road(
+        "hosts, not hierarchical",
+        &[("NCCL_HOSTID", PROCESS), ("OXCCL_ALGO", "^hierarchical"), ("OXCCL_SLOT_BYTES", "4096")],
+        Rounding::PerStep,
+    ),
+];
+
+#[test]
+fn hosts_of_several_ranks() {
+    let seed = seed();
+    for r in HOSTS {
+        run(r, &Job::processes(&[2, 2], Memory::Mixed, 1), seed);
+        for processes in [&[3, 3][..], &[2, 2, 2], &[4, 2], &[1, 2]] {
+            run(r, &Job::processes(processes, Memory::Mixed, 2), seed);
+        }
+        run(r, &Job::bursts(&[2, 2], 20), seed);
+        run(r, &Job::uneven(&[3, 3], 10), seed);
+    }
+}
 
 #[test]
 fn threads_that_share_memory() {

@@ -1,7 +1,7 @@
 //! Recursive doubling: in step `j` partners at distance `2^j` exchange everything they have summed and add it.
 //!
 //! Ranks beyond the largest power of two give their input to a neighbour first and get the result from it last.
-//! Partners add the same two values, so all ranks get the same bits (addition commutes).
+//! Partners add the same two values, that of the lower rank first, so all ranks get the same bits.
 
 use super::lanes;
 use super::recursive::{Fold, Role};

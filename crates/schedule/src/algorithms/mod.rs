@@ -13,6 +13,7 @@ use oxccl_types::Collective;
 mod binomial;
 mod doubling;
 mod flat;
+pub(crate) mod hierarchical;
 mod linear;
 mod one_shot;
 mod pairwise;
@@ -75,6 +76,12 @@ impl Algorithm {
     /// the input that the other still reads.
     pub fn needs_all_alike(&self, collective: Collective) -> bool {
         self.name == "one_shot" && collective == Collective::AllReduce
+    }
+
+    /// Whether partners combine the same two values, each what it has with what has come from the other: for equal bits on both the
+    /// executor has to put that of the lower rank first (of two zeros the second is kept by a maximum).
+    pub fn combines_on_both_sides(&self) -> bool {
+        matches!(self.name, "doubling" | "hierarchical")
     }
 
     /// Whether it serves `collective` of so many ranks where nobody has asked for it.
@@ -216,6 +223,15 @@ pub const ALGORITHMS: &[Algorithm] = &[
         doc: "every rank sends to all others at once, then receives; one step, most messages",
         accepts: |_| true,
         build: linear::program,
+    },
+    Algorithm {
+        name: "hierarchical",
+        collectives: &[AllReduce, ReduceScatter, AllGather],
+        needs: Needs::Messages,
+        min_slots: hierarchical::AHEAD as u32,
+        doc: "those that share memory first, then the same place of all machines, then those that share memory; least traffic between machines",
+        accepts: hierarchical::accepts,
+        build: hierarchical::program,
     },
     Algorithm {
         name: "flat",

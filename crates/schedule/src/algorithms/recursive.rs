@@ -61,8 +61,18 @@ fn group(v: u32, size: u32) -> Range<u32> {
 
 /// Sends `out` and receives `into` in turn, `AHEAD` sends ahead so that not every message costs a way and back.
 pub(super) fn exchange(ops: &mut Vec<Op>, out: impl Iterator<Item = Op>, into: impl Iterator<Item = Op>) {
+    exchange_ahead(AHEAD, ops, out, into);
+}
+
+/// The same, `ahead` sends ahead.
+pub(super) fn exchange_ahead(
+    ahead: usize,
+    ops: &mut Vec<Op>,
+    out: impl Iterator<Item = Op>,
+    into: impl Iterator<Item = Op>,
+) {
     let (mut out, mut into) = (out.fuse(), into.fuse());
-    ops.extend(out.by_ref().take(AHEAD - 1));
+    ops.extend(out.by_ref().take(ahead - 1));
     loop {
         let (a, b) = (out.next(), into.next());
         if a.is_none() && b.is_none() {
