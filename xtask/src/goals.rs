@@ -245,6 +245,7 @@ fn veth(bench: &Bench) -> Result<Vec<Row>> {
     };
     let points = |ranks: u32| {
         let mut points = Points::default();
+        // An element for each rank.
         let least = if ranks == 2 { "8" } else { "64" };
         for collective in COLLECTIVES {
             for size in [least, "8K", "128K", "2M"] {
@@ -257,7 +258,11 @@ fn veth(bench: &Bench) -> Result<Vec<Row>> {
         }
         Ok(points)
     };
-    let rows = [(2, goal), (4, "the same, 2 processes on each host"), (8, "the same, 4 processes on each host")];
+    let rows = [
+        (2, goal),
+        (4, "the same from 64 B on, 2 processes on each host"),
+        (8, "the same from 64 B on, 4 on each host"),
+    ];
     rows.into_iter().map(|(ranks, goal)| points(ranks).map(|points: Points| points.ahead(goal))).collect()
 }
 

@@ -44,7 +44,7 @@ variables! {
     SHM: "OXCCL_SHM", "0/1", "1", "0, 1",
         "0: ranks never share memory; every byte goes through network connections, also on one machine.";
     HOST_ID: "NCCL_HOSTID", "text", "", "any text",
-        "Ranks with the same text are taken to be on one host, and those with different texts on different ones, which share no memory: to try on one machine what runs on several. Hosts are told by name and boot otherwise.";
+        "Ranks of a machine with different texts are taken to be on different hosts, which share no memory, to try on one machine what runs on several; those with none are one host more. That they share cores is known all the same. Ranks of different machines, or network namespaces, share none whatever they say.";
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
         "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",

@@ -6,7 +6,7 @@
 use crate::algorithms::{AHEAD, Algorithm, shared_one_shot};
 use crate::contention::{self, Readers};
 use crate::ir::{Needs, Rank, Shape};
-use crate::steps::{Steps, move_copies, near_shares, parts, shared_steps, steps};
+use crate::steps::{Steps, inside_shares, move_copies, parts, shared_steps, steps};
 use oxccl_types::Collective;
 
 /// The kind of way between two ranks.
@@ -227,14 +227,14 @@ pub(crate) struct Way {
 /// The constants of one case, with sharing of cores and caches worked in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    /// Between ranks that share memory, where those of other groups are reached by [`far`](Self::far); else the same.
-    near: Way,
-    far: Way,
+    /// Between ranks of a group that shares memory, where those of other groups are reached by [`outside`](Self::outside); else the same.
+    inside: Way,
+    outside: Way,
     /// Ranks of such a group.
     local: u32,
-    /// How many of the messages of the critical path, and of what it copies and combines, are near.
-    near_hops: f64,
-    near_work: f64,
+    /// How many of the messages of the critical path, and of what it copies and combines, stay inside.
+    inside_hops: f64,
+    inside_work: f64,
     pub(crate) signal: f64,
     pub(crate) wait: f64,
     /// To start, rendezvous included.
@@ -248,6 +248,10 @@ pub(crate) struct Rates {
     /// The buffers of all ranks together do not fit the caches.
     beyond_caches: bool,
 }
+
+/// What a step of a message within a host costs of one over TCP, where there are such, too: between two looks at it those are looked at
+/// (measured, docs/performance-changes.md).
+const LOOKED_AT: f64 = 0.5;
 
 impl Rates {
     pub(crate) fn new(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64, link: Link, slot_bytes: u64) -> Rates {
@@ -302,16 +306,18 @@ impl Rates {
             reduce: cost.reduce_us_per_kib * cpu * memory,
             passing: if passes { cost.copy_us_per_kib * cpu * memory } else { 0.0 },
         };
-        let far = way(&cost, switch, link == Link::Tcp);
+        let outside = way(&cost, switch, link == Link::Tcp);
         let mixed = link == Link::Tcp && shape.local > 1;
-        let near = if mixed { way(&m.shm, m.round_us(local), false) } else { far };
-        let (near_hops, near_work) = if mixed { near_shares(a.name, shape, m.per_core > 1.0) } else { (0.0, 0.0) };
+        let shm = LinkCost { op_us: m.shm.op_us.max(LOOKED_AT * m.tcp.op_us), ..m.shm };
+        let inside = if mixed { way(&shm, m.round_us(local), false) } else { outside };
+        let (inside_hops, inside_work) =
+            if mixed { inside_shares(a.name, shape, m.per_core > 1.0) } else { (0.0, 0.0) };
         Rates {
-            near,
-            far,
+            inside,
+            outside,
             local: shape.local,
-            near_hops,
-            near_work,
+            inside_hops,
+            inside_work,
             signal: m.signal_us + switch,
             wait: m.wait_us * cpu,
             start: m.start_us * crowd + rendezvous,
@@ -328,15 +334,15 @@ impl Rates {
     }
 
     fn time(&self, s: &Steps, kib: f64) -> f64 {
-        let mean = |share: f64, of: &dyn Fn(&Way) -> f64| share * of(&self.near) + (1.0 - share) * of(&self.far);
+        let mean = |share: f64, of: &dyn Fn(&Way) -> f64| share * of(&self.inside) + (1.0 - share) * of(&self.outside);
         let work = |way: &Way| s.ops * way.op + kib * (s.copies * way.copy + s.reduces * way.reduce);
-        let hops = s.hops * mean(self.near_hops, &|way| way.latency);
-        hops + s.signals * self.signal + s.waits * self.wait + mean(self.near_work, &work)
+        let hops = s.hops * mean(self.inside_hops, &|way| way.latency);
+        hops + s.signals * self.signal + s.waits * self.wait + mean(self.inside_work, &work)
     }
 
     /// What a message between `a` and `b` costs.
     pub(crate) fn way(&self, a: Rank, b: Rank) -> &Way {
-        if a / self.local == b / self.local { &self.near } else { &self.far }
+        if a / self.local == b / self.local { &self.inside } else { &self.outside }
     }
 }
 
@@ -383,7 +389,7 @@ pub fn predict_mapped(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -
     let rounds = 3.0 * m.round_us(n) * (1.0 - 1.0 / TRAILING);
     let reads_alike = shape.collective == Collective::Broadcast && !rates.beyond_caches;
     let found = if reads_alike { 0.5 * (1.0 - m.cores / n) } else { 0.0 };
-    time - rounds - found * rates.far.copy * rates.piece_kib(shape.channels)
+    time - rounds - found * rates.outside.copy * rates.piece_kib(shape.channels)
 }
 
 /// KiB of a block, or of a message, from which on most of it lies on large pages.
@@ -441,8 +447,8 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let shared = a.name == "shared_one_shot";
     // Of two ranks parts that follow each other are one call; the other side waits for that of the root.
     let calls = if shared && shape.ranks == 2 { 1.25 } else { far };
-    let op = m.kernel_op_us * rates.far.op / m.direct.op_us;
-    let copy = kib * kernel_us_per_kib * rates.far.copy / m.direct.copy_us_per_kib;
+    let op = m.kernel_op_us * rates.outside.op / m.direct.op_us;
+    let copy = kib * kernel_us_per_kib * rates.outside.copy / m.direct.copy_us_per_kib;
     let mut kernel = contention.ops * calls * op + contention.bytes * far * copy;
     if shared && shape.ranks > 2 {
         // The root is in nobody's way at the pages of those whose blocks it carries.
@@ -452,10 +458,10 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let ends = far * kib / rates.block_kib.max(1.0) * ends_kib(shape.collective);
     let ends = ends * (m.kernel_us_per_kib - kernel_us_per_kib).max(0.0);
     // What is near is copied and combined as what lies in scratch is.
-    rates.far.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
+    rates.outside.copy *= m.shm.copy_us_per_kib / m.direct.copy_us_per_kib;
     if rates.beyond_caches {
         // What the kernel brought is in the core's cache when it is combined or passed on.
-        rates.far.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
+        rates.outside.copy *= (0.5 + 0.5 * m.dram_factor) / m.dram_factor;
     }
     let (mut first, _) = steps(a.name, shape);
     if (a.name, shape.collective) == ("two_shot", Collective::AllGather) {
@@ -463,7 +469,7 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         // Which of two equal ways is taken is not for rounding to say.
         first.ops = f64::from(shape.ranks) + 1e-6;
     }
-    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.far.copy + ends
+    rates.start + rates.time(&first, kib) + kernel - saved * kib * rates.outside.copy + ends
 }
 
 /// KiB of a block of a scatter from which on messages serve ranks that share cores faster than scratch, measured
@@ -495,7 +501,7 @@ fn sent_alone(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
     let ends = ends_kib(shape.collective);
     let memory = if rates.beyond_caches { m.dram_factor } else { 1.0 };
     let kernel = m.kernel_op_us + (rates.block_kib - ends) * m.kernel_large_us_per_kib * memory;
-    Some(rates.start + rates.far.latency + ends * m.shm.copy_us_per_kib + kernel)
+    Some(rates.start + rates.outside.latency + ends * m.shm.copy_us_per_kib + kernel)
 }
 
 /// Whoever has the core copies: the root gives each leaf as much as its slots hold, and need not wait for all before it gives more,
@@ -504,7 +510,7 @@ fn sent_in_crowd(m: &CostModel, rates: &Rates, shape: &Shape) -> Option<f64> {
     let n = f64::from(shape.ranks);
     let memory = if rates.beyond_caches { 0.5 + 0.5 * m.dram_factor } else { 1.0 };
     let copies = (2.0 * n - 1.0) / m.cores * rates.block_kib * m.shm.copy_us_per_kib * memory;
-    (rates.block_kib >= CROWD_SENT_KIB).then_some(rates.start + rates.far.latency + n * m.shm.op_us + copies)
+    (rates.block_kib >= CROWD_SENT_KIB).then_some(rates.start + rates.outside.latency + n * m.shm.op_us + copies)
 }
 
 /// KiB of a broadcast from which on messages serve three ranks on two cores faster than scratch, measured (docs/performance.md).
@@ -515,7 +521,7 @@ const TO_TWO_KIB: f64 = 256.0;
 fn sent_to_two(m: &CostModel, rates: &Rates) -> Option<f64> {
     let rate = if rates.block_kib >= LARGE_KIB { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
     let by_kernel = rates.block_kib >= TO_TWO_KIB.max(m.kernel_crowd_message_from / 1024.0);
-    by_kernel.then_some(rates.start + rates.far.latency + m.kernel_op_us + rates.block_kib * rate)
+    by_kernel.then_some(rates.start + rates.outside.latency + m.kernel_op_us + rates.block_kib * rate)
 }
 
 /// Predicted time in us of an operation of `bytes` where every rank that gives something puts all of it beside the line
@@ -625,11 +631,6 @@ fn pushed(m: &CostModel, name: &str, shape: &Shape, beyond_caches: bool) -> f64 
 /// meets at the same time, than within one. Of an all-reduce that is as many times as much as there are ranks. What it comes to
 /// within a machine was measured (docs/performance-changes.md).
 fn burst(m: &CostModel, name: &str, shape: &Shape) -> f64 {
-    /// While neighbours get what has come over the network, nothing else is under way. Measured where ranks share cores.
-    const PASSED_ON: f64 = 1.35;
-    if (name, shape.collective) == ("hierarchical", Collective::AllGather) && m.per_core > 1.0 {
-        return PASSED_ON;
-    }
     let share = match shape.collective {
         _ if name != "linear" => 0.0,
         Collective::AllReduce => 0.9,
@@ -667,8 +668,13 @@ mod tests {
     fn all_chunks_of_a_program_are_cut_alike() {
         for a in ALGORITHMS {
             for &collective in a.collectives {
-                for ranks in 1..10 {
-                    let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false, local: 1 };
+                let shapes = (1..10).flat_map(|ranks| (1..=ranks).map(move |local| (ranks, local)));
+                for (ranks, local) in shapes.filter(|(ranks, local)| ranks % local == 0) {
+                    let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false, local };
+                    if !a.supports(&shape) {
+                        assert_eq!((a.name, local == 1 || local == ranks), ("hierarchical", true), "{shape:?}");
+                        continue;
+                    }
                     let expected = parts(a.name, &shape) * 3;
                     for p in a.schedule(&shape).programs {
                         for op in p.channels.iter().flatten() {

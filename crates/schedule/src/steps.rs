@@ -118,7 +118,7 @@ fn exchanges(name: &str, shape: &Shape) -> (Steps, Steps) {
 }
 
 /// What is sent at first goes out together with that of the calls behind. Nothing waits for anything in an all-gather, whose pieces
-/// are all under way; within one machine that was measured to make up for less (docs/performance-changes.md).
+/// are all under way: where some ranks share memory, that fits what was measured; where none do, a round for each piece does.
 fn linear(shape: &Shape) -> (Steps, Steps) {
     let others = f64::from(shape.ranks - 1);
     match shape.collective {
@@ -130,8 +130,7 @@ fn linear(shape: &Shape) -> (Steps, Steps) {
     }
 }
 
-/// Rounds of a group, and what goes round between groups. Where algorithms of one step compete, whose calls go out behind each other,
-/// one more until the next call begins.
+/// Rounds of a group, and what goes round between groups.
 fn hierarchical(shape: &Shape) -> Steps {
     let (local, groups) = (f64::from(shape.local), f64::from(shape.ranks / shape.local));
     let neighbours = local - 1.0;
@@ -148,11 +147,11 @@ fn hierarchical(shape: &Shape) -> Steps {
             messages(2.0 + ring, ops, 3.0 * messages_near + ring, messages_near + far)
         }
         Collective::ReduceScatter => {
-            messages(2.0 + far, 2.0 * messages_near + groups, messages_near + 1.0, messages_near + far)
+            messages(1.0 + far, 2.0 * messages_near + groups, messages_near + 1.0, messages_near + far)
         }
         _ => {
             let ops = 2.0 * messages_near + groups + 1.0;
-            messages(2.0 + far, ops, 2.0 * (messages_near + far) + 1.0, 0.0)
+            messages(1.0 + far, ops, 2.0 * (messages_near + far) + 1.0, 0.0)
         }
     }
 }
@@ -165,8 +164,9 @@ fn flat(shape: &Shape) -> (Steps, Steps) {
 }
 
 fn binomial(shape: &Shape) -> (Steps, Steps) {
-    // The root has `d` children; the longest way has one hop per bit of a relative number.
-    let (n, d, far) = (f64::from(shape.ranks), levels(shape.ranks), f64::from(shape.ranks.ilog2()));
+    // The root has `d` children; the longest way has one hop per bit of a group's number, and of a place in it.
+    let (n, d) = (f64::from(shape.ranks), levels(shape.ranks));
+    let far = f64::from((shape.ranks / shape.local).ilog2()) + levels(shape.local);
     match shape.collective {
         Collective::Broadcast => (messages(far, d + 1.0, 2.0 * d, 0.0), messages(0.0, d, d + 1.0, 0.0)),
         Collective::Reduce => (messages(far, d + 1.0, 1.0, d), messages(0.0, d, 0.0, d)),
@@ -233,25 +233,38 @@ fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
 }
 
 /// Of a critical path between groups that share memory the part of the messages that follow one another, and of what is copied and
-/// combined, that stays within a group. Trees are taken to have none where there is a root: which of their ranks are neighbours depends
-/// on it.
-pub(crate) fn near_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f64) {
+/// combined, that stays within a group. Double trees are taken to have none where there is a root: which of their ranks are neighbours depends on it.
+pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f64) {
     let (n, local) = (f64::from(shape.ranks), f64::from(shape.local));
     let groups = n / local;
     let levels = local.log2() / n.log2();
+    // Of a binomial tree.
+    let within = self::levels(shape.local) / (self::levels(shape.local) + self::levels(shape.ranks / shape.local));
     // Of what a rank gives each of the others.
     let others = (local - 1.0) / (n - 1.0);
     match (name, shape.collective) {
         // Where ranks share cores all of their work counts, else that of those which pass everything on to the network.
         ("ring", _) => ((local - 1.0) / local, if crowded { (local - 1.0) / local } else { 0.5 }),
-        (_, c) if c.rooted() => (0.0, 0.0),
+        ("tree", c) if c.rooted() => (0.0, 0.0),
+        ("flat", _) => (0.0, others),
         ("hierarchical", Collective::AllReduce) => {
             let (hops, work) =
                 if groups == 2.0 { (1.0, 1.0) } else { (2.0 * (groups - 1.0), 2.0 * (groups - 1.0) / groups) };
             (2.0 / (2.0 + hops), 2.0 * (local - 1.0) / (2.0 * (local - 1.0) + work))
         }
         ("hierarchical", _) => (1.0 / groups, (local - 1.0) * groups / ((local - 1.0) * groups + groups - 1.0)),
-        ("doubling" | "tree", _) => (levels, levels),
+        // Guests are mostly next to their hosts.
+        ("doubling", _) => {
+            let guests = if shape.ranks.is_power_of_two() { 0.0 } else { 2.0 };
+            let near = (f64::from(shape.local.ilog2()) + guests) / (f64::from(shape.ranks.ilog2()) + guests);
+            (near, near)
+        }
+        // The root gives and gets what all others do.
+        ("binomial", Collective::Gather | Collective::Scatter) => (within, others),
+        // Broadcasts that follow each other wait for nobody; alone one waits for the network once.
+        ("binomial", Collective::Broadcast) if crowded => (1.0, within),
+        ("binomial", _) => (within, within),
+        ("tree", _) => (levels, levels),
         ("recursive" | "pat", _) => (levels, others),
         ("linear" | "pairwise", _) => (0.0, others),
         _ => (0.0, 0.0),

@@ -33,9 +33,13 @@ fn roots(a: &Shape) -> Vec<u32> {
     }
 }
 
-/// The shape with all groups of ranks that share memory, of an algorithm that needs such; of others the shape itself.
+/// The shape with all groups of ranks that share memory, of an algorithm that looks at them; of others the shape itself.
 fn groups(a: &Algorithm, shape: &Shape) -> Vec<Shape> {
-    let sizes = if a.name == "hierarchical" { 2..=shape.ranks / 2 } else { 1..=1 };
+    let sizes = match a.name {
+        "hierarchical" => 2..=shape.ranks / 2,
+        "binomial" => 1..=shape.ranks,
+        _ => 1..=1,
+    };
     sizes.filter(|local| shape.ranks.is_multiple_of(*local)).map(|local| Shape { local, ..*shape }).collect()
 }
 
@@ -108,8 +112,9 @@ fn sampled_up_to_256_ranks() {
             let channels = if ranks > 64 { 1 } else { rng.u32(1..=4) };
             let root = if collective.rooted() { rng.u32(0..ranks) } else { 0 };
             let mut shape = Shape { collective, ranks, root, channels, in_place: rng.bool(), local: 1 };
-            if a.name == "hierarchical" {
+            if a.name == "hierarchical" || a.name == "binomial" {
                 shape.ranks &= !1;
+                shape.root %= shape.ranks;
                 shape = *rng.choice(&groups(a, &shape)).expect("an even number of ranks has a divisor");
             }
             if !a.supports(&shape) {

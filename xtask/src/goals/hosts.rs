@@ -140,8 +140,10 @@ impl Hosts {
             }
         }
         // Each ends by itself, by its limit at the latest: all are waited for before one is judged.
-        let ended: Vec<_> = started.into_iter().map(Child::wait_with_output).collect();
-        for (rank, out) in ended.into_iter().enumerate() {
+        let read = |child: Child| std::thread::spawn(|| child.wait_with_output());
+        let ended: Vec<_> = started.into_iter().map(read).collect();
+        for (rank, out) in ended.into_iter().map(|ended| ended.join()).enumerate() {
+            let out = out.map_err(|_| anyhow::anyhow!("reading rank {rank} failed"))?;
             let (out, host) = (out?, &self.names[rank / each]);
             if !out.status.success() {
                 bail!("rank {rank} on {host}: {}\n{}", out.status, String::from_utf8_lossy(&out.stderr));

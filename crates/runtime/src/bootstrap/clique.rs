@@ -34,20 +34,19 @@ fn slot(segment: u64) -> Slot {
     table.entry(segment).or_default().clone()
 }
 
-/// Equal on ranks that may be able to share memory: one kernel, and one name space of abstract sockets; or the same text of
-/// `NCCL_HOSTID`, where there is one.
+/// Equal on ranks that may be able to share memory: one kernel, one name space of abstract sockets, and the same `NCCL_HOSTID` or none.
+/// That text does not stand for the kernel, as it does elsewhere: if ranks of two machines had the same, each of those that cannot reach
+/// the lowest would be alone.
 pub(super) fn hint(config: &BootstrapConfig, rank: usize) -> Vec<u8> {
     if !config.shared_memory {
         return format!("alone {rank}").into_bytes();
-    }
-    if let Some(id) = &config.host_id {
-        return format!("host {id}").into_bytes();
     }
     let boot = match host::boot_id() {
         hidden if hidden.is_empty() => host::host_name(),
         id => id,
     };
-    format!("{boot} {}", host::namespace_id("net")).into_bytes()
+    let said = config.host_id.as_deref().unwrap_or_default();
+    format!("{boot} {} {said}", host::namespace_id("net")).into_bytes()
 }
 
 /// The ranks whose hints equal that of `rank`, ascending.

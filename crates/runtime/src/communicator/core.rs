@@ -80,6 +80,7 @@ pub(crate) struct Core {
     /// The clique is the whole communicator.
     pub whole: bool,
     /// Consecutive ranks that share memory, a number that divides every run of them; 1 where the clique is the whole communicator.
+    /// So it is 1, too, where ranks are dealt out to hosts one by one, and small where hosts have different numbers of them.
     pub local: u32,
     /// No two ranks share memory.
     pub scattered: bool,

@@ -193,6 +193,7 @@ fn zeros_of_either_sign_come_out_alike_on_every_rank() {
             (c.host_id, c.algo) = (Some((rank / local).to_string()), algorithm.into());
         };
         world_by_rank(RANKS, change, |comm| {
+            assert_eq!(comm.core().unwrap().local as usize, local);
             let stream = Stream::new().unwrap();
             let mut mine = Vec::new();
             for op in [ReduceOp::Max, ReduceOp::Min] {

@@ -10,7 +10,7 @@ use oxccl_schedule::select::{Protocol, Query, Reach, candidates};
 use oxccl_types::{Error, Result};
 
 use super::call::Call;
-use super::{limits, plan, votes};
+use super::{limits, links, plan, votes};
 use crate::communicator::core::Core;
 use crate::config::tuning;
 use crate::device;
@@ -65,7 +65,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     let staged = choice.staged.filter(|_| private);
     let algorithm = far.or(staged).unwrap_or(choice.algorithm);
     let piece = match algorithm.needs {
-        Needs::Messages => core.config.slot_bytes,
+        Needs::Messages => links::piece_bytes(core, call.collective, algorithm.min_slots),
         _ => core.hub.geometry().scratch_half / (core.ranks + 1),
     };
     let shape = shape(choice.channels);

@@ -504,10 +504,47 @@ pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
 /// Bytes that are combined, kept and passed on at once: they stay in the nearer caches. Two ranks pass on half a piece while
 /// the other comes.
 pub(super) fn part_bytes(core: &Core) -> usize {
-    let part = 2 * core.config.slot_bytes;
-    let piece = common_piece_bytes(core);
-    if core.ranks == 2 { piece.min(part.max((piece / 2).next_multiple_of(64))) } else { piece.min(part) }
+    let (piece, slot) = (common_piece_bytes(core), core.config.slot_bytes);
+    if core.ranks == 2 {
+        piece.min((2 * slot).max((piece / 2).next_multiple_of(64)))
+    } else {
+        part_of_many(piece, slot)
+    }
+}
+
+/// The same of more than two ranks: two slots.
+fn part_of_many(piece: usize, slot: usize) -> usize {
+    piece.min(2 * slot)
 }
 
 /// A shared reference to a mapper.
 pub(crate) type SharedMapper = Arc<dyn Mapper>;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use oxccl_schedule::algorithms::ALGORITHMS;
+    use oxccl_schedule::ir::Needs;
+
+    use super::*;
+
+    /// Else programs could wait for each other for ever: the verifier takes a connection to hold so many messages.
+    #[test]
+    fn connections_within_a_host_hold_as_many_whole_pieces_as_algorithms_need_slots() {
+        let slots = sizes(4096, true, 4, CHANNEL_LANE).slots.min(sizes(4096, false, 4, CHANNEL_LANE).slots);
+        for slot in [4096, 4160, 32 << 10, 48 << 10, 96 << 10, 128 << 10, 200_000 & !63, 256 << 10, 4 << 20] {
+            let part = part_of_many(mixed_piece_bytes(slot, 0), slot);
+            for a in ALGORITHMS.iter().filter(|a| a.needs == Needs::Messages) {
+                let piece = mixed_piece_bytes(slot, a.min_slots);
+                for lane_slot in [slot, slot.max(LONGEST_SLOT), 4 * slot] {
+                    // Parts of the piece that are offered, each cut at what a slot holds.
+                    let cut = |at: usize| part.min(piece - at).div_ceil(lane_slot);
+                    let records: usize = (0..piece).step_by(part).map(cut).sum();
+                    assert!(records * a.min_slots as usize <= slots, "{} slot {slot} {lane_slot}: {records}", a.name);
+                }
+                // Over a stream each part is a frame.
+                let frames = SLOTS * mixed_piece_bytes(slot, 0).div_ceil(part);
+                assert!(piece.div_ceil(part) * a.min_slots as usize <= frames, "{} slot {slot}", a.name);
+            }
+        }
+    }
+}

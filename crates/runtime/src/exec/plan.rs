@@ -308,7 +308,7 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         }
     }
     let link = if core.whole { Link::Shm } else { Link::Tcp };
-    // That of most algorithms.
+    // Of the algorithms that need few slots; those that need more have shorter ones, and are taken for a little faster than they are.
     let slot_bytes = links::piece_bytes(core, call.collective, 0) as u64;
     let max_channels = core.config.max_channels;
     let q = Query { max_channels, slot_bytes, ..query(&core.allowed, Reach::Messages(link)) };

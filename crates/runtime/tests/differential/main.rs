@@ -100,6 +100,13 @@ const HOSTS: &[Road] = &[
         ],
         Rounding::PerStep,
     ),
+    road("hosts, long slots", &[("NCCL_HOSTID", PROCESS), ("OXCCL_SLOT_BYTES", "4194304")], Rounding::PerStep),
+    // No whole number of slots is as long as a piece.
+    road(
+        "hosts, own cores",
+        &[("NCCL_HOSTID", PROCESS), ("OXCCL_CORES", "64"), ("OXCCL_SLOT_BYTES", "98304")],
+        Rounding::PerStep,
+    ),
     road(
         "hosts, not hierarchical",
         &[("NCCL_HOSTID", PROCESS), ("OXCCL_ALGO", "^hierarchical"), ("OXCCL_SLOT_BYTES", "4096")],

@@ -2,6 +2,8 @@
 //! those that share memory again. What crosses the network is what a machine has to tell the others, once, and every rank carries its
 //! share of it; a ring, or partners at growing distance, would carry up to twice as much, or several times.
 //!
+//! A reduce-scatter keeps a block of each group in scratch, and an all-reduce has about four messages for each rank there is.
+//!
 //! Groups are the shape's [`local`](crate::ir::Shape::local) consecutive ranks. Two groups exchange, more form rings. What the
 //! network has to carry leaves before what only the neighbours wait for.
 
@@ -82,8 +84,8 @@ impl At<'_> {
         exchange_ahead(AHEAD, ops, sends, takes);
     }
 
-    /// The sums of all groups: `part(raw, g)` is what I have for the rank of my index in group `g`. The own one is `whole` at last;
-    /// `sent` says that the first message has gone already.
+    /// Sends and passes on the sums for all other groups: `part(g)` is what I have for the rank of my index in group `g`. What comes for
+    /// the own one the caller adds. `sent` says that the first message has gone already.
     fn reduce_round(&self, part: impl Fn(u32) -> Chunk, sent: bool, ops: &mut Vec<Op>) {
         let (from, to) = self.neighbours();
         if !sent {

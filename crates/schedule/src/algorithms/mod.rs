@@ -273,6 +273,8 @@ struct Lane {
     channels: u32,
     /// Whether input and output overlap.
     in_place: bool,
+    /// Ranks of a group that shares memory, a number that divides all; 1: each is one.
+    local: Rank,
 }
 
 /// Makes a program by running `f` once per channel.
@@ -286,6 +288,7 @@ fn lanes(shape: &Shape, rank: Rank, scratch_slots: u32, epochs: u32, f: impl Fn(
                 channel,
                 channels: shape.channels,
                 in_place: shape.in_place,
+                local: if shape.ranks.is_multiple_of(shape.local) { shape.local } else { 1 },
             };
             let mut ops = Vec::new();
             f(&lane, &mut ops);
@@ -341,11 +344,6 @@ impl Lane {
     /// This rank's number when the root is 0.
     fn relative(&self) -> u32 {
         self.behind(self.root)
-    }
-
-    /// The rank whose relative number is `v`.
-    fn absolute(&self, v: u32) -> Rank {
-        ((u64::from(v) + u64::from(self.root)) % u64::from(self.n)) as u32
     }
 
     /// Waits for `epoch` of every other rank.
