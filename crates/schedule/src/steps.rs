@@ -130,7 +130,7 @@ fn linear(shape: &Shape) -> (Steps, Steps) {
     }
 }
 
-/// Rounds of a group, and what goes round between groups.
+/// Two rounds of a group, and what goes round between groups.
 fn hierarchical(shape: &Shape) -> Steps {
     let (local, groups) = (f64::from(shape.local), f64::from(shape.ranks / shape.local));
     let neighbours = local - 1.0;
@@ -147,11 +147,11 @@ fn hierarchical(shape: &Shape) -> Steps {
             messages(2.0 + ring, ops, 3.0 * messages_near + ring, messages_near + far)
         }
         Collective::ReduceScatter => {
-            messages(1.0 + far, 2.0 * messages_near + groups, messages_near + 1.0, messages_near + far)
+            messages(2.0 + far, 2.0 * messages_near + groups, messages_near + 1.0, messages_near + far)
         }
         _ => {
             let ops = 2.0 * messages_near + groups + 1.0;
-            messages(1.0 + far, ops, 2.0 * (messages_near + far) + 1.0, 0.0)
+            messages(2.0 + far, ops, 2.0 * (messages_near + far) + 1.0, 0.0)
         }
     }
 }
@@ -252,7 +252,7 @@ pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f
                 if groups == 2.0 { (1.0, 1.0) } else { (2.0 * (groups - 1.0), 2.0 * (groups - 1.0) / groups) };
             (2.0 / (2.0 + hops), 2.0 * (local - 1.0) / (2.0 * (local - 1.0) + work))
         }
-        ("hierarchical", _) => (1.0 / groups, (local - 1.0) * groups / ((local - 1.0) * groups + groups - 1.0)),
+        ("hierarchical", _) => (2.0 / (1.0 + groups), (local - 1.0) * groups / ((local - 1.0) * groups + groups - 1.0)),
         // Guests are mostly next to their hosts.
         ("doubling", _) => {
             let guests = if shape.ranks.is_power_of_two() { 0.0 } else { 2.0 };
