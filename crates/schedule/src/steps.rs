@@ -233,7 +233,8 @@ fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
 }
 
 /// Of a critical path between groups that share memory the part of the messages that follow one another, and of what is copied and
-/// combined, that stays within a group. Double trees are taken to have none where there is a root: which of their ranks are neighbours depends on it.
+/// combined, that stays within a group. Double trees are taken to have none where there is a root: which of their ranks are
+/// neighbours depends on it. `crowded`: ranks share cores.
 pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f64) {
     let (n, local) = (f64::from(shape.ranks), f64::from(shape.local));
     let groups = n / local;

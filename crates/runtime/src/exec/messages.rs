@@ -1,7 +1,8 @@
 //! Message programs: the interpreter of send, receive and their fused forms over connections.
 //!
 //! Channels progress independently. Each op of an iteration moves one piece, and a connection holds as many whole pieces as the
-//! algorithm needs slots, be it in several slots each ([`links`](super::links)), so credits are what the verifier assumed; a piece that arrives in parts is combined and passed on part by part. A source is free once its
+//! algorithm needs slots, be it in several slots each ([`links`](super::links)), so credits are what the verifier assumed; a
+//! piece that arrives in parts is combined and passed on part by part. A source is free once its
 //! piece was accepted, since the connections copy what they cannot send at once, except where the call does not write to it
 //! any more: that is lent until the end of the call.
 
