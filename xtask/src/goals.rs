@@ -217,23 +217,31 @@ fn groups(bench: &Bench) -> Result<Vec<Row>> {
 /// TCP over the loopback device.
 fn tcp(bench: &Bench) -> Result<Vec<Row>> {
     let goal = "TCP over loopback, 8 B to 2 MiB: ahead of the peer that is measured over it";
-    let points = |ranks: u32| {
+    let rows = [(2, goal), (4, "the same, 4 processes"), (7, "the same, 7 processes")];
+    ahead_over_network(bench, rows, |collective, ranks, size| {
+        let ours = bench.ours(&Ours::new(collective, ranks, size).over_tcp())?;
+        Ok([Pair::of(bench.best_peer(collective, ranks, size, true)?, ours, 1.0)])
+    })
+}
+
+/// A row for each number of ranks: all collectives, with an element for each rank at least, as `measure` does it.
+fn ahead_over_network<const N: usize>(
+    bench: &Bench,
+    rows: [(u32, &str); N],
+    measure: impl Fn(&str, u32, &str) -> Result<[Option<Pair>; 1]>,
+) -> Result<Vec<Row>> {
+    let row = |(ranks, goal)| {
         let mut points = Points::default();
-        // An element for each rank.
         let least = if ranks == 2 { "8" } else { "64" };
         for collective in COLLECTIVES {
             for size in [least, "8K", "128K", "2M"] {
-                let [pair] = bench.pairs(|| {
-                    let ours = bench.ours(&Ours::new(collective, ranks, size).over_tcp())?;
-                    Ok([Pair::of(bench.best_peer(collective, ranks, size, true)?, ours, 1.0)])
-                })?;
+                let [pair] = bench.pairs(|| measure(collective, ranks, size))?;
                 points.add(collective, &format!("{size} of {ranks} ranks"), pair);
             }
         }
-        Ok(points)
+        Ok(points.ahead(goal))
     };
-    let rows = [(2, goal), (4, "the same, 4 processes"), (7, "the same, 7 processes")];
-    rows.into_iter().map(|(ranks, goal)| points(ranks).map(|points: Points| points.ahead(goal))).collect()
+    rows.into_iter().map(row).collect()
 }
 
 /// TCP between two hosts, which are namespaces of this machine.
@@ -243,27 +251,15 @@ fn veth(bench: &Bench) -> Result<Vec<Row>> {
         Ok(hosts) => hosts,
         Err(e) => return Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
     };
-    let points = |ranks: u32| {
-        let mut points = Points::default();
-        // An element for each rank.
-        let least = if ranks == 2 { "8" } else { "64" };
-        for collective in COLLECTIVES {
-            for size in [least, "8K", "128K", "2M"] {
-                let [pair] = bench.pairs(|| {
-                    let ours = bench.ours_between(&hosts, &Ours::new(collective, ranks, size).each_alone())?;
-                    Ok([Pair::of(bench.peer_between(&hosts, collective, ranks, size)?, ours, 1.0)])
-                })?;
-                points.add(collective, &format!("{size} of {ranks} ranks"), pair);
-            }
-        }
-        Ok(points)
-    };
     let rows = [
         (2, goal),
         (4, "the same from 64 B on, 2 processes on each host"),
         (8, "the same from 64 B on, 4 on each host"),
     ];
-    rows.into_iter().map(|(ranks, goal)| points(ranks).map(|points: Points| points.ahead(goal))).collect()
+    ahead_over_network(bench, rows, |collective, ranks, size| {
+        let ours = bench.ours_between(&hosts, &Ours::new(collective, ranks, size).each_alone())?;
+        Ok([Pair::of(bench.peer_between(&hosts, collective, ranks, size)?, ours, 1.0)])
+    })
 }
 
 /// What a communicator costs, and a rank that waits.

@@ -8,6 +8,7 @@
 //! network has to carry leaves before what only the neighbours wait for.
 
 use super::recursive::exchange_ahead;
+use super::ring::Circle;
 use super::{Lane, copy, lanes};
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
 use oxccl_types::Collective;
@@ -62,9 +63,10 @@ impl At<'_> {
         (self.group + self.groups - k) % self.groups
     }
 
-    /// Those of the own index in the group before and in the one behind.
-    fn neighbours(&self) -> (Rank, Rank) {
-        (self.rank(self.behind(1), self.index), self.rank(self.behind(self.groups - 1), self.index))
+    /// Those of the own index in all groups.
+    fn circle(&self) -> Circle {
+        let of = |group| self.rank(group, self.index);
+        Circle { from: of(self.behind(1)), to: of(self.behind(self.groups - 1)), ranks: self.groups }
     }
 
     /// Gives each of the own group what `out` says of its index, and takes from it what `into` says: one message for each of `items`.
@@ -83,23 +85,6 @@ impl At<'_> {
         let takes = rounds().map(|(k, item)| into(k, (self.index + self.local - k) % self.local, item));
         exchange_ahead(AHEAD, ops, sends, takes);
     }
-
-    /// Sends and passes on the sums for all other groups: `part(g)` is what I have for the rank of my index in group `g`. What comes for
-    /// the own one the caller adds. `sent` says that the first message has gone already.
-    fn reduce_round(&self, part: impl Fn(u32) -> Chunk, sent: bool, ops: &mut Vec<Op>) {
-        let (from, to) = self.neighbours();
-        if !sent {
-            ops.push(Op::Send { to, src: part(self.behind(1)) });
-        }
-        ops.extend((2..self.groups).map(|k| Op::RecvReduceSend { from, to, src: part(self.behind(k)), dst: None }));
-    }
-
-    /// Receives what the other groups have, and passes on all but the last.
-    fn gather_round(&self, part: impl Fn(u32) -> Chunk, ops: &mut Vec<Op>) {
-        let (from, to) = self.neighbours();
-        ops.extend((1..self.groups - 1).map(|k| Op::RecvCopySend { from, to, dst: part(self.behind(k)) }));
-        ops.push(Op::Recv { from, dst: part(self.behind(self.groups - 1)) });
-    }
 }
 
 fn all_reduce(at: &At<'_>, parts: u32, ops: &mut Vec<Op>) {
@@ -113,14 +98,16 @@ fn all_reduce(at: &At<'_>, parts: u32, ops: &mut Vec<Op>) {
     };
     at.among_neighbours(0..each, |index, item| unit(Buffer::Input, index, item), add, ops);
     let mine = |group| sum(at.index, group);
-    let (from, to) = at.neighbours();
+    let circle = at.circle();
+    let Circle { from, to, .. } = circle;
     if at.groups == 2 {
         ops.push(Op::Send { to, src: mine(0) });
         ops.push(Op::RecvReduce { from, src: mine(0), dst: mine(0) });
     } else {
-        at.reduce_round(mine, false, ops);
+        ops.push(Op::Send { to, src: mine(at.behind(1)) });
+        circle.pass_sums(|k| mine(at.behind(k)), ops);
         ops.push(Op::RecvReduceSend { from, to, src: mine(at.group), dst: Some(mine(at.group)) });
-        at.gather_round(mine, ops);
+        circle.pass_results(|k| mine(at.behind(k)), ops);
     }
     let take = |_, index, item| Op::Recv { from: at.rank(at.group, index), dst: sum(index, item) };
     at.among_neighbours(0..each, |_, item| mine(item), take, ops);
@@ -136,21 +123,21 @@ fn reduce_scatter(at: &At<'_>, ops: &mut Vec<Op>) {
     };
     let give = |index, group| l.input(at.rank(group, index));
     at.among_neighbours((1..at.groups).map(|k| at.behind(k)), give, add, ops);
-    let (from, to) = at.neighbours();
-    ops.push(Op::Send { to, src: sum(at.behind(1)) });
+    let circle = at.circle();
+    ops.push(Op::Send { to: circle.to, src: sum(at.behind(1)) });
     at.among_neighbours(std::iter::once(at.group), give, add, ops);
-    at.reduce_round(sum, true, ops);
-    ops.push(Op::RecvReduce { from, src: sum(at.group), dst: sum(at.group) });
+    circle.pass_sums(|k| sum(at.behind(k)), ops);
+    ops.push(Op::RecvReduce { from: circle.from, src: sum(at.group), dst: sum(at.group) });
 }
 
 fn all_gather(at: &At<'_>, ops: &mut Vec<Op>) {
     let l = at.lane;
-    let (_, to) = at.neighbours();
+    let circle = at.circle();
     let take = |_, index, group| Op::Recv { from: at.rank(at.group, index), dst: l.output(at.rank(group, index)) };
-    ops.push(Op::Send { to, src: l.input(0) });
+    ops.push(Op::Send { to: circle.to, src: l.input(0) });
     at.among_neighbours(std::iter::once(at.group), |_, _| l.input(0), take, ops);
     ops.push(copy(l.input(0), l.output(l.me)));
     let mine = |group| l.output(at.rank(group, at.index));
-    at.gather_round(mine, ops);
+    circle.pass_results(|k| mine(at.behind(k)), ops);
     at.among_neighbours((1..at.groups).map(|k| at.behind(k)), |_, group| mine(group), take, ops);
 }
