@@ -7,6 +7,7 @@ mod counts;
 mod docs;
 mod goals;
 mod install;
+mod packages;
 mod peers;
 mod program;
 mod tidy;
@@ -25,7 +26,7 @@ usage: cargo xtask ci [--only STEP] [--from STEP]   all checks, in order, until 
                                                     build and lay out libraries, headers and tools under DIR
        cargo xtask counts [--write | --top [PHASE]] instructions of small collectives, against benches/counts/counts.toml
        cargo xtask bench-peers [--ranks N] [--collectives A,B] [--sizes 8,64K] [--rounds N]
-                                                    side by side with Open MPI and MPICH on this machine
+                                                    side by side with Open MPI and MPICH, which it installs
        cargo xtask goals [PART...]                  the goals of speed, measured on this machine: a table (minutes)
 ";
 

@@ -1,7 +1,7 @@
 //! Side by side with the MPI libraries of the distribution: the same collectives, sizes and way of timing, in turn.
 //!
-//! Open MPI and MPICH come from the system's packages (`openmpi-bin libopenmpi-dev mpich libmpich-dev`); one that is
-//! missing is left out and named. It judges nothing: it prints medians, minima and ratios.
+//! Open MPI and MPICH come from the system's packages: one that is missing is installed; one that cannot be is left out and
+//! named. It judges nothing: it prints medians, minima and ratios.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::program::exists;
-use crate::root;
+use crate::{packages, root};
 
 /// All that the peers' benchmark has, as in JSON lines.
 pub const COLLECTIVES: [&str; 10] = [
@@ -52,6 +52,8 @@ impl Default for Plan {
 /// An MPI library.
 pub struct Peer {
     pub name: &'static str,
+    /// What it is installed from.
+    packages: &'static str,
     compiler: &'static str,
     pub launcher: &'static str,
     /// Arguments before the program; `{n}` is the number of ranks.
@@ -65,6 +67,7 @@ pub struct Peer {
 const PEERS: &[Peer] = &[
     Peer {
         name: "Open MPI",
+        packages: "openmpi-bin libopenmpi-dev",
         compiler: "mpicc.openmpi",
         launcher: "mpirun.openmpi",
         arguments: "--allow-run-as-root --oversubscribe -np {n}",
@@ -75,6 +78,7 @@ const PEERS: &[Peer] = &[
     },
     Peer {
         name: "MPICH",
+        packages: "mpich libmpich-dev",
         compiler: "mpicc.mpich",
         launcher: "mpiexec.mpich",
         arguments: "-n {n}",
@@ -124,30 +128,28 @@ pub fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The benchmark for each peer that is installed; the others are named.
+/// The benchmark for each peer that is installed, now or before; the others are named.
 pub fn build_peers(folder: &Path) -> Result<Vec<(&'static Peer, PathBuf)>> {
     let mut peers = Vec::new();
     for peer in PEERS {
-        match build_peer(peer, folder)? {
-            Some(program) => peers.push((peer, program)),
-            None => println!("{} is left out: {} is not installed", peer.name, peer.compiler),
+        let installed = if peer.is_installed() { Ok(()) } else { packages::install(peer.packages) };
+        match installed {
+            Ok(()) => peers.push((peer, build_peer(peer, folder)?)),
+            Err(e) => println!("{} is left out: {e:#}", peer.name),
         }
     }
     Ok(peers)
 }
 
-/// The benchmark for `peer`, if that is installed.
-fn build_peer(peer: &Peer, folder: &Path) -> Result<Option<PathBuf>> {
-    if !exists(peer.compiler) || !exists(peer.launcher) {
-        return Ok(None);
-    }
+/// The benchmark for `peer`.
+fn build_peer(peer: &Peer, folder: &Path) -> Result<PathBuf> {
     let program = folder.join(format!("mpi_bench-{}", peer.compiler));
     let source = root().join("benches/peers/mpi_bench.c");
     let status = Command::new(peer.compiler).args(["-O2", "-o"]).arg(&program).arg(source).status()?;
     if !status.success() {
         bail!("{} cannot compile the benchmark", peer.compiler);
     }
-    Ok(Some(program))
+    Ok(program)
 }
 
 /// Runs a bounded command and returns its standard output.
@@ -166,6 +168,10 @@ fn measure_peer(peer: &Peer, program: &Path, plan: &Plan, collective: &str) -> R
 }
 
 impl Peer {
+    fn is_installed(&self) -> bool {
+        exists(self.compiler) && exists(self.launcher)
+    }
+
     /// One JSON line per size. `None`: not measured over TCP.
     pub fn measure(
         &self,

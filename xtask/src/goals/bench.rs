@@ -83,7 +83,7 @@ impl Bench {
         output(Command::new("cc").args(["-O3", "-march=native", "-o"]).arg(&floor).arg(source))?;
         let peers = build_peers(&folder)?;
         if peers.is_empty() {
-            bail!("no peer is installed: openmpi-bin libopenmpi-dev, mpich libmpich-dev");
+            bail!("no peer is installed");
         }
         let cores = u32::try_from(std::thread::available_parallelism()?.get())?;
         Ok(Bench { folder, peers, floor, cores, unsteady: Cell::new(0) })

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::packages;
 use crate::peers::output;
 use crate::program::exists;
 
@@ -29,7 +30,7 @@ impl Hosts {
     /// Where namespaces cannot be made.
     pub fn new(folder: &Path) -> Result<Hosts> {
         if !exists("ip") {
-            bail!("`ip` is not installed: iproute2");
+            packages::install("iproute2")?;
         }
         let id = std::process::id();
         let hosts = Hosts {
