@@ -13,6 +13,7 @@ mod engine;
 pub mod exchange;
 pub mod explain;
 pub mod ir;
+pub mod lend;
 mod memory;
 mod race;
 pub mod select;

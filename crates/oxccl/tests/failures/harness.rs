@@ -225,6 +225,18 @@ impl Pool {
         pool
     }
 
+    /// A worker with `per` ranks for each of `hosts`, which take themselves to be there: workers of one number share memory.
+    pub fn on_hosts(hosts: &[usize], per: usize) -> Pool {
+        let mut pool = Pool::new(0, per, &[]);
+        pool.workers = hosts.iter().map(|host| pool.spawn_on(*host)).collect();
+        pool
+    }
+
+    /// One on `host`. Long buffers are not kept when they are freed, so that who touches one afterwards ends by a signal.
+    pub fn spawn_on(&self, host: usize) -> Worker {
+        self.spawn_with(&[("NCCL_HOSTID", &format!("host {host}")), ("MALLOC_MMAP_THRESHOLD_", "65536")])
+    }
+
     /// Another worker of the same kind.
     pub fn spawn(&self) -> Worker {
         self.spawn_with(&[])

@@ -4,6 +4,7 @@
 mod calls;
 mod early;
 mod harness;
+mod hosts;
 mod init;
 mod kept;
 mod kill;
@@ -26,6 +27,7 @@ fn worker() {
         "lent" => lent::rank(order),
         "early" => early::rank(order),
         "kept" => kept::rank(order),
+        "hosts" => hosts::rank(order),
         "init" => init::rank(order),
         "leaks" => leaks::rank(order),
         "children" => leaks::children(order),

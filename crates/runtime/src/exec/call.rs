@@ -152,6 +152,17 @@ impl Call {
         if stays { [from..from, from..from] } else { [from..to, to..to] }
     }
 
+    /// How much further, modulo 2^64, the input of `rank` begins than its output where the call is in place; `None`: it is never.
+    pub(super) fn distance_in_place(&self, rank: u32) -> Option<u64> {
+        let ahead = self.block_bytes().wrapping_mul(u64::from(rank));
+        match self.collective {
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => Some(0),
+            Collective::AllGather | Collective::Gather => Some(ahead),
+            Collective::ReduceScatter | Collective::Scatter => Some(ahead.wrapping_neg()),
+            _ => None,
+        }
+    }
+
     /// Whether `other` is the same call of buffers that may lie elsewhere.
     pub(super) fn is_like(&self, other: &Call) -> bool {
         let kind = |c: &Call| (c.collective, c.count, c.dtype, c.op, c.root, c.bias);

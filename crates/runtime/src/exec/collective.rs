@@ -16,12 +16,12 @@ use super::entry;
 use super::fused::Fused;
 use super::lent::{self, Met};
 use super::lent_v::{self, Taken};
-use super::limits;
 use super::messages::{self, MessageState, Run};
 use super::pieces::Pipe;
 use super::piped;
 use super::plan::{self, Aside, Plan};
 use super::{again_direct, ahead, at_once_direct, eager, eager_v, p2p, slotted, trail, votes};
+use super::{limits, links};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{LENT_WINDOW, WINDOW};
 use crate::device::{Settle, Step, Task, abandoned, caught};
@@ -729,6 +729,7 @@ impl CollectiveTask {
             Phase::Meet | Phase::LentV(_) => true,
             Phase::Direct { road, .. } => road.borrows(),
             Phase::Exchange(exchange) => exchange.lends(),
+            Phase::Messages(_) => links::lends(core),
             _ => false,
         };
         self.over = true;

@@ -316,13 +316,8 @@ pub(super) fn road(core: &Core, call: &Call, plan: &Plan, seq: u64, send: *const
 
 /// How much further the input of the root begins than its output where it works in place, of a call with a root that combines nothing.
 fn distance_in_place(call: &Call) -> Option<u64> {
-    let ahead = call.block_bytes().wrapping_mul(u64::from(call.root));
-    match call.collective {
-        Collective::Broadcast => Some(0),
-        Collective::Gather => Some(ahead),
-        Collective::Scatter => Some(ahead.wrapping_neg()),
-        _ => None,
-    }
+    let combines_nothing = matches!(call.collective, Collective::Broadcast | Collective::Gather | Collective::Scatter);
+    call.distance_in_place(call.root).filter(|_| combines_nothing)
 }
 
 /// Whether this rank, the root of a call that combines nothing, works in place.

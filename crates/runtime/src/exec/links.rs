@@ -384,8 +384,10 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
     let same = core.same_process(to as usize);
     let cma = core.cma.get(to as usize).copied().unwrap_or(false);
     let policy = match (core.config.p2p.as_str(), lane) {
-        // Channels of collectives rely on their sources being free at once: slots only.
-        (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
+        // Where all ranks share memory, those that run message programs do not say when they touch memory of peers: slots only.
+        (_, CHANNEL_LANE..) if !lends(core) => Policy::only(Route::Slots),
+        ("shm", _) => Policy::only(Route::Slots),
+        (_, CHANNEL_LANE..) => Policy::lending(same),
         ("direct", _) => Policy { direct_from: Some(direct_from(core)), ..Policy::new(same, false) },
         ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
         _ => Policy {
@@ -480,6 +482,11 @@ fn common_piece_bytes(core: &Core) -> usize {
         false if is_mixed(core) => mixed_piece_bytes(slot, 0),
         false => slot,
     }
+}
+
+/// Whether message programs leave what they send to peers that share memory where it lies, if that can be mapped.
+pub(super) fn lends(core: &Core) -> bool {
+    is_mixed(core)
 }
 
 /// Some ranks share memory, and others are reached over a network.

@@ -4,7 +4,7 @@
 //! algorithm needs slots, be it in several slots each ([`links`](super::links)), so credits are what the verifier assumed; a
 //! piece that arrives in parts is combined and passed on part by part. A source is free once its
 //! piece was accepted, since the connections copy what they cannot send at once, except where the call does not write to it
-//! any more: that is lent until the end of the call.
+//! any more: that is lent until the end of the call. Peers that share memory read such a source where it lies, if they can map it.
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -13,11 +13,16 @@ use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
-use super::links::{CHANNEL_LANE, Receiver, part_bytes};
+use super::links::{self, CHANNEL_LANE, Receiver, part_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
 use crate::transport::{Header, Ticket};
+
+/// Bytes of a piece from which on its receiver reads it where it lies: who lends it waits at the end of the call until it was taken.
+const LENT_FROM: u64 = 16 << 10;
+/// Bytes of a block from which on pieces of calls with a root are, of which many ranks wait for nobody otherwise.
+const LENT_FROM_ROOTED: u64 = 256 << 10;
 
 /// Progress of one channel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +51,8 @@ pub(super) struct MessageState {
     part: u64,
     /// Whether the input, and what has come into the output, stay as they are until the end of the call.
     stays: (bool, bool),
+    /// Which of the lists of [`MessagePlan::lends`] holds.
+    lends: Option<usize>,
     /// The newest ticket of each connection that was sent on: rank, channel, ticket.
     sent: Vec<(u32, usize, Ticket)>,
 }
@@ -97,6 +104,8 @@ pub(super) fn begin(
     // Where nothing is combined, what comes into the output is final, and an input in place is part of that.
     let moves = !call.collective.reduces();
     state.stays = (apart || moves, moves);
+    let in_place = call.distance_in_place(rank).is_some_and(|distance| send == recv.wrapping_add(distance as usize));
+    state.lends = if apart { Some(0) } else { in_place.then_some(1) };
     state
 }
 
@@ -123,6 +132,8 @@ struct Bound<'a> {
     scratch: *mut u8,
     part: u64,
     stays: (bool, bool),
+    /// The source of what the current op sends stays as it is until the receiver has taken it.
+    lends: bool,
     /// The op behind the current one.
     next: Option<&'a Op>,
 }
@@ -160,15 +171,18 @@ impl Bound<'_> {
 
     /// Whether what is sent of `buffer` may be lent to the connection until the end of the call.
     fn lent(&self, buffer: Buffer) -> bool {
-        match buffer {
+        let by_buffer = match buffer {
             Buffer::Input => self.stays.0,
             Buffer::Output => self.stays.1,
             Buffer::Scratch => false,
-        }
+        };
+        by_buffer || self.lends
     }
 
     fn header(&self, total: u64, offset: u64) -> Header {
-        Header { signature: self.call.signature, sequence: self.seq, total, offset, ..Header::default() }
+        let waits = !self.call.collective.rooted() || self.call.block_bytes() >= LENT_FROM_ROOTED;
+        let copied = !(self.lends && waits && total >= LENT_FROM);
+        Header { signature: self.call.signature, sequence: self.seq, total, offset, copied, ..Header::default() }
     }
 }
 
@@ -190,6 +204,7 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
         scratch: state.scratch.as_mut_ptr(),
         part: state.part,
         stays: state.stays,
+        lends: state.lends.and_then(|which| Some(*plan.lends[which].get(channel)?.get(lane.pc)?)).unwrap_or(false),
         next: ops.get(lane.pc + 1),
     };
     let over = bound.run(engine, op, lane)?;
@@ -214,9 +229,17 @@ pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageS
     Ok(())
 }
 
-/// Whether all that was sent has been written. What calls behind this one have sent is theirs to drive: their peers may read
-/// it only when this one is over everywhere.
+/// Whether all that was sent has been written, and what was lent to peers that share memory taken. What calls behind this one
+/// have sent is theirs to drive: their peers may read it only when this one is over everywhere.
 fn is_out(run: Run<'_>, engine: &mut Engine, state: &MessageState) -> Result<bool> {
+    if links::lends(run.core) {
+        for (to, channel, ticket) in state.sent.iter().filter(|(to, ..)| links::is_local(run.core, *to)) {
+            let end = engine.links.sender(run.core, *to, CHANNEL_LANE + channel)?;
+            if !end.map_or(Ok(true), |end| end.poll_done(*ticket))? {
+                return Ok(false);
+            }
+        }
+    }
     if engine.links.flush()? {
         return Ok(true);
     }
@@ -267,8 +290,11 @@ pub(super) fn step(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) 
     Ok(Step::Blocked)
 }
 
-/// Whether a channel of a blocked program waits for `rank`.
+/// Whether a channel of a blocked program waits for `rank`, or, where all are over, for it to take what it was lent.
 pub(super) fn awaits(plan: &MessagePlan, state: &MessageState, rank: usize) -> bool {
+    if state.lanes.iter().all(|lane| lane.piece == state.pieces) {
+        return state.sent.iter().any(|(to, ..)| *to as usize == rank);
+    }
     state.lanes.iter().zip(&plan.program.channels).filter(|(l, _)| l.piece < state.pieces).any(|(lane, ops)| match ops
         .get(lane.pc)
     {

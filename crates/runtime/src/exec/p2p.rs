@@ -537,7 +537,7 @@ impl Transfer {
         let mut progress = false;
         while !self.is_offered() {
             let &mut Transfer { signature, bytes: total, done: offset, outgrown, .. } = self;
-            let header = Header { signature, sequence, total, offset, outgrown, len: 0 };
+            let header = Header { signature, sequence, total, offset, outgrown, ..Header::default() };
             let at = self.at.wrapping_add(self.done as usize);
             // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the operation is done
             // only after `poll_done`.

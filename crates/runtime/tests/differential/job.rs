@@ -21,6 +21,8 @@ use crate::uneven;
 const VARIABLE: &str = "OXCCL_TEST_DIFFERENTIAL_JOB";
 /// In the value of a variable of a road: the number of the process.
 pub const PROCESS: &str = "{process}";
+/// The same: the number of the pair of processes.
+pub const PAIR: &str = "{pair}";
 /// A job that takes longer is ended and failed.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -151,7 +153,8 @@ fn spawn(road: &Road, text: &str, process: usize) -> Child {
     }
     command.args(["--exact", "job::worker", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(VARIABLE, text).env("OXCCL_OP_TIMEOUT", "60").env("NCCL_SOCKET_IFNAME", "lo");
-    command.envs(road.env.iter().map(|(name, value)| (name, value.replace(PROCESS, &process.to_string()))));
+    let number = |value: &str| value.replace(PROCESS, &process.to_string()).replace(PAIR, &(process / 2).to_string());
+    command.envs(road.env.iter().map(|(name, value)| (name, number(value))));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 

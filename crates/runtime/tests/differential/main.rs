@@ -24,7 +24,7 @@ mod trails;
 mod uneven;
 
 use case::{Memory, Rounding};
-use job::{Job, PROCESS, Road, run, seed};
+use job::{Job, PAIR, PROCESS, Road, run, seed};
 
 const fn road(name: &'static str, env: &'static [(&'static str, &'static str)], rounding: Rounding) -> Road {
     Road { name, env, rounding }
@@ -125,6 +125,34 @@ fn hosts_of_several_ranks() {
         run(r, &Job::bursts(&[2, 2], 20), seed);
         run(r, &Job::uneven(&[3, 3], 10), seed);
     }
+}
+
+/// Ranks of which those of two processes share memory.
+const PAIRS: &[Road] = &[
+    road("pairs", &[("NCCL_HOSTID", PAIR)], Rounding::PerStep),
+    road(
+        "pairs, hierarchical, channels",
+        &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "hierarchical"), ("OXCCL_MAX_CHANNELS", "4")],
+        Rounding::PerStep,
+    ),
+    road(
+        "pairs, not hierarchical",
+        &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "^hierarchical"), ("OXCCL_CORES", "64")],
+        Rounding::PerStep,
+    ),
+    road("pairs, shm", &[("NCCL_HOSTID", PAIR), ("OXCCL_P2P", "shm")], Rounding::PerStep),
+];
+
+#[test]
+fn hosts_of_two_processes() {
+    let seed = seed();
+    for r in PAIRS {
+        run(r, &Job::processes(&[1, 1, 1, 1], Memory::Device, 1), seed);
+        run(r, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 2), seed);
+    }
+    run(&PAIRS[0], &Job::processes(&[2, 1, 1, 2], Memory::Mixed, 2), seed);
+    run(&PAIRS[0], &Job::bursts(&[1, 1, 1, 1], 20), seed);
+    run(&PAIRS[0], &Job::uneven(&[1, 1, 1, 1], 10), seed);
 }
 
 #[test]

@@ -102,6 +102,11 @@ impl CollectiveTask {
         let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
             return Err(Error::internal("a message phase without a message plan"));
         };
+        // What peers that share memory have sent may lie in theirs.
+        let borrowed = if links::lends(core) { core.borrow_memory(Lane::Collectives) } else { None };
+        if links::lends(core) && borrowed.is_none() {
+            return Ok(Some(Step::Blocked));
+        }
         let run = Run { core, call: &self.call, plan, send: self.send, seq: self.seq };
         let step = messages::step(run, engine, state)?;
         if !matches!(step, Step::Done) {

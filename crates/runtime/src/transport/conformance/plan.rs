@@ -78,6 +78,7 @@ impl Plan {
             offset,
             len: total - offset,
             outgrown: false,
+            copied: false,
         }
     }
 }

@@ -115,10 +115,16 @@ impl Policy {
         }
     }
 
+    /// `Direct` whatever the length, but for what [is to be copied](Header::copied); else slots.
+    pub const fn lending(same_process: bool) -> Policy {
+        Policy { direct_from: Some(0), ..Policy::new(same_process, false) }
+    }
+
     /// Whether `route` may be tried for `len` bytes of the message of `header`.
     pub(super) fn allows(&self, route: Route, len: usize, header: &Header) -> bool {
         match (self.forced, route) {
             (Some(forced), _) => forced == route,
+            (None, Route::Direct | Route::Cma) if header.copied => false,
             (None, Route::Direct) => self.direct_from.is_some_and(|from| len >= from),
             (None, Route::Cma) => {
                 let long = self.cma_from.is_some_and(|from| len >= from) && header.total < self.cma_below as u64;

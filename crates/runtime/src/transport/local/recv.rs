@@ -169,7 +169,7 @@ impl LocalReceiver {
         let read = |word: usize| unsafe { record.add(word).read() };
         let (kind, len) = split_meta(meta);
         let mut header =
-            Header { signature: [read(1), read(2)], sequence: read(3), total: len, offset: 0, len, outgrown: false };
+            Header { signature: [read(1), read(2)], sequence: read(3), total: len, len, ..Header::default() };
         let slot = if kind == Some(Kind::Slot) { self.traded(len as usize).map(|_| read(6)) } else { None };
         let (at, round) = if slot.is_some() { one_way::read(read(7)) } else { (0, false) };
         let copied = self.copied(index, kind, len, slot.map(|number| (number, at)));

@@ -58,6 +58,7 @@ impl Frame {
                 offset: w[4],
                 len: w[5],
                 outgrown: false,
+                copied: false,
             };
             let end = header.offset.checked_add(header.len).ok_or("length overflow")?;
             if end > header.total || (header.len == 0 && header.total != 0) {
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn frames_round_trip() {
-        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 40, outgrown: false };
+        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 40, ..Header::default() };
         for f in [Frame::Data(h), Frame::Goodbye, Frame::Ack(7), Frame::Refuse(REFUSAL_BYTES)] {
             assert_eq!(Frame::decode(&f.encode()), Ok(f));
         }
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn garbage_is_found() {
-        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 41, outgrown: false };
+        let h = Header { signature: [1, 2], sequence: 3, total: 100, offset: 60, len: 41, ..Header::default() };
         assert!(Frame::decode(&Frame::Data(h).encode()).is_err());
         assert!(Frame::decode(&Frame::Data(Header { offset: u64::MAX, len: 2, ..h }).encode()).is_err());
         assert!(Frame::decode(&Frame::Refuse(REFUSAL_BYTES + 1).encode()).is_err());

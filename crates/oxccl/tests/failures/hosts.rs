@@ -1,0 +1,105 @@
+//! Two hosts of two ranks each, those of one sharing memory: what they read of each other's buffers where these lie, and that an
+//! abort or a death in the middle ends it before the buffers go, which they do right after the call.
+
+use std::time::Duration;
+
+use oxccl::Communicator;
+
+use crate::calls::{self, Memory};
+use crate::harness::{Order, Pool, Random, alone, pause};
+
+const RANKS: usize = 4;
+const ALL: [usize; RANKS] = [0, 1, 2, 3];
+/// AllReduce out of place and in place, Broadcast, ReduceScatter, AllGather: see [`calls::one`].
+const KINDS: [usize; 5] = [0, 1, 2, 4, 5];
+/// Elements of a block: what is less than some tens of KiB is copied.
+const LEN: usize = 200_000;
+const NOTICE: Duration = Duration::from_secs(2);
+const GIVE_UP: Duration = Duration::from_secs(20);
+
+/// One rank: word 1 is the memory, word 2 what happens (rounds, abort, kill), word 3 to which rank, or how many rounds there are,
+/// word 4 after how many microseconds.
+pub fn rank(order: &Order) {
+    let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
+    let memory = if order.words[1] == "malloc" { Memory::Malloc } else { Memory::Device };
+    let call = |n: u64| calls::one(&comm, KINDS[n as usize % KINDS.len()], memory, LEN + n as usize % 3, n);
+    let first = call(0);
+    order.report("up", "");
+    if order.words[2] == "rounds" {
+        first.expect("a good call");
+        (1..=order.number(3)).for_each(|n| call(n).expect("a good call"));
+        comm.barrier().expect("barrier");
+        return;
+    }
+    let aborts = order.words[2] == "abort" && order.number(3) as usize == order.rank;
+    let handle = comm.abort_handle();
+    let error = std::thread::scope(|scope| {
+        if aborts {
+            scope.spawn(|| {
+                pause(Duration::from_micros(order.number(4)));
+                order.report("leaves", "");
+                handle.abort().expect("abort");
+            });
+        }
+        first.err().or_else(|| (1..).find_map(|n| call(n).err())).expect("it ends")
+    });
+    order.report("error", &format!("{:?} {}", error.code, error.text));
+    drop(comm);
+    order.report("gone", "");
+}
+
+/// Processes of one rank each, whose memory is mapped, and processes of two ranks, whose addresses are the same.
+fn ways() -> [(Pool, &'static str); 2] {
+    [(Pool::on_hosts(&[0, 0, 1, 1], 1), "device"), (Pool::on_hosts(&[0, 1], 2), "malloc")]
+}
+
+#[test]
+fn buffers_that_go_right_after_the_call_give_what_they_should() {
+    let _alone = alone();
+    for (mut pool, memory) in ways() {
+        pool.start(&format!("hosts {memory} rounds 60"));
+        pool.expect("end", &ALL, 2 * GIVE_UP);
+    }
+}
+
+#[test]
+fn an_abort_among_hosts_of_several_ranks_is_heard() {
+    let _alone = alone();
+    let mut random = Random::seeded("aborts among hosts of several ranks");
+    for (mut pool, memory) in ways() {
+        for victim in ALL.repeat(3) {
+            let delay = random.below(20_000);
+            pool.start(&format!("hosts {memory} abort {victim} {delay}"));
+            let since = pool.expect("leaves", &[victim], GIVE_UP)[0].ns;
+            let errors = pool.expect("error", &ALL, GIVE_UP);
+            pool.expect("gone", &ALL, GIVE_UP);
+            for e in &errors {
+                let took = Duration::from_nanos(e.ns.saturating_sub(since));
+                let said = format!("{memory}, after {delay} us: {e:?}\n{}", pool.said());
+                assert!(took < NOTICE, "noticed after {took:?}; {said}");
+                assert!(e.rank == victim || e.text.contains(&format!("rank {victim}")), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_among_hosts_of_several_ranks_is_named() {
+    let _alone = alone();
+    let mut random = Random::seeded("deaths among hosts of several ranks");
+    let hosts = [0, 0, 1, 1];
+    let mut pool = Pool::on_hosts(&hosts, 1);
+    for victim in ALL.repeat(2) {
+        let delay = random.below(20_000);
+        pool.start(&format!("hosts device kill {victim} {delay}"));
+        pool.expect("up", &ALL, GIVE_UP);
+        let (killed, errors, _) = pool.kill(victim, Duration::from_micros(delay), GIVE_UP);
+        for e in &errors {
+            let took = Duration::from_nanos(e.ns.saturating_sub(killed));
+            let said = format!("after {delay} us: {e:?}\n{}", pool.said());
+            assert!(took < NOTICE, "noticed after {took:?}; {said}");
+            assert!(e.text.contains(&format!("rank {victim}")), "{said}");
+        }
+        pool.workers[victim] = pool.spawn_on(hosts[victim]);
+    }
+}
