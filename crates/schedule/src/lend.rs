@@ -1,6 +1,8 @@
 //! Which messages need no copy: what is sent lies still until the receiver has taken it, so that this may read it where it lies, in
 //! mapped memory, at any time before the call ends.
 //!
+//! And which messages to peers that share memory bring the same bytes: a copy that all of them can map does for all.
+//!
 //! Told from the programs alone, whichever algorithm made them. It says nothing of whether a peer can map the memory.
 
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
@@ -11,14 +13,29 @@ const MOST_OPS: usize = 2048;
 /// A block of user memory: that of Input where one of Output is the same memory.
 type Block = (Buffer, u32);
 
-/// For each op of `program` by channel whether the source of what it sends stays as it is until the receiver has taken it, or
-/// the call ends: nothing writes there any more, or only what comes from that same receiver, which sends it after it has taken the
-/// message. `peer` gives the program of a rank with which this one shares memory, and nothing of any other.
-pub fn lends(program: &Program, shape: &Shape, peer: impl Fn(Rank) -> Option<Program>) -> Vec<Vec<bool>> {
-    let few = program.channels.iter().map(Vec::len).sum::<usize>() <= MOST_OPS;
+/// What may be done with what an op sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// The source stays as it is until the receiver has taken it, or the call ends: nothing writes there any more, or only what comes
+    /// from that same receiver, which sends it after it has taken the message.
+    pub stays: bool,
+    /// The first op of the channel that sends the same bytes of the piece to a rank with which this one shares memory, of an op that
+    /// does so, if there are two or more.
+    pub first: Option<usize>,
+}
+
+/// That of each op of `program` by channel. `peer` gives the program of a rank with which this one shares memory, and nothing of any
+/// other.
+pub fn lends(program: &Program, shape: &Shape, peer: impl Fn(Rank) -> Option<Program>) -> Vec<Vec<Lent>> {
+    if program.channels.iter().map(Vec::len).sum::<usize>() > MOST_OPS {
+        return program.channels.iter().map(|ops| vec![Lent::default(); ops.len()]).collect();
+    }
     let lend = Lend { program, shape };
-    let of_channel =
-        |(channel, ops): (usize, &Vec<Op>)| (0..ops.len()).map(|at| few && lend.stays(channel, at, &peer)).collect();
+    let of_channel = |(channel, ops): (usize, &Vec<Op>)| {
+        let first = lend.firsts(ops, &peer);
+        let of = |(at, first)| Lent { stays: lend.stays(channel, at, &peer), first };
+        first.into_iter().enumerate().map(of).collect()
+    };
     program.channels.iter().enumerate().map(of_channel).collect()
 }
 
@@ -45,6 +62,21 @@ impl Lend<'_> {
             (Buffer::Output, Some((input, output))) if chunk.block == output => Some((Buffer::Input, input)),
             (buffer, _) => Some((buffer, chunk.block)),
         }
+    }
+
+    /// [`Lent::first`] of each op.
+    fn firsts(&self, ops: &[Op], peer: &impl Fn(Rank) -> Option<Program>) -> Vec<Option<usize>> {
+        let near = |op: &Op| op.sends_to().is_some_and(|to| peer(to).is_some());
+        let sent: Vec<_> = ops.iter().map(|op| source(op).filter(|_| near(op))).collect();
+        let mut first: Vec<Option<usize>> = vec![None; ops.len()];
+        for (at, chunk) in sent.iter().enumerate() {
+            let Some((chunk, block)) = chunk.and_then(|chunk| Some((chunk, self.block(chunk)?))) else { continue };
+            let before = (0..at).rev().take_while(|k| !self.writes(&ops[k + 1], block, chunk));
+            let before = before.filter(|k| sent[*k] == Some(chunk)).last();
+            first[at] = Some(before.unwrap_or(at));
+        }
+        let of = |which: usize| first.iter().filter(|f| **f == Some(which)).count();
+        first.iter().map(|f| f.filter(|which| of(*which) > 1)).collect()
     }
 
     fn stays(&self, channel: usize, at: usize, peer: &impl Fn(Rank) -> Option<Program>) -> bool {
@@ -122,7 +154,7 @@ mod tests {
         let neighbour = |rank: Rank| rank / shape.local == 1 / shape.local;
         let lent = lends(&own, shape, |rank| neighbour(rank).then(|| program(rank)));
         let sends = own.channels[0].iter().zip(&lent[0]);
-        sends.filter(|(op, _)| op.sends_to().is_some_and(neighbour)).map(|(_, lent)| *lent).collect()
+        sends.filter(|(op, _)| op.sends_to().is_some_and(neighbour)).map(|(_, lent)| lent.stays).collect()
     }
 
     #[test]
@@ -157,7 +189,7 @@ mod tests {
         let other = || program(1, vec![vec![recv(0, out(0, 2)), Op::Send { to: 0, src: out(0, 2) }]]);
         let lent = |channels: &[&[Op]]| {
             let own = program(0, channels.iter().map(|ops| ops.to_vec()).collect());
-            lends(&own, &shape, |_| Some(other()))[0][0]
+            lends(&own, &shape, |_| Some(other()))[0][0].stays
         };
         assert!(lent(&[&[send(out(0, 2))]]));
         assert!(lent(&[&[send(out(0, 2)), recv(1, out(0, 2))]]), "the answer");
@@ -169,11 +201,32 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_the_same_bytes_are_told() {
+        let shape = shape(Collective::AllReduce, 4, 1, false);
+        let out = |part| Chunk { buffer: Buffer::Output, block: 0, part, parts: 2 };
+        let send = |to, part| Op::Send { to, src: out(part) };
+        let take = |from, part| Op::Recv { from, dst: out(part) };
+        let firsts = |ops: &[Op]| -> Vec<Option<usize>> {
+            let program =
+                |rank, ops: &[Op]| Program { rank, channels: vec![ops.to_vec()], scratch_slots: 0, epochs: 0 };
+            // Rank 3 is on another host.
+            let peer = |rank| (rank != 3).then(|| program(rank, &[]));
+            lends(&program(0, ops), &shape, peer)[0].iter().map(|lent| lent.first).collect()
+        };
+        assert_eq!(firsts(&[send(1, 0), send(1, 1), send(2, 0), send(3, 0)]), [Some(0), None, Some(0), None]);
+        assert_eq!(firsts(&[send(1, 0), take(1, 1), send(2, 0)]), [Some(0), None, Some(0)]);
+        // What comes in between is sent the second time.
+        assert_eq!(firsts(&[send(1, 0), take(1, 0), send(2, 0)]), [None; 3]);
+        let pass = |to| Op::RecvCopySend { from: 3, to, dst: out(0) };
+        assert_eq!(firsts(&[pass(1), send(2, 0), pass(2)]), [Some(0), Some(0), None]);
+    }
+
+    #[test]
     fn who_is_not_known_to_answer_late_gets_a_copy() {
         let shape = shape(Collective::AllReduce, 8, 4, true);
         let own = find("hierarchical").expect("known").program(&shape, 1);
         let lent = lends(&own, &shape, |_| None);
         let first = own.channels[0].iter().position(|op| op.sends_to().is_some()).expect("it sends");
-        assert!(!lent[0][first]);
+        assert!(!lent[0][first].stays);
     }
 }

@@ -1,12 +1,12 @@
 //! Messages that are read where they lie bring what copies would have brought, whenever the receiver comes to them: every algorithm of
-//! messages, run on numbers, in random order, in pieces, with all that [`lends`] allows read only when it is taken.
+//! messages, run on numbers, in random order, in pieces, with all that [`lends`] allows read only when it is taken, or copied once for several.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use oxccl_schedule::algorithms::{ALGORITHMS, Algorithm};
 use oxccl_schedule::ir::{Buffer, Chunk, Needs, Op, Program, Rank, Shape, part_range};
-use oxccl_schedule::lend::lends;
+use oxccl_schedule::lend::{Lent, lends};
 use oxccl_types::Collective;
 
 /// Elements of a block, which no number of parts here divides, and of a piece.
@@ -31,7 +31,9 @@ struct Lane {
 struct Run<'a> {
     shape: Shape,
     programs: &'a [Program],
-    lent: Vec<Vec<Vec<bool>>>,
+    lent: Vec<Vec<Vec<Lent>>>,
+    /// What was copied for several, by rank, channel, first op and piece.
+    copies: HashMap<(Rank, usize, usize, u64), Vec<u64>>,
     memory: HashMap<(Rank, Buffer, u32), Vec<u64>>,
     wires: HashMap<(Rank, Rank, usize), VecDeque<Message>>,
     /// Messages that were read where they lie.
@@ -87,8 +89,14 @@ impl Run<'_> {
 
     /// Sends `values`, which lie in `chunk` if there is one.
     fn send(&mut self, lane: &Lane, to: Rank, chunk: Option<&Chunk>, values: Vec<u64>) {
-        let lent = self.lent[lane.rank as usize][lane.channel][lane.pc];
-        let message = match chunk.filter(|_| lent) {
+        let Lent { stays, first } = self.lent[lane.rank as usize][lane.channel][lane.pc];
+        // Some have memory that can be mapped, and the others copy once.
+        let mapped = lane.rank % 2 == 0 || first.is_none();
+        let message = match chunk.filter(|_| stays) {
+            Some(_) if !mapped => {
+                let of = (lane.rank, lane.channel, first.unwrap_or(lane.pc), lane.piece);
+                Message::Copied(self.copies.entry(of).or_insert(values).clone())
+            }
             Some(chunk) => {
                 let (block, range) = self.place(lane.rank, chunk, lane.piece);
                 Message::Lent(lane.rank, block, range)
@@ -208,8 +216,8 @@ fn run(algorithm: &Algorithm, shape: &Shape, rng: &mut fastrand::Rng) -> usize {
     let programs = algorithm.schedule(shape).programs;
     let peer = |rank: Rank| Some(programs[rank as usize].clone());
     let lent = programs.iter().map(|program| lends(program, shape, peer)).collect();
-    let (memory, wires) = (HashMap::new(), HashMap::new());
-    let mut run = Run { shape: *shape, programs: &programs, lent, memory, wires, read: 0 };
+    let (copies, memory, wires) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut run = Run { shape: *shape, programs: &programs, lent, copies, memory, wires, read: 0 };
     run.finish(rng);
     for rank in 0..shape.ranks {
         for block in 0..shape.output_blocks(rank) {

@@ -729,7 +729,7 @@ impl CollectiveTask {
             Phase::Meet | Phase::LentV(_) => true,
             Phase::Direct { road, .. } => road.borrows(),
             Phase::Exchange(exchange) => exchange.lends(),
-            Phase::Messages(_) => links::lends(core),
+            Phase::Messages(_) => links::borrows(core),
             _ => false,
         };
         self.over = true;

@@ -97,7 +97,8 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
     if bytes > stage::MOST {
         return Lent::No;
     }
-    let to = match engine.stage.place(core, bytes) {
+    let taken = |seq| (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1));
+    let to = match engine.stage.place(bytes, taken) {
         Some(to) => to,
         None if engine.stage.is_refused() => return Lent::No,
         None => return Lent::Full,

@@ -384,10 +384,9 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
     let same = core.same_process(to as usize);
     let cma = core.cma.get(to as usize).copied().unwrap_or(false);
     let policy = match (core.config.p2p.as_str(), lane) {
-        // Where all ranks share memory, those that run message programs do not say when they touch memory of peers: slots only.
-        (_, CHANNEL_LANE..) if !lends(core) => Policy::only(Route::Slots),
-        ("shm", _) => Policy::only(Route::Slots),
-        (_, CHANNEL_LANE..) => Policy::lending(same),
+        (_, CHANNEL_LANE..) if lends(core) => Policy::lending(same),
+        // Where all ranks share memory those that run message programs do not say when they touch memory of peers.
+        (_, CHANNEL_LANE..) | ("shm", _) => Policy::only(Route::Slots),
         ("direct", _) => Policy { direct_from: Some(direct_from(core)), ..Policy::new(same, false) },
         ("cma", _) if cma => Policy { direct_from: None, cma_below: usize::MAX, ..Policy::new(false, true) },
         _ => Policy {
@@ -484,8 +483,13 @@ fn common_piece_bytes(core: &Core) -> usize {
     }
 }
 
-/// Whether message programs leave what they send to peers that share memory where it lies, if that can be mapped.
+/// Whether message programs of this rank leave what they send to peers that share memory where it lies, if those can reach it there.
 pub(super) fn lends(core: &Core) -> bool {
+    borrows(core) && matches!(core.config.p2p.as_str(), "auto" | "direct")
+}
+
+/// Whether such peers may, whose setting may be another one.
+pub(super) fn borrows(core: &Core) -> bool {
     is_mixed(core)
 }
 

@@ -9,10 +9,12 @@
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, part_range};
+use oxccl_schedule::lend::Lent;
 use oxccl_types::{Error, Result};
 
 use super::call::{Call, describe};
 use super::collective::Engine;
+use super::copies::What;
 use super::links::{self, CHANNEL_LANE, Receiver, part_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
@@ -132,8 +134,8 @@ struct Bound<'a> {
     scratch: *mut u8,
     part: u64,
     stays: (bool, bool),
-    /// The source of what the current op sends stays as it is until the receiver has taken it.
-    lends: bool,
+    /// What may be done with what the current op sends.
+    lends: Lent,
     /// The op behind the current one.
     next: Option<&'a Op>,
 }
@@ -176,12 +178,31 @@ impl Bound<'_> {
             Buffer::Output => self.stays.1,
             Buffer::Scratch => false,
         };
-        by_buffer || self.lends
+        by_buffer || self.lends.stays
+    }
+
+    /// Whether a peer that shares memory may read the message of `total` bytes where it lies.
+    fn may_lie(&self, total: u64) -> bool {
+        let waits = !self.call.collective.rooted() || self.call.block_bytes() >= LENT_FROM_ROOTED;
+        self.lends.stays && waits && total >= LENT_FROM
+    }
+
+    /// Where `to` reads the `bytes` bytes at `at`, all of which are there: in a copy that others read, too, where it cannot map them.
+    fn shared(&self, engine: &mut Engine, to: u32, at: *const u8, bytes: u64) -> *const u8 {
+        let Some(first) = self.lends.first.filter(|_| self.may_lie(bytes)) else { return at };
+        if self.core.same_process(to as usize)
+            || !links::is_local(self.core, to)
+            || engine.links.exports(at, bytes as usize)
+        {
+            return at;
+        }
+        let what = What { seq: self.seq, channel: self.channel, first, piece: self.piece };
+        // SAFETY: a chunk of the caller's buffers, which stays as it is; that op and piece send it is what makes them `first`.
+        unsafe { engine.copies.of(&mut engine.stage, what, at, bytes as usize) }.unwrap_or(at)
     }
 
     fn header(&self, total: u64, offset: u64) -> Header {
-        let waits = !self.call.collective.rooted() || self.call.block_bytes() >= LENT_FROM_ROOTED;
-        let copied = !(self.lends && waits && total >= LENT_FROM);
+        let copied = !self.may_lie(total);
         Header { signature: self.call.signature, sequence: self.seq, total, offset, copied, ..Header::default() }
     }
 }
@@ -204,7 +225,7 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
         scratch: state.scratch.as_mut_ptr(),
         part: state.part,
         stays: state.stays,
-        lends: state.lends.and_then(|which| Some(*plan.lends[which].get(channel)?.get(lane.pc)?)).unwrap_or(false),
+        lends: state.lends.and_then(|which| Some(*plan.lends[which].get(channel)?.get(lane.pc)?)).unwrap_or_default(),
         next: ops.get(lane.pc + 1),
     };
     let over = bound.run(engine, op, lane)?;
@@ -386,6 +407,8 @@ impl Bound<'_> {
         if there.end == 0 && self.piece > 0 {
             return Ok(true);
         }
+        // What has begun to go another way goes on so.
+        let at = if there.is_empty() && lane.sent == 0 { self.shared(engine, to, at, there.end) } else { at };
         let Some(end) = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)? else { return Ok(false) };
         end.follows(matches!(self.next, Some(Op::Send { to: next, .. }) if *next == to));
         while !lane.offered || lane.sent < there.start {

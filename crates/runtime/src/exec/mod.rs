@@ -21,6 +21,7 @@ mod at_once_direct;
 mod beside;
 pub(crate) mod call;
 pub(crate) mod collective;
+mod copies;
 mod direct;
 mod eager;
 mod eager_v;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use oxccl_schedule::algorithms::{Algorithm, find};
 use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent, saves_a_round};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
-use oxccl_schedule::lend;
+use oxccl_schedule::lend::{Lent, lends};
 use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice};
 use oxccl_types::{Collective, Error, Result};
 
@@ -82,9 +82,8 @@ pub(crate) struct MessagePlan {
     pub receives: bool,
     /// What it sends before it needs anything.
     pub early: Early,
-    /// Of each op by channel whether what it sends stays as it is until the receiver has taken it; the second for calls in place. None
-    /// where nothing is read in place.
-    pub lends: [Vec<Vec<bool>>; 2],
+    /// Of each op by channel what may be done with what it sends; the second for calls in place. None where nothing is read in place.
+    pub lends: [Vec<Vec<Lent>>; 2],
 }
 
 /// Where an input goes that peers cannot map, before they have all come to the call.
@@ -428,8 +427,9 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
     let piece_bytes = links::piece_bytes(core, shape.collective, algorithm.min_slots);
     let lends = [false, true].map(|in_place| match links::lends(core) && !exchange {
         true => {
-            let peer = |rank| links::is_local(core, rank).then(|| algorithm.program(shape, rank));
-            lend::lends(&program, &Shape { in_place, ..*shape }, peer)
+            let near = |rank| links::is_local(core, rank) && rank as usize != core.rank;
+            let peer = |rank| near(rank).then(|| algorithm.program(shape, rank));
+            lends(&program, &Shape { in_place, ..*shape }, peer)
         }
         false => Vec::new(),
     });

@@ -1,12 +1,9 @@
 //! Where a rank copies what peers are to take and cannot map: memory of its own that they can, used like a ring. What lies there is
-//! taken as what is lent is (`lent_v`), so that nobody answers for it but a flag of each peer, which it raises anyway.
+//! taken as what is lent is (`lent_v`, `messages`), so that nobody answers for it but what the peers say anyway.
 //!
 //! It knows what is in use and until when, not what it is. Made on first use.
 
 use std::collections::VecDeque;
-
-use super::direct::is_raised;
-use crate::communicator::core::Core;
 
 /// Bytes of the ring: those of many short inputs, so that ranks that share cores begin many calls before one ends. Measured with half,
 /// twice and four times as many (docs/performance.md).
@@ -74,10 +71,9 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Where `bytes` bytes, of [`MOST`] at most, may be put now for the next call; `None` while those of earlier calls are in the way,
-    /// or where the kernel refuses the memory.
-    pub(super) fn place(&mut self, core: &Core, bytes: usize) -> Option<*mut u8> {
-        let taken = |seq| (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1));
-        self.places.free(taken);
+    /// or where the kernel refuses the memory. `is_over`: nobody reads any more what the call lent.
+    pub(super) fn place(&mut self, bytes: usize, is_over: impl Fn(u64) -> bool) -> Option<*mut u8> {
+        self.places.free(is_over);
         if self.memory == 0 && !self.refused {
             // By itself: peers map no more than this, and a late one never reads what somebody else has put there since.
             self.memory = crate::device::alloc_alone(ROOM).map_or(0, |memory| memory.expose_provenance());
@@ -95,7 +91,7 @@ impl Stage {
         self.refused
     }
 
-    /// Call `seq` lends the `bytes` bytes at the place that was found last, until each peer has raised its flag of that call.
+    /// Call `seq` lends the `bytes` bytes at the place that was found last, until it is over.
     pub(super) fn lend(&mut self, seq: u64, bytes: usize) {
         self.places.take(seq, bytes);
     }

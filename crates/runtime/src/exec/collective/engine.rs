@@ -6,6 +6,7 @@ use crate::communicator::core::Core;
 use crate::device::Exporter;
 use crate::exec::again_direct::Calls;
 use crate::exec::apart::Apart;
+use crate::exec::copies::Copies;
 use crate::exec::direct::Buffers;
 use crate::exec::entry::{History, Seen};
 use crate::exec::far::{Bounce, Spot};
@@ -69,6 +70,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) plans: Plans,
     pub(super) temp: Temp,
     pub(in crate::exec) stage: Stage,
+    pub(in crate::exec) copies: Copies,
     pub(in crate::exec) known: Known,
     pub(in crate::exec) known_direct: Calls,
     pub(in crate::exec) known_v: again_v::Last,
@@ -114,6 +116,7 @@ impl Engine {
             plans: Plans::default(),
             temp: Temp::default(),
             stage: Stage::default(),
+            copies: Copies::default(),
             known: Known::default(),
             known_direct: Calls::default(),
             known_v: again_v::Last::default(),

@@ -103,8 +103,8 @@ impl CollectiveTask {
             return Err(Error::internal("a message phase without a message plan"));
         };
         // What peers that share memory have sent may lie in theirs.
-        let borrowed = if links::lends(core) { core.borrow_memory(Lane::Collectives) } else { None };
-        if links::lends(core) && borrowed.is_none() {
+        let borrowed = if links::borrows(core) { core.borrow_memory(Lane::Collectives) } else { None };
+        if links::borrows(core) && borrowed.is_none() {
             return Ok(Some(Step::Blocked));
         }
         let run = Run { core, call: &self.call, plan, send: self.send, seq: self.seq };
@@ -113,6 +113,7 @@ impl CollectiveTask {
             self.let_follow(core);
             return Ok(Some(step));
         }
+        engine.copies.end(self.seq);
         if let Phase::Messages(state) = std::mem::replace(&mut self.phase, Phase::Post(0))
             && engine.spare_messages.len() < engine.spare_messages.capacity()
         {
