@@ -21,8 +21,9 @@ use crate::uneven;
 const VARIABLE: &str = "OXCCL_TEST_DIFFERENTIAL_JOB";
 /// In the value of a variable of a road: the number of the process.
 pub const PROCESS: &str = "{process}";
-/// The same: the number of the pair of processes.
+/// The same: the number of the pair of processes, and of the three.
 pub const PAIR: &str = "{pair}";
+pub const THREE: &str = "{three}";
 /// A job that takes longer is ended and failed.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -153,8 +154,9 @@ fn spawn(road: &Road, text: &str, process: usize) -> Child {
     }
     command.args(["--exact", "job::worker", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(VARIABLE, text).env("OXCCL_OP_TIMEOUT", "60").env("NCCL_SOCKET_IFNAME", "lo");
-    let number = |value: &str| value.replace(PROCESS, &process.to_string()).replace(PAIR, &(process / 2).to_string());
-    command.envs(road.env.iter().map(|(name, value)| (name, number(value))));
+    let numbers = [(PROCESS, process), (PAIR, process / 2), (THREE, process / 3)];
+    let told = |value: &str| numbers.iter().fold(value.to_string(), |text, (of, n)| text.replace(of, &n.to_string()));
+    command.envs(road.env.iter().map(|(name, value)| (name, told(value))));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 

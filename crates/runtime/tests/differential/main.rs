@@ -24,7 +24,7 @@ mod trails;
 mod uneven;
 
 use case::{Memory, Rounding};
-use job::{Job, PAIR, PROCESS, Road, run, seed};
+use job::{Job, PAIR, PROCESS, Road, THREE, run, seed};
 
 const fn road(name: &'static str, env: &'static [(&'static str, &'static str)], rounding: Rounding) -> Road {
     Road { name, env, rounding }
@@ -144,13 +144,18 @@ const PAIRS: &[Road] = &[
 ];
 
 #[test]
-fn hosts_of_two_processes() {
+fn hosts_of_several_processes() {
     let seed = seed();
     for r in PAIRS {
         run(r, &Job::processes(&[1, 1, 1, 1], Memory::Device, 1), seed);
         run(r, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 2), seed);
     }
     run(&PAIRS[0], &Job::processes(&[2, 1, 1, 2], Memory::Mixed, 2), seed);
+    // What a rank sends to two neighbours that cannot map it is copied once.
+    let threes = road("threes", &[("NCCL_HOSTID", THREE)], Rounding::PerStep);
+    run(&threes, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Malloc, 1), seed);
+    run(&threes, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 3), seed);
+    run(&threes, &Job::bursts(&[1, 1, 1, 1, 1, 1], 10), seed);
     run(&PAIRS[0], &Job::bursts(&[1, 1, 1, 1], 20), seed);
     run(&PAIRS[0], &Job::uneven(&[1, 1, 1, 1], 10), seed);
 }
