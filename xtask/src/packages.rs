@@ -20,17 +20,23 @@ pub fn install(packages: &str) -> Result<()> {
     if !exists("apt-get") {
         bail!("no apt-get here: install {packages} by hand");
     }
-    let prefix = if is_root()? { "" } else { "sudo --non-interactive " };
+    let as_root = if is_root()? { "" } else { "sudo --non-interactive " };
     eprintln!("installing {packages}");
-    for line in [format!("{prefix}apt-get update -q"), install_line(prefix, packages)] {
-        let run = Program::new(&line, LIMIT).env("DEBIAN_FRONTEND", "noninteractive").run();
-        run.with_context(|| format!("cannot install {packages}"))?;
-    }
-    Ok(())
+    // What lists of packages say may be old, or not there.
+    let found = run(&install_line(as_root, packages)).or_else(|_| {
+        run(&format!("{as_root}apt-get update -q"))?;
+        run(&install_line(as_root, packages))
+    });
+    found.with_context(|| format!("cannot install {packages}"))
 }
 
-fn install_line(prefix: &str, packages: &str) -> String {
-    format!("{prefix}apt-get install -q -y --no-install-recommends {packages}")
+fn run(line: &str) -> Result<()> {
+    Program::new(line, LIMIT).run()
+}
+
+/// `env`, since `sudo` hands no variables on.
+fn install_line(as_root: &str, packages: &str) -> String {
+    format!("{as_root}env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends {packages}")
 }
 
 /// Whether this process may install: the owner of its entry in `/proc` is the user that it runs as.
@@ -46,7 +52,7 @@ mod tests {
     fn packages_are_words_of_one_command() {
         let line = install_line("sudo --non-interactive ", "mpich libmpich-dev");
         let words: Vec<&str> = line.split(' ').collect();
-        assert_eq!(words[..4], ["sudo", "--non-interactive", "apt-get", "install"]);
+        assert_eq!(words[..5], ["sudo", "--non-interactive", "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
         assert_eq!(words[words.len() - 2..], ["mpich", "libmpich-dev"]);
     }
 }

@@ -134,6 +134,7 @@ pub fn build_peers(folder: &Path) -> Result<Vec<(&'static Peer, PathBuf)>> {
     for peer in PEERS {
         let installed = if peer.is_installed() { Ok(()) } else { packages::install(peer.packages) };
         match installed {
+            Ok(()) if !peer.is_installed() => println!("{} is left out: no {} in PATH", peer.name, peer.compiler),
             Ok(()) => peers.push((peer, build_peer(peer, folder)?)),
             Err(e) => println!("{} is left out: {e:#}", peer.name),
         }

@@ -5,7 +5,10 @@
 //!
 //! Told from the programs alone, whichever algorithm made them. It says nothing of whether a peer can map the memory.
 
+use std::collections::HashMap;
+
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
+use crate::memory::same_extent;
 
 /// Programs with more ops than that lend nothing: all of them would be compared with each other.
 const MOST_OPS: usize = 2048;
@@ -24,19 +27,29 @@ pub struct Lent {
     pub first: Option<usize>,
 }
 
-/// That of each op of `program` by channel. `peer` gives the program of a rank with which this one shares memory, and nothing of any
-/// other.
-pub fn lends(program: &Program, shape: &Shape, peer: impl Fn(Rank) -> Option<Program>) -> Vec<Vec<Lent>> {
+/// That of each op of `program` by channel. `near`: whether a rank shares memory with this one; `program_of`: the program of such a one.
+pub fn lends(
+    program: &Program,
+    shape: &Shape,
+    near: impl Fn(Rank) -> bool,
+    program_of: impl Fn(Rank) -> Program,
+) -> Vec<Vec<Lent>> {
     if program.channels.iter().map(Vec::len).sum::<usize>() > MOST_OPS {
         return program.channels.iter().map(|ops| vec![Lent::default(); ops.len()]).collect();
     }
-    let lend = Lend { program, shape };
-    let of_channel = |(channel, ops): (usize, &Vec<Op>)| {
-        let first = lend.firsts(ops, &peer);
-        let of = |(at, first)| Lent { stays: lend.stays(channel, at, &peer), first };
-        first.into_iter().enumerate().map(of).collect()
+    let lend = Lend::new(program, shape);
+    let mut peers = HashMap::new();
+    let mut of_channel = |(channel, ops): (usize, &Vec<Op>)| {
+        let first = lend.firsts(channel, &near);
+        let stays = (0..ops.len()).map(|at| {
+            lend.stays(channel, at, |to, received| {
+                near(to) && lend.is_answer(channel, (at, received), peers.entry(to).or_insert_with(|| program_of(to)))
+            })
+        });
+        let stays: Vec<bool> = stays.collect();
+        stays.into_iter().zip(first).map(|(stays, first)| Lent { stays, first }).collect()
     };
-    program.channels.iter().enumerate().map(of_channel).collect()
+    program.channels.iter().enumerate().map(&mut of_channel).collect()
 }
 
 /// The chunk whose bytes an op sends, if it lies in memory that outlasts the op.
@@ -49,60 +62,97 @@ fn source(op: &Op) -> Option<Chunk> {
     }
 }
 
+/// A chunk in a block of user memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    block: Block,
+    chunk: Chunk,
+}
+
+impl Spot {
+    /// Whether the two may have bytes in common: of parts of different lengths only those of another block do not.
+    fn meets(&self, other: &Spot) -> bool {
+        self.block == other.block && !(self.chunk.parts == other.chunk.parts && self.chunk.part != other.chunk.part)
+    }
+}
+
+/// What an op reads to send it, and what it writes.
+#[derive(Clone, Copy, Default)]
+struct Access {
+    to: Option<Rank>,
+    from: Option<Rank>,
+    sent: Option<Spot>,
+    written: Option<Spot>,
+}
+
 struct Lend<'a> {
     program: &'a Program,
     shape: &'a Shape,
+    /// By channel.
+    accesses: Vec<Vec<Access>>,
 }
 
-impl Lend<'_> {
-    /// `None`: scratch, which is used again.
-    fn block(&self, chunk: Chunk) -> Option<Block> {
-        match (chunk.buffer, self.shape.aliased_blocks(self.program.rank)) {
-            (Buffer::Scratch, _) => None,
-            (Buffer::Output, Some((input, output))) if chunk.block == output => Some((Buffer::Input, input)),
-            (buffer, _) => Some((buffer, chunk.block)),
+impl<'a> Lend<'a> {
+    fn new(program: &'a Program, shape: &'a Shape) -> Lend<'a> {
+        let mut lend = Lend { program, shape, accesses: Vec::new() };
+        lend.accesses = program.channels.iter().map(|ops| ops.iter().map(|op| lend.access(op)).collect()).collect();
+        lend
+    }
+
+    fn access(&self, op: &Op) -> Access {
+        let (read, written) = op.accesses(self.program.rank);
+        // An op of messages writes one chunk at most. A copy of memory to itself writes none.
+        let written = written.first().and_then(|place| self.spot(place.chunk));
+        let same = |a: Spot, b: Spot| a.block == b.block && same_extent(&a.chunk, &b.chunk);
+        let idle = matches!(op, Op::Copy { .. })
+            && self.spot(read[0].chunk).zip(written).is_some_and(|(from, to)| same(from, to));
+        Access {
+            to: op.sends_to(),
+            from: op.receives_from(),
+            sent: source(op).and_then(|chunk| self.spot(chunk)),
+            written: written.filter(|_| !idle),
         }
+    }
+
+    /// `None`: scratch, which is used again.
+    fn spot(&self, chunk: Chunk) -> Option<Spot> {
+        let block = match (chunk.buffer, self.shape.aliased_blocks(self.program.rank)) {
+            (Buffer::Scratch, _) => return None,
+            (Buffer::Output, Some((input, output))) if chunk.block == output => (Buffer::Input, input),
+            (buffer, _) => (buffer, chunk.block),
+        };
+        Some(Spot { block, chunk })
     }
 
     /// [`Lent::first`] of each op.
-    fn firsts(&self, ops: &[Op], peer: &impl Fn(Rank) -> Option<Program>) -> Vec<Option<usize>> {
-        let near = |op: &Op| op.sends_to().is_some_and(|to| peer(to).is_some());
-        let sent: Vec<_> = ops.iter().map(|op| source(op).filter(|_| near(op))).collect();
-        let mut first: Vec<Option<usize>> = vec![None; ops.len()];
-        for (at, chunk) in sent.iter().enumerate() {
-            let Some((chunk, block)) = chunk.and_then(|chunk| Some((chunk, self.block(chunk)?))) else { continue };
-            let before = (0..at).rev().take_while(|k| !self.writes(&ops[k + 1], block, chunk));
-            let before = before.filter(|k| sent[*k] == Some(chunk)).last();
-            first[at] = Some(before.unwrap_or(at));
-        }
-        let of = |which: usize| first.iter().filter(|f| **f == Some(which)).count();
-        first.iter().map(|f| f.filter(|which| of(*which) > 1)).collect()
+    fn firsts(&self, channel: usize, near: &impl Fn(Rank) -> bool) -> Vec<Option<usize>> {
+        let ops = &self.accesses[channel];
+        let sent: Vec<_> = ops.iter().map(|op| op.sent.filter(|_| op.to.is_some_and(near))).collect();
+        let first = |at: usize| {
+            let spot = sent[at]?;
+            let before = (0..at).rev().take_while(|k| !ops[k + 1].written.is_some_and(|w| w.meets(&spot)));
+            Some(before.filter(|k| sent[*k] == Some(spot)).last().unwrap_or(at))
+        };
+        let first: Vec<Option<usize>> = (0..ops.len()).map(first).collect();
+        let mut count = vec![0; ops.len()];
+        first.iter().flatten().for_each(|which| count[*which] += 1);
+        first.into_iter().map(|first| first.filter(|which| count[*which] > 1)).collect()
     }
 
-    fn stays(&self, channel: usize, at: usize, peer: &impl Fn(Rank) -> Option<Program>) -> bool {
-        let op = &self.program.channels[channel][at];
-        let Some((to, chunk)) = op.sends_to().zip(source(op)) else { return false };
-        let Some(block) = self.block(chunk) else { return false };
-        let mut its_program = None;
-        for (c, ops) in self.program.channels.iter().enumerate() {
-            for (later, writer) in ops.iter().enumerate() {
-                if !self.writes(writer, block, chunk) {
-                    continue;
-                }
-                let same_part = |w: Chunk| (w.part, w.parts) == (chunk.part, chunk.parts);
-                let (_, written) = writer.accesses(self.program.rank);
+    /// [`Lent::stays`] of op `at`. `answers`: what an op receives from a rank that rank sends when it has taken what op `at` sends.
+    fn stays(&self, channel: usize, at: usize, mut answers: impl FnMut(Rank, usize) -> bool) -> bool {
+        let Access { to: Some(to), sent: Some(sent), .. } = self.accesses[channel][at] else { return false };
+        for (c, ops) in self.accesses.iter().enumerate() {
+            for (later, op) in ops.iter().enumerate() {
+                let Some(written) = op.written.filter(|written| written.meets(&sent)) else { continue };
                 // Channels run side by side, and pieces of parts of different lengths do not lie at the same distances.
-                if c != channel || !written.iter().all(|w| same_part(w.chunk)) {
+                if c != channel || !same_extent(&written.chunk, &sent.chunk) {
                     return false;
                 }
                 if later <= at {
                     continue;
                 }
-                if writer.receives_from() != Some(to) {
-                    return false;
-                }
-                let Some(program) = its_program.get_or_insert_with(|| peer(to)) else { return false };
-                if !self.is_answer(channel, (at, later), program) {
+                if op.from != Some(to) || !answers(to, later) {
                     return false;
                 }
             }
@@ -110,25 +160,15 @@ impl Lend<'_> {
         true
     }
 
-    /// Whether `op` writes into `block` what may overlap `chunk` there.
-    fn writes(&self, op: &Op, block: Block, chunk: Chunk) -> bool {
-        let (read, written) = op.accesses(self.program.rank);
-        // A copy of memory to itself is none.
-        let idle = matches!(op, Op::Copy { .. }) && self.block(read[0].chunk) == self.block(written[0].chunk);
-        let apart = |w: Chunk| w.parts == chunk.parts && w.part != chunk.part;
-        !idle && written.iter().any(|w| self.block(w.chunk) == Some(block) && !apart(w.chunk))
-    }
-
     /// Whether `program`, that of the receiver, takes what the op `sent` sends before it sends what the op `received` receives.
     fn is_answer(&self, channel: usize, (sent, received): (usize, usize), program: &Program) -> bool {
         let (me, them) = (self.program.rank, program.rank);
-        let ops = &self.program.channels[channel];
-        let before =
-            |end: usize, is: fn(&Op) -> Option<Rank>| ops[..end].iter().filter(|o| is(o) == Some(them)).count();
-        let (sent, received) = (before(sent, Op::sends_to), before(received, Op::receives_from));
+        let ops = &self.accesses[channel];
+        let sent = ops[..sent].iter().filter(|op| op.to == Some(them)).count();
+        let received = ops[..received].iter().filter(|op| op.from == Some(them)).count();
         let Some(theirs) = program.channels.get(channel) else { return false };
         let place = |nth: usize, is: fn(&Op) -> Option<Rank>| {
-            theirs.iter().enumerate().filter(|(_, o)| is(o) == Some(me)).nth(nth).map(|(place, _)| place)
+            theirs.iter().enumerate().filter(|(_, op)| is(op) == Some(me)).nth(nth).map(|(place, _)| place)
         };
         match (place(sent, Op::receives_from), place(received, Op::sends_to)) {
             (Some(taken), Some(answer)) => taken < answer,
@@ -152,7 +192,7 @@ mod tests {
         let program = |rank| find(name).expect("known").program(shape, rank);
         let own = program(1);
         let neighbour = |rank: Rank| rank / shape.local == 1 / shape.local;
-        let lent = lends(&own, shape, |rank| neighbour(rank).then(|| program(rank)));
+        let lent = lends(&own, shape, neighbour, program);
         let sends = own.channels[0].iter().zip(&lent[0]);
         sends.filter(|(op, _)| op.sends_to().is_some_and(neighbour)).map(|(_, lent)| lent.stays).collect()
     }
@@ -189,7 +229,7 @@ mod tests {
         let other = || program(1, vec![vec![recv(0, out(0, 2)), Op::Send { to: 0, src: out(0, 2) }]]);
         let lent = |channels: &[&[Op]]| {
             let own = program(0, channels.iter().map(|ops| ops.to_vec()).collect());
-            lends(&own, &shape, |_| Some(other()))[0][0].stays
+            lends(&own, &shape, |_| true, |_| other())[0][0].stays
         };
         assert!(lent(&[&[send(out(0, 2))]]));
         assert!(lent(&[&[send(out(0, 2)), recv(1, out(0, 2))]]), "the answer");
@@ -198,6 +238,9 @@ mod tests {
         assert!(!lent(&[&[send(out(0, 2)), recv(1, out(0, 1))]]), "parts of another length");
         assert!(!lent(&[&[send(out(0, 2))], &[recv(1, out(0, 2))]]), "another channel");
         assert!(!lent(&[&[send(chunk(Buffer::Scratch, 0, 1))]]), "scratch");
+        let copy = |src, dst| Op::Copy { src, dst };
+        assert!(!lent(&[&[send(out(0, 2)), copy(out(1, 2), out(0, 2))]]), "a copy within the block");
+        assert!(lent(&[&[send(out(0, 2)), copy(out(0, 2), out(0, 2))]]), "a copy to where it lies");
     }
 
     #[test]
@@ -210,8 +253,8 @@ mod tests {
             let program =
                 |rank, ops: &[Op]| Program { rank, channels: vec![ops.to_vec()], scratch_slots: 0, epochs: 0 };
             // Rank 3 is on another host.
-            let peer = |rank| (rank != 3).then(|| program(rank, &[]));
-            lends(&program(0, ops), &shape, peer)[0].iter().map(|lent| lent.first).collect()
+            let lent = lends(&program(0, ops), &shape, |rank| rank != 3, |rank| program(rank, &[]));
+            lent[0].iter().map(|lent| lent.first).collect()
         };
         assert_eq!(firsts(&[send(1, 0), send(1, 1), send(2, 0), send(3, 0)]), [Some(0), None, Some(0), None]);
         assert_eq!(firsts(&[send(1, 0), take(1, 1), send(2, 0)]), [Some(0), None, Some(0)]);
@@ -225,7 +268,7 @@ mod tests {
     fn who_is_not_known_to_answer_late_gets_a_copy() {
         let shape = shape(Collective::AllReduce, 8, 4, true);
         let own = find("hierarchical").expect("known").program(&shape, 1);
-        let lent = lends(&own, &shape, |_| None);
+        let lent = lends(&own, &shape, |_| false, |_| unreachable!());
         let first = own.channels[0].iter().position(|op| op.sends_to().is_some()).expect("it sends");
         assert!(!lent[0][first].stays);
     }

@@ -214,8 +214,8 @@ fn wanted(shape: &Shape, rank: Rank, block: u32) -> Vec<u64> {
 /// Runs `shape` by `algorithm`; how many messages were read where they lie.
 fn run(algorithm: &Algorithm, shape: &Shape, rng: &mut fastrand::Rng) -> usize {
     let programs = algorithm.schedule(shape).programs;
-    let peer = |rank: Rank| Some(programs[rank as usize].clone());
-    let lent = programs.iter().map(|program| lends(program, shape, peer)).collect();
+    let of = |rank: Rank| programs[rank as usize].clone();
+    let lent = programs.iter().map(|program| lends(program, shape, |_| true, of)).collect();
     let (copies, memory, wires) = (HashMap::new(), HashMap::new(), HashMap::new());
     let mut run = Run { shape: *shape, programs: &programs, lent, copies, memory, wires, read: 0 };
     run.finish(rng);
@@ -252,5 +252,6 @@ fn what_is_lent_is_taken_before_it_changes() {
     for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter] {
         assert!(read[&("hierarchical", collective)] > 1000, "{read:?}");
     }
-    assert!(read.len() > 20, "{read:?}");
+    let some = read.values().filter(|read| **read > 0).count();
+    assert!(some > 20 && some + 2 > read.len(), "{read:?}");
 }

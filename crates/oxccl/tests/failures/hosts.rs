@@ -17,18 +17,30 @@ const LEN: usize = 200_000;
 const NOTICE: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// One rank: word 1 is the memory, word 2 what happens (rounds, abort, kill), word 3 to which rank, or how many rounds there are,
-/// word 4 after how many microseconds.
+/// One rank: word 1 is the memory, word 2 what happens (rounds, late, abort, kill), word 3 to which rank, or how many rounds there are,
+/// word 4 after how many microseconds, or whether something is mapped then.
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
     let memory = if order.words[1] == "malloc" { Memory::Malloc } else { Memory::Device };
+    let used = || comm.memory_use().expect("known").suspendable;
+    let unused = used();
     let call = |n: u64| calls::one(&comm, KINDS[n as usize % KINDS.len()], memory, LEN + n as usize % 3, n);
+    if order.words[2] == "late" {
+        if order.rank == order.number(3) as usize {
+            pause(Duration::from_micros(order.number(4)));
+        }
+        // The broadcast of rank 0.
+        calls::one(&comm, 2, memory, LEN, 0).expect("a good call");
+        return;
+    }
     let first = call(0);
     order.report("up", "");
     if order.words[2] == "rounds" {
         first.expect("a good call");
         (1..=order.number(3)).for_each(|n| call(n).expect("a good call"));
         comm.barrier().expect("barrier");
+        // Memory of peers is mapped, or that of copies made, but between threads.
+        assert_eq!(used() > unused, order.words[4] == "maps", "{} of {unused} bytes", used());
         return;
     }
     let aborts = order.words[2] == "abort" && order.number(3) as usize == order.rank;
@@ -59,9 +71,22 @@ fn buffers_that_go_right_after_the_call_give_what_they_should() {
     // Of three neighbours each sends the same bytes to two.
     let threes = (Pool::on_hosts(&[0, 0, 0, 1, 1, 1], 1), "malloc");
     for (mut pool, memory) in ways().into_iter().chain([threes]) {
-        pool.start(&format!("hosts {memory} rounds 60"));
+        let maps = if pool.ranks() > pool.workers.len() { "none" } else { "maps" };
+        pool.start(&format!("hosts {memory} rounds 60 {maps}"));
         let all: Vec<usize> = (0..pool.ranks()).collect();
         pool.expect("end", &all, 2 * GIVE_UP);
+    }
+}
+
+#[test]
+fn who_has_done_its_part_may_leave_while_a_root_waits_for_its_neighbour() {
+    let _alone = alone();
+    for (mut pool, memory) in ways() {
+        for _ in 0..3 {
+            // Longer than what a wait for one that has left is bounded by.
+            pool.start(&format!("hosts {memory} late 1 400000"));
+            pool.expect("end", &ALL, GIVE_UP);
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::device::{Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::fused::Fused;
-use crate::exec::links::{DeviceMapper, Links, SharedMapper};
+use crate::exec::links::{DeviceMapper, Links, P2P_LANE, SharedMapper};
 use crate::exec::taken::{Ranks, RanksHere};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
@@ -119,7 +119,7 @@ pub(crate) struct Core {
     /// Ends waits of operations outside of their steps.
     pub abort: Arc<AtomicBool>,
     pub(super) links: Latch<Links>,
-    pub(super) mapper: OnceLock<Arc<DeviceMapper>>,
+    pub(super) mappers: OnceLock<[Arc<DeviceMapper>; 2]>,
     /// An epoll set of the connections to other machines, on which a rank parks; none where all share memory.
     sockets: Option<OwnedFd>,
     pub(super) inbox: Inbox,
@@ -284,7 +284,7 @@ impl Core {
             pool: Latch::new(Vec::with_capacity(POOL)),
             lists: Latch::new(Vec::with_capacity(LISTS)),
             links: Latch::default(),
-            mapper: OnceLock::new(),
+            mappers: OnceLock::new(),
             strays: Mutex::default(),
             control: Mutex::default(),
             watches: Mutex::default(),
@@ -326,9 +326,9 @@ impl Core {
             family: parts.family,
         });
         core.family.join();
-        let mapper = Arc::new(DeviceMapper::new(Arc::downgrade(&core), core.ranks));
+        let mapper = || Arc::new(DeviceMapper::new(Arc::downgrade(&core), core.ranks));
         // Set once, here.
-        let _ = core.mapper.set(mapper);
+        let _ = core.mappers.set([mapper(), mapper()]);
         core
     }
 
@@ -471,9 +471,10 @@ impl Core {
         self.hub.take_back();
         // SYNC: borrow
         barrier::heavy();
-        // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
-        let deadline = if self.one_process { Deadline::NEVER } else { Deadline::after(TAKE_BACK) };
+        let others = Deadline::after(TAKE_BACK);
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
+            // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
+            let deadline = if self.same_process(self.members[member]) { Deadline::NEVER } else { others };
             let dead = || lock(&self.departures).iter().any(|d| d.rank == self.members[member]);
             // Puts into a window may come at any time.
             let lanes = [lane as usize, Lane::OneSided as usize];
@@ -498,17 +499,19 @@ impl Core {
         self.links.lock()
     }
 
-    pub(crate) fn mapper(&self) -> SharedMapper {
+    /// What maps memory of peers for the connections of `lane`: one for sends and receives, and one for collectives, since each
+    /// unmaps what was given back when it maps, and the two may move on different threads.
+    pub(crate) fn mapper(&self, lane: usize) -> SharedMapper {
         // Set in `new`.
-        match self.mapper.get() {
-            Some(m) => m.clone(),
+        match self.mappers.get() {
+            Some(mappers) => mappers[usize::from(lane != P2P_LANE)].clone(),
             None => Arc::new(DeviceMapper::new(std::sync::Weak::new(), self.ranks)),
         }
     }
 
-    /// The same with its own functions.
-    pub(super) fn device_mapper(&self) -> Option<&Arc<DeviceMapper>> {
-        self.mapper.get()
+    /// The same with their own functions.
+    pub(super) fn device_mappers(&self) -> impl Iterator<Item = &Arc<DeviceMapper>> {
+        self.mappers.get().into_iter().flatten()
     }
 
     pub(crate) fn limits(&self) -> Bound<'_> {

@@ -42,14 +42,13 @@ impl State {
 }
 
 fn releasable(core: &Core) -> u64 {
-    (core.hub.releasable() + core.lock_engine().releasable() + core.device_mapper().map_or(0, |m| m.bytes())) as u64
+    let mapped: usize = core.device_mappers().map(|m| m.bytes()).sum();
+    (core.hub.releasable() + core.lock_engine().releasable() + mapped) as u64
 }
 
 fn release(core: &Core) -> Result<()> {
     core.lock_engine().release();
-    if let Some(mapper) = core.device_mapper() {
-        mapper.clear();
-    }
+    core.device_mappers().for_each(|mapper| mapper.clear());
     core.hub.release(core.me).map_err(|e| Error::system(format!("cannot give shared memory back: {e}")))
 }
 

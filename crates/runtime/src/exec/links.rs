@@ -403,7 +403,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         ..policy
     };
     let area = area(core, core.rank as u32, to, lane)?;
-    let end = LocalSender::new(area, policy, Some(core.mapper()), peer(core, to));
+    let end = LocalSender::new(area, policy, Some(core.mapper(lane)), peer(core, to));
     Ok(Some(Box::new(match trades(core, to) {
         true => {
             // Measured for one pair, whose slots are the longest.
@@ -419,7 +419,7 @@ fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn R
     let cma = core.cma.get(from as usize).copied().unwrap_or(false);
     let options = LocalReceiverOptions {
         peer: peer(core, from),
-        mapper: Some(core.mapper()),
+        mapper: Some(core.mapper(lane)),
         pid: (cma && !same_process).then_some(core.peers[from as usize].pid),
         same_process,
         large_pages: core.config.large_pages,

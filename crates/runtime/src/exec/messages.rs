@@ -4,7 +4,8 @@
 //! algorithm needs slots, be it in several slots each ([`links`](super::links)), so credits are what the verifier assumed; a
 //! piece that arrives in parts is combined and passed on part by part. A source is free once its
 //! piece was accepted, since the connections copy what they cannot send at once, except where the call does not write to it
-//! any more: that is lent until the end of the call. Peers that share memory read such a source where it lies, if they can map it.
+//! any more: that is lent until the end of the call. Peers that share memory read such a source where it lies, if they can map it, and
+//! also one that only their own answer is written to.
 
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
@@ -57,6 +58,8 @@ pub(super) struct MessageState {
     lends: Option<usize>,
     /// The newest ticket of each connection that was sent on: rank, channel, ticket.
     sent: Vec<(u32, usize, Ticket)>,
+    /// All channels are over; these ranks have not taken all that lies with this one.
+    untaken: Vec<u32>,
 }
 
 impl MessageState {
@@ -91,6 +94,7 @@ pub(super) fn begin(
     state.lanes.clear();
     state.lanes.resize(channels, Lane::default());
     state.sent.clear();
+    state.untaken.clear();
     let slot = (state.length as usize * element).next_multiple_of(64);
     // One temporary slot per channel for results that are only passed on, and the program's own scratch.
     let scratch = channels * (1 + 2 * plan.program.scratch_slots as usize) * slot;
@@ -252,14 +256,9 @@ pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageS
 
 /// Whether all that was sent has been written, and what was lent to peers that share memory taken. What calls behind this one
 /// have sent is theirs to drive: their peers may read it only when this one is over everywhere.
-fn is_out(run: Run<'_>, engine: &mut Engine, state: &MessageState) -> Result<bool> {
-    if links::lends(run.core) {
-        for (to, channel, ticket) in state.sent.iter().filter(|(to, ..)| links::is_local(run.core, *to)) {
-            let end = engine.links.sender(run.core, *to, CHANNEL_LANE + channel)?;
-            if !end.map_or(Ok(true), |end| end.poll_done(*ticket))? {
-                return Ok(false);
-            }
-        }
+fn is_out(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<bool> {
+    if !is_taken(run, engine, state)? {
+        return Ok(false);
     }
     if engine.links.flush()? {
         return Ok(true);
@@ -274,6 +273,20 @@ fn is_out(run: Run<'_>, engine: &mut Engine, state: &MessageState) -> Result<boo
         }
     }
     Ok(true)
+}
+
+/// Whether peers that share memory have taken all that they were to read where it lies.
+fn is_taken(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<bool> {
+    state.untaken.clear();
+    if links::lends(run.core) {
+        for (to, channel, ticket) in state.sent.iter().filter(|(to, ..)| links::is_local(run.core, *to)) {
+            let end = engine.links.sender(run.core, *to, CHANNEL_LANE + channel)?;
+            if !end.map_or(Ok(true), |end| end.poll_done(*ticket))? {
+                state.untaken.push(*to);
+            }
+        }
+    }
+    Ok(state.untaken.is_empty())
 }
 
 /// Runs all channels as far as they go without waiting.
@@ -311,10 +324,10 @@ pub(super) fn step(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) 
     Ok(Step::Blocked)
 }
 
-/// Whether a channel of a blocked program waits for `rank`, or, where all are over, for it to take what it was lent.
+/// Whether a channel of a blocked program waits for `rank`, or, where all are over, the program for it to take what lies here.
 pub(super) fn awaits(plan: &MessagePlan, state: &MessageState, rank: usize) -> bool {
-    if state.lanes.iter().all(|lane| lane.piece == state.pieces) {
-        return state.sent.iter().any(|(to, ..)| *to as usize == rank);
+    if state.untaken.iter().any(|to| *to as usize == rank) {
+        return true;
     }
     state.lanes.iter().zip(&plan.program.channels).filter(|(l, _)| l.piece < state.pieces).any(|(lane, ops)| match ops
         .get(lane.pc)
@@ -343,7 +356,8 @@ impl Bound<'_> {
                 if !lane.received {
                     lane.received = self.recv_reduce(engine, lane, *from, src, at)?;
                 }
-                self.pass_on(engine, lane, *to, at, self.bytes(src), false)
+                let lent = dst.as_ref().is_some_and(|dst| self.lent(dst.buffer));
+                self.pass_on(engine, lane, *to, at, self.bytes(src), lent)
             }
             Op::RecvCopySend { from, to, dst } => {
                 if !lane.received {
@@ -415,8 +429,8 @@ impl Bound<'_> {
             let header = self.header(there.end, lane.sent);
             let rest = there.start - lane.sent;
             let offered = if lent { rest } else { rest.min(self.part) };
-            // SAFETY: the bytes are the caller's or our scratch, and stay as they are until the call is over (`lent`) or
-            // are copied at once where they are not sent.
+            // SAFETY: the bytes are the caller's, our scratch or a copy, and stay as they are until they were taken or the call is over
+            // (`lent`), or are copied at once where they are not sent.
             let accepted = unsafe { end.poll_send(&header, at.wrapping_add(lane.sent as usize), offered as usize)? };
             let Some((n, ticket)) = accepted else { return Ok(false) };
             lane.ticket = Some((to, ticket));

@@ -428,8 +428,8 @@ fn message_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Re
     let lends = [false, true].map(|in_place| match links::lends(core) && !exchange {
         true => {
             let near = |rank| links::is_local(core, rank) && rank as usize != core.rank;
-            let peer = |rank| near(rank).then(|| algorithm.program(shape, rank));
-            lends(&program, &Shape { in_place, ..*shape }, peer)
+            let of = |rank| algorithm.program(shape, rank);
+            lends(&program, &Shape { in_place, ..*shape }, near, of)
         }
         false => Vec::new(),
     });

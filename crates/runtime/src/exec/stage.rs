@@ -18,7 +18,7 @@ pub(super) const LINE: usize = 64;
 struct Places {
     /// Where the next one begins, counted from the first one on.
     head: usize,
-    /// Call and beginning of those in use, in the order of the calls.
+    /// Call and beginning of those in use, in the order in which they were taken: about that of the calls.
     used: VecDeque<(u64, usize)>,
 }
 

@@ -140,7 +140,7 @@ impl LocalSender {
             self.judged = true;
             let slots = self.is_long(header) && self.goes_both_ways();
             let wanted = self.policy.cma_large_from.is_some_and(|from| len >= from) && !slots;
-            let wanted = wanted || self.policy.outgrows(header);
+            let wanted = (wanted || self.policy.outgrows(header)) && !header.copied;
             let large = if wanted { self.pages.used(data, len) } else { None };
             self.large = large.map_or(0..0, |large| large.start as u64..large.end as u64);
         }
