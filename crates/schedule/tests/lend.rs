@@ -91,7 +91,7 @@ impl Run<'_> {
     fn send(&mut self, lane: &Lane, to: Rank, chunk: Option<&Chunk>, values: Vec<u64>) {
         let Lent { stays, first } = self.lent[lane.rank as usize][lane.channel][lane.pc];
         // Some have memory that can be mapped, and the others copy once.
-        let mapped = lane.rank % 2 == 0 || first.is_none();
+        let mapped = lane.rank.is_multiple_of(2) || first.is_none();
         let message = match chunk.filter(|_| stays) {
             Some(_) if !mapped => {
                 let of = (lane.rank, lane.channel, first.unwrap_or(lane.pc), lane.piece);
