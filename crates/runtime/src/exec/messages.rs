@@ -422,7 +422,7 @@ impl Bound<'_> {
             return Ok(true);
         }
         // What has begun to go another way goes on so.
-        let at = if there.is_empty() && lane.sent == 0 { self.shared(engine, to, at, there.end) } else { at };
+        let at = if there.start == there.end && lane.sent == 0 { self.shared(engine, to, at, there.end) } else { at };
         let Some(end) = engine.links.sender(self.core, to, CHANNEL_LANE + self.channel)? else { return Ok(false) };
         end.follows(matches!(self.next, Some(Op::Send { to: next, .. }) if *next == to));
         while !lane.offered || lane.sent < there.start {
