@@ -141,15 +141,18 @@ impl Call {
         let to = from + self.output_bytes(rank, ranks) as usize;
         let block = self.block_bytes() as usize;
         let ahead = rank as usize * block;
-        let stays = match self.collective {
-            Collective::Broadcast if rank == self.root => self.send == self.recv.cast_const(),
-            Collective::Scatter if rank == self.root => self.send.addr() + ahead == from,
-            Collective::AllGather | Collective::Gather if to > from && self.send.addr() == from + ahead => {
-                return [from..from + ahead, from + ahead + block..to];
-            }
-            _ => false,
-        };
-        if stays { [from..from, from..from] } else { [from..to, to..to] }
+        match self.collective {
+            _ if !self.is_in_place(rank, self.send) => [from..to, to..to],
+            Collective::Broadcast | Collective::Scatter if rank == self.root => [from..from, from..from],
+            Collective::AllGather | Collective::Gather if to > from => [from..from + ahead, from + ahead + block..to],
+            _ => [from..to, to..to],
+        }
+    }
+
+    /// Whether `rank`, which is this one and has its input at `send`, works in place.
+    pub(super) fn is_in_place(&self, rank: u32, send: *const u8) -> bool {
+        let recv = self.recv.addr();
+        self.distance_in_place(rank).is_some_and(|distance| send.addr() == recv.wrapping_add(distance as usize))
     }
 
     /// How much further, modulo 2^64, the input of `rank` begins than its output where the call is in place; `None`: it is never.

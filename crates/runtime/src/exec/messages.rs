@@ -105,13 +105,12 @@ pub(super) fn begin(
     state.part = part_bytes(core) as u64;
     let (ranks, rank) = (core.ranks, core.rank as u32);
     let (input, output) = (call.input_bytes(rank, ranks) as usize, call.output_bytes(rank, ranks) as usize);
-    let (send, recv) = (send as usize, call.recv as usize);
-    let apart = send + input <= recv || recv + output <= send;
+    let (from, to) = (send.addr(), call.recv.addr());
+    let apart = from + input <= to || to + output <= from;
     // Where nothing is combined, what comes into the output is final, and an input in place is part of that.
     let moves = !call.collective.reduces();
     state.stays = (apart || moves, moves);
-    let in_place = call.distance_in_place(rank).is_some_and(|distance| send == recv.wrapping_add(distance as usize));
-    state.lends = if apart { Some(0) } else { in_place.then_some(1) };
+    state.lends = if apart { Some(0) } else { call.is_in_place(rank, send).then_some(1) };
     state
 }
 
