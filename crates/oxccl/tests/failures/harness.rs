@@ -336,6 +336,21 @@ impl Pool {
     }
 }
 
+/// What `calls` gives, while another thread of this rank, if `after` says when, reports that it leaves and aborts `comm`.
+pub fn aborting<T>(order: &Order, comm: &Communicator, after: Option<Duration>, calls: impl FnOnce() -> T) -> T {
+    let handle = comm.abort_handle();
+    std::thread::scope(|scope| {
+        if let Some(after) = after {
+            scope.spawn(move || {
+                pause(after);
+                order.report("leaves", "");
+                handle.abort().expect("abort");
+            });
+        }
+        calls()
+    })
+}
+
 /// A pause: for moments that are random or a late peer's, never to wait for something.
 #[allow(clippy::disallowed_methods, reason = "the time itself is what the test needs")]
 pub fn pause(time: Duration) {

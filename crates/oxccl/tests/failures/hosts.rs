@@ -6,7 +6,7 @@ use std::time::Duration;
 use oxccl::Communicator;
 
 use crate::calls::{self, Memory};
-use crate::harness::{Order, Pool, Random, alone, pause};
+use crate::harness::{Order, Pool, Random, aborting, alone, pause};
 
 const RANKS: usize = 4;
 const ALL: [usize; RANKS] = [0, 1, 2, 3];
@@ -44,17 +44,9 @@ pub fn rank(order: &Order) {
         return;
     }
     let aborts = order.words[2] == "abort" && order.number(3) as usize == order.rank;
-    let handle = comm.abort_handle();
-    let error = std::thread::scope(|scope| {
-        if aborts {
-            scope.spawn(|| {
-                pause(Duration::from_micros(order.number(4)));
-                order.report("leaves", "");
-                handle.abort().expect("abort");
-            });
-        }
-        first.err().or_else(|| (1..).find_map(|n| call(n).err())).expect("it ends")
-    });
+    let after = aborts.then(|| Duration::from_micros(order.number(4)));
+    let error =
+        aborting(order, &comm, after, || first.err().or_else(|| (1..).find_map(|n| call(n).err())).expect("it ends"));
     order.report("error", &format!("{:?} {}", error.code, error.text));
     drop(comm);
     order.report("gone", "");

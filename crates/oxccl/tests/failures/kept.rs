@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oxccl::{Communicator, Result, Stream};
 
-use crate::harness::{Order, Pool, Random, alone, now_ns, pause};
+use crate::harness::{Order, Pool, Random, aborting, alone, now_ns};
 
 const RANKS: usize = 3;
 const ALL: [usize; RANKS] = [0, 1, 2];
@@ -37,15 +37,8 @@ pub fn rank(order: &Order) {
         return;
     }
     let (odd, at) = (order.number(2) as usize == order.rank, order.number(3));
-    let handle = comm.abort_handle();
-    let error = std::thread::scope(|scope| {
-        if odd && order.words[1] == "abort" {
-            scope.spawn(|| {
-                pause(Duration::from_micros(at));
-                order.report("leaves", "");
-                handle.abort().expect("abort");
-            });
-        }
+    let after = (odd && order.words[1] == "abort").then(|| Duration::from_micros(at));
+    let error = aborting(order, &comm, after, || {
         first.err().or_else(|| (1..).find_map(|n| burst(&comm, n).err())).expect("it ends")
     });
     order.report("error", &format!("{:?} {}", error.code, error.text));

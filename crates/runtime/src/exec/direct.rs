@@ -322,7 +322,7 @@ fn distance_in_place(call: &Call) -> Option<u64> {
 
 /// Whether this rank, the root of a call that combines nothing, works in place.
 fn is_in_place(call: &Call, send: *const u8) -> bool {
-    distance_in_place(call).is_some_and(|distance| send as u64 == (call.recv as u64).wrapping_add(distance))
+    distance_in_place(call).is_some() && call.is_in_place(call.root, send)
 }
 
 /// Whether the root of a call that combines nothing works in place, as its line says.

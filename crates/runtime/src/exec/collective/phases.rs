@@ -103,8 +103,8 @@ impl CollectiveTask {
             return Err(Error::internal("a message phase without a message plan"));
         };
         // What peers that share memory have sent may lie in theirs.
-        let borrowed = if links::borrows(core) { core.borrow_memory(Lane::Collectives) } else { None };
-        if links::borrows(core) && borrowed.is_none() {
+        let borrowed = links::borrows(core).then(|| core.borrow_memory(Lane::Collectives));
+        if matches!(borrowed, Some(None)) {
             return Ok(Some(Step::Blocked));
         }
         let run = Run { core, call: &self.call, plan, send: self.send, seq: self.seq };
