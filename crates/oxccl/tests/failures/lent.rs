@@ -8,7 +8,7 @@ use oxccl::{Communicator, Lent, ReduceOp, Result, ResultCode, Stream};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::calls::{Buffer, Memory};
-use crate::harness::{Order, Pool, Random, Worker, alone, now_ns, pause};
+use crate::harness::{Order, Pool, Random, Worker, aborting, alone, now_ns, pause};
 
 /// Calls of a burst.
 const BURST: usize = 32;
@@ -40,16 +40,9 @@ pub fn rank(order: &Order) {
         }
         // Word 3 is the rank that aborts, from another thread, or whose call differs; word 4 after how long, or which call.
         "abort" => {
-            let handle = comm.abort_handle();
             let aborts = order.number(3) == order.rank as u64;
-            let error = std::thread::scope(|scope| {
-                if aborts {
-                    scope.spawn(|| {
-                        pause(Duration::from_micros(order.number(4)));
-                        order.report("aborts", "");
-                        handle.abort().expect("abort");
-                    });
-                }
+            let after = aborts.then(|| Duration::from_micros(order.number(4)));
+            let error = aborting(order, &comm, after, || {
                 (0..).find_map(|n| burst(order, &comm, n, Late::Never).err()).expect("it ends")
             });
             order.report("error", &format!("{:?} {}", error.code, error.text));
@@ -532,7 +525,7 @@ fn aborts_in_bursts_are_heard() {
         for _ in 0..3 {
             let (who, delay) = (random.below(4) as usize, random.below(40_000));
             pool.start(&format!("lent abort {kind} {who} {delay}"));
-            let aborted = pool.expect("aborts", &[who], GIVE_UP)[0].ns;
+            let aborted = pool.expect("leaves", &[who], GIVE_UP)[0].ns;
             for e in pool.expect("error", &all, GIVE_UP) {
                 let took = Duration::from_nanos(e.ns.saturating_sub(aborted));
                 assert!(took < NOTICE, "{kind}: rank {} heard of it after {took:?}\n{}", e.rank, pool.said());
