@@ -13,6 +13,9 @@ pub(crate) const LONG: usize = 3 << 20;
 /// Bytes of a transfer from which on it is not even in the last cache, where that tells whether stores past the caches are faster
 /// than moves that ask ahead.
 const BEYOND: usize = 12 << 20;
+/// Bytes of a transfer from which on stores past the caches are faster where lines travel and the instruction is favoured (measured where
+/// two cores have a share of a last cache of 480 MiB, docs/performance.md).
+const BEYOND_TRAVELLING: usize = 32 << 20;
 /// How far ahead.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
@@ -113,6 +116,7 @@ pub(crate) unsafe fn copy(dsts: &[*mut u8], src: *const u8, bytes: usize, whole:
         LONG..BEYOND if strings::favoured_outside() => copy_far,
         BEYOND.. if strings::favoured_outside() && dsts.len() == 1 => copy_past,
         BEYOND.. if strings::favoured_outside() => copy_strings,
+        BEYOND_TRAVELLING.. if strings::travels_favoured() && dsts.len() == 1 => copy_past,
         _ if bytes > *moves().end() && strings::favoured() => copy_strings,
         ..LONG => copy_near,
         _ => copy_far,

@@ -155,8 +155,8 @@ pub unsafe fn reduce_past_caches(
     post: Post,
 ) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // Where lines travel that is slower, or was not measured.
-    if !strings::lines_travel() {
+    // Elsewhere that is slower, or was not measured.
+    if strings::favoured() {
         // SAFETY: the caller's promise; the level's features were detected.
         return unsafe { stream::reduce(best(), dtype, op, dsts, srcs, count, post) };
     }
@@ -347,16 +347,18 @@ pub unsafe fn copy_part(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: u
     unsafe { if whole < copy::LONG { copy(dsts, src, bytes) } else { copy::copy(dsts, src, bytes, whole) } }
 }
 
-/// As [`copy_part`], for copies that the caches will not hold until they are read: also to several destinations they go past them,
-/// on processors that gain by it (docs/performance.md).
+/// As [`copy_part`], for copies that the caches will not hold until they are read: to several destinations they go past them on
+/// processors that gain by it (docs/performance.md), and to one where [`travels_by_strings`] holds.
 ///
 /// # Safety
 /// As [`copy`].
 pub unsafe fn copy_past_caches(dsts: &[*mut u8], src: *const u8, bytes: usize, whole: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the caller's promise.
-    if !strings::lines_travel() && dsts.len() > 1 && unsafe { stream::copy(dsts, src, bytes) } {
-        return;
+    if strings::travels_favoured() || strings::favoured() && dsts.len() > 1 {
+        // SAFETY: the caller's promise.
+        if unsafe { stream::copy(dsts, src, bytes) } {
+            return;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { copy_part(dsts, src, bytes, whole) }
@@ -374,6 +376,13 @@ pub fn favours_strings() -> bool {
 #[must_use]
 pub fn lines_travel() -> bool {
     strings::lines_travel()
+}
+
+/// Whether they travel, and whole strings are copied fast all the same (Intel's processors from Sapphire Rapids on).
+#[must_use]
+#[inline]
+pub fn travels_by_strings() -> bool {
+    strings::travels_favoured()
 }
 
 /// Whether [`copy_across`] writes `bytes` bytes, to where a line begins, by that instruction, and nothing but whole lines.

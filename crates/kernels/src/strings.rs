@@ -38,7 +38,7 @@ fn built() -> u8 {
 
 /// AMD's processors from Zen 3 on, and Intel's from Sapphire Rapids on. In family 19h what has AVX-512 is Zen 4, the rest Zen 3, or a
 /// guest to which Zen 4 does not show it; Zen 5 is family 1Ah. Of Intel's the first whose AVX-512 has 16-bit floats is Sapphire
-/// Rapids; measured was Emerald Rapids, and that the instruction is slow on an older Xeon. Of the others it is assumed.
+/// Rapids; measured were Emerald Rapids and a later one, and that the instruction is slow on an older Xeon. Of the others it is assumed.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[cold]
 fn look_up() -> u8 {
@@ -112,6 +112,12 @@ pub(crate) fn moves_ask() -> bool {
 #[inline]
 pub(crate) fn lines_travel() -> bool {
     matches!(built(), SLOW | TO_OTHERS)
+}
+
+/// Whether they travel, and the instruction is favoured all the same.
+#[inline]
+pub(crate) fn travels_favoured() -> bool {
+    built() == TO_OTHERS
 }
 
 /// As [`favoured`], of strings of less than a KiB.

@@ -579,6 +579,22 @@ fn copies_reach_every_destination() {
                 assert!(dst.content() == src, "{bytes} bytes to {n} destinations");
                 dst.check_guards(bytes);
             }
+            // Places that begin a line together, which the stores past the caches need, or lie a byte behind that.
+            let stride = bytes.next_multiple_of(64) + 64;
+            let mut all = vec![0xa5_u8; n * stride + 128];
+            let first = all.as_ptr().align_offset(64) + bytes % 2;
+            let starts: Vec<usize> = (0..n).map(|k| first + k * stride).collect();
+            let at = all.as_mut_ptr();
+            let out: Vec<*mut u8> = starts.iter().map(|start| at.wrapping_add(*start)).collect();
+            // SAFETY: all lie in the memory above and hold `bytes` bytes.
+            unsafe { crate::copy_past_caches(&out, src.as_ptr(), bytes, whole) };
+            for start in starts {
+                let (copied, behind) = all[start..start + stride].split_at_mut(bytes);
+                assert!(*copied == src, "{bytes} bytes past the caches to {n} destinations");
+                copied.fill(0xa5);
+                assert!(behind.iter().all(|b| *b == 0xa5), "{bytes} bytes: what is behind them");
+            }
+            assert!(all.iter().all(|b| *b == 0xa5), "{bytes} bytes: what is in front of them");
         }
         let mut slot = Guarded::new(&vec![0; bytes], 3);
         // SAFETY: as above.

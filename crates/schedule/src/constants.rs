@@ -82,7 +82,7 @@ constants! {
     "switch", "us", STEP, switch_us, "handing the core to another thread, where ranks outnumber cores";
     "cores", "cores", (1.0, 65536.0), cores, "cores that the ranks of the machine share";
     "cache", "bytes", (1e4, 1e13), cache_bytes, "bytes of all ranks together that stay in the caches";
-    "last_cache", "bytes", (1e4, 1e13), last_cache_bytes, "a last cache of the machine";
+    "last_cache", "bytes", (1e4, 1e13), last_cache_bytes, "a last cache of the machine, or its share of one";
     "last_caches", "caches", (1.0, 65536.0), last_caches, "last caches of the machine";
     "dram_factor", "times", (1.0, 100.0), dram_factor, "how many times slower copying is beyond the caches";
     "push", "times", (0.1, 100.0), push_factor, "what a copy to a peer's memory costs of one from it";

@@ -169,7 +169,7 @@ impl CostModel {
         let memory = CostModel::default();
         let shm = LinkCost { copy_us_per_kib: 0.11, reduce_us_per_kib: 0.15, ..memory.shm };
         let cache_bytes = (cores * f64::from(2 << 20)).max(memory.cache_bytes);
-        let kernel = CostModel { kernel_op_us: 0.9, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory };
+        let kernel = CostModel { kernel_op_us: 0.7, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory };
         CostModel { shm, cores, cache_bytes, ..kernel }
     }
 

@@ -107,6 +107,9 @@ pub(crate) struct Core {
     /// Two ranks write in turns where the other has written and they have read: that lies in their own caches, and their cores
     /// copy whole strings fast. Not where a core is another rank's as well.
     pub trades: bool,
+    /// They do, lines that the other core has travel all the same (Intel's processors from Sapphire Rapids on), and the model says that the
+    /// kernel's copies are faster than two by way of slots from some length on. The same answer on every rank.
+    pub trades_lines: bool,
     /// Polls of a flag before a task says that it is blocked.
     pub polls: u32,
     pub engine: Latch<Engine>,
@@ -267,6 +270,8 @@ impl Core {
         let ranks_here = crate::exec::taken::ranks_here(ranks_here(&parts));
         let ring_places = crate::exec::piped::ring_places(parts.hub.geometry());
         let trades = !crowded && super::init::write_lines(&parts.peers, &parts.members);
+        let travel = super::init::lines_travel(&parts.peers, &parts.members);
+        let trades_lines = trades && travel && parts.config.constants.model.kernel_from().is_some();
         let core = Arc::new(Core {
             me: member_of[parts.rank],
             member_of,
@@ -279,6 +284,7 @@ impl Core {
                 .flatten(),
             crowded,
             trades,
+            trades_lines,
             polls: crate::exec::entry::polls(crowded),
             engine: Latch::new(Engine::new(parts.ranks, parts.members.len(), ring_places, parts.config.large_pages)),
             pool: Latch::new(Vec::with_capacity(POOL)),

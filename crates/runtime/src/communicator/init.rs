@@ -115,7 +115,9 @@ pub(super) fn params(
     let (address, value) = probe_word();
     let light = config.light_fences && oxccl_sys::barrier::registered();
     let (lines, waits) = (oxccl_kernels::favours_strings(), oxccl_kernels::waits_for_lines());
-    let flags = (u8::from(light) * LIGHT) | (u8::from(lines) * LINES) | (u8::from(waits) * WAITS);
+    let travels = oxccl_kernels::travels_by_strings();
+    let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
+    let flags = flag(light, LIGHT) | flag(lines, LINES) | flag(waits, WAITS) | flag(travels, TRAVELS);
     let probe = [address.to_le_bytes(), value.to_le_bytes()].concat();
     let wish = family::wish(share, config);
     let boot = host::boot_number().unwrap_or_default().to_le_bytes();
@@ -333,6 +335,8 @@ const LIGHT: u8 = 1;
 const LINES: u8 = 2;
 /// But its stores wait for those that another core has.
 const WAITS: u8 = 4;
+/// But those travel, whichever instruction writes them.
+const TRAVELS: u8 = 8;
 
 /// Whether all `members` said `flag`.
 fn all_say(flag: u8, peers: &[PeerInfo], members: &[usize]) -> bool {
@@ -344,6 +348,11 @@ fn all_say(flag: u8, peers: &[PeerInfo], members: &[usize]) -> bool {
 /// for memory that two of them write, they must agree.
 pub(super) fn write_lines(peers: &[PeerInfo], members: &[usize]) -> bool {
     all_say(LINES, peers, members)
+}
+
+/// The same of lines of another core that travel all the same, see [`oxccl_kernels::travels_by_strings`].
+pub(super) fn lines_travel(peers: &[PeerInfo], members: &[usize]) -> bool {
+    all_say(TRAVELS, peers, members)
 }
 
 /// The core of a communicator whose ranks have met. `family`: that of the parent, if this rank would share with it.
@@ -670,7 +679,12 @@ mod tests {
         assert!(write_lines(&peers, &[0, 1, 4]) && !all_say(LIGHT, &peers, &[0, 1]) && all_say(LIGHT, &peers, &[1, 2]));
         assert!([&[0, 2], &[3, 4]].iter().all(|members| !write_lines(&peers, &members[..])));
         let short = [PeerInfo { payload: Vec::new(), ..peer("node", 7, 1, 1) }];
-        assert!(!write_lines(&short, &[0]));
+        assert!(!write_lines(&short, &[0]) && !lines_travel(&short, &[0]));
+        let mut travels = peers;
+        for rank in [0, 1] {
+            travels[rank].payload[FLAGS_AT] |= TRAVELS;
+        }
+        assert!(lines_travel(&travels, &[0, 1]) && !lines_travel(&travels, &[0, 1, 4]));
     }
 
     #[test]

@@ -84,6 +84,16 @@ fn listed(ranges: &str) -> Option<usize> {
     ranges.trim().split(',').map(count).sum::<Option<usize>>().filter(|n| *n > 0)
 }
 
+/// Bytes of a last cache that count for each processor which shares it, at most, where one cache serves all of a host (Intel's). A machine
+/// that has a few of its cores is told of all of that, of which it has a share: of 480 MiB two cores have some 128 (measured,
+/// docs/performance.md).
+const SHARE_OF_CACHE: f64 = 32.0 * 1024.0 * 1024.0;
+
+/// Bytes that ranks find in a last cache of `bytes` which the machine is told that `sharing` of its processors share.
+fn share(bytes: f64, sharing: usize) -> f64 {
+    bytes.min(SHARE_OF_CACHE * sharing as f64)
+}
+
 /// Bytes of the last cache of the first processor, and by how many it is shared; `None` where the system does not tell. Virtual
 /// machines may have none beyond the second, but the processor below has.
 fn last_cache() -> Option<(f64, usize)> {
@@ -112,7 +122,7 @@ pub fn default_model() -> CostModel {
         // Its stores wait for lines, too, but flag lines still win up to 4 KiB (measured).
         true if oxccl_kernels::favours_strings_outside() => CostModel::of_strings_outside(),
         true if oxccl_kernels::waits_for_lines() => CostModel::of_waiting_strings(),
-        true if oxccl_kernels::lines_travel() => CostModel::of_travelling_lines(processors() as f64),
+        true if oxccl_kernels::travels_by_strings() => CostModel::of_travelling_lines(processors() as f64),
         true => CostModel::of_strings(),
         false => CostModel::default(),
     }
@@ -134,6 +144,7 @@ fn of_machine() -> Constants {
     let mut constants = Constants { model: default_model(), ..Constants::default() };
     constants.model.cores = processors() as f64;
     if let Some((bytes, sharing)) = last_cache() {
+        let bytes = if oxccl_kernels::travels_by_strings() { share(bytes, sharing) } else { bytes };
         let caches = processors().div_ceil(sharing) as f64;
         for (name, value) in [("last_cache", bytes), ("last_caches", caches)] {
             // What cannot be is not believed.
@@ -258,6 +269,15 @@ mod tests {
             assert_eq!(listed(none), None, "{none:?}");
         }
         assert!(last_cache().is_none_or(|(bytes, sharing)| bytes >= 65536.0 && sharing > 0));
+    }
+
+    #[test]
+    fn few_processors_have_a_share_of_a_cache() {
+        const MIB: f64 = 1024.0 * 1024.0;
+        assert_eq!(
+            [(480.0, 2), (32.0, 2), (32.0, 8), (300.0, 16), (96.0, 1)].map(|(b, n)| share(b * MIB, n) / MIB),
+            [64.0, 32.0, 32.0, 300.0, 32.0]
+        );
     }
 
     #[test]

@@ -139,11 +139,12 @@ fn moved(core: &Core, call: &Call) -> usize {
 /// where the other rank's core, or the kernel, copies at the same time. Only the root knows whether it works in place. But where
 /// cores wait for each other's lines slots are faster than rings up to half of one: copies to them go past the caches earlier
 /// (`transport::passage`).
-fn most_by_slot(core: &Core, call: &Call) -> usize {
+fn most_by_slot(core: &Core, call: &Call, aside: Aside) -> usize {
     let geometry = core.hub.geometry();
     let (usual, large) = (geometry.eager_bytes, geometry.large_bytes);
     match call.collective {
         Collective::Reduce => usual.max(large),
+        _ if aside.by_kernel => usual,
         Collective::Broadcast | Collective::Scatter if geometry.crowded => {
             usual.max(limits::long_limit(core, call.collective) as usize)
         }
@@ -163,7 +164,7 @@ pub(super) fn is_sent(core: &Core, engine: &mut Engine, call: &Call, aside: Asid
     let is_beside = aside.beside && bytes as usize <= Scratch::of(core).room();
     !(core.one_process || is_beside || aside.piped || aside.apart)
         && direct::will_send(core, call, call.send, aside)
-        && moved(core, call) > most_by_slot(core, call)
+        && moved(core, call) > most_by_slot(core, call, aside)
         && !engine.is_mapped(core, call.send, bytes)
 }
 
@@ -222,12 +223,13 @@ pub(super) fn put_in_slot(
     seq: u64,
     input: *const u8,
     bytes: usize,
+    aside: Aside,
 ) -> Option<InSlot> {
     if !core.eager || giver(core, call) != Some(core.me) {
         return None;
     }
     let moved = moved(core, call);
-    if moved > most_by_slot(core, call) || !engine.seen.may_publish(core, seq, SLOTS) {
+    if moved > most_by_slot(core, call, aside) || !engine.seen.may_publish(core, seq, SLOTS) {
         return None;
     }
     let (to, passage) = slot(core, engine, seq, moved);

@@ -163,7 +163,7 @@ pub(super) fn announce(
             } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;
-            } else if let Some(slot) = beside::put_in_slot(core, engine, call, seq, send, input_bytes) {
+            } else if let Some(slot) = beside::put_in_slot(core, engine, call, seq, send, input_bytes, aside) {
                 words[0] |= IN_SLOT | if slot.away { AWAY } else { 0 };
                 words[1] = slot.at;
             } else if aside.beside && beside::put(core, engine, call, seq, send, input_bytes) {
@@ -353,6 +353,11 @@ fn touched_bytes(core: &Core, call: &Call) -> u64 {
         call.input_bytes(rank as u32, core.ranks).saturating_add(call.output_bytes(rank as u32, core.ranks))
     };
     core.members.iter().map(|rank| of(*rank)).fold(0, u64::saturating_add)
+}
+
+/// Whether the buffers of all ranks of this machine, about, are so long that results go past the caches.
+fn is_past_caches(core: &Core, call: &Call) -> bool {
+    buffers_bytes(core, call) >= past_caches(core) as f64
 }
 
 /// Bytes of all buffers together from which on results go past the caches, on processors that gain by it.
@@ -776,7 +781,8 @@ fn run_move(
                 ([src], [dst]) if first.chunk.buffer == Buffer::Scratch => {
                     engine.places.copy(*dst, *src, (n * element) as usize, whole);
                 }
-                ([src], [_, _, ..]) if touched_bytes(core, call) >= past_caches(core) => {
+                // The first is never less than the second, and is had without a loop.
+                ([src], _) if is_past_caches(core, call) && touched_bytes(core, call) >= past_caches(core) => {
                     kernels::copy_past_caches(&engine.dsts, *src, (n * element) as usize, whole);
                 }
                 ([src], _) => kernels::copy_part(&engine.dsts, *src, (n * element) as usize, whole),
@@ -784,11 +790,8 @@ fn run_move(
                     kernels::reduce(call.dtype, call.op, &[*own], srcs, n as usize, post);
                     engine.places.copy(*across, own.cast_const(), (n * element) as usize, whole);
                 }
-                (srcs, dsts)
-                    if first.chunk.buffer != Buffer::Scratch
-                        && buffers_bytes(core, call) >= past_caches(core) as f64 =>
-                {
-                    kernels::reduce_past_caches(call.dtype, call.op, dsts, srcs, n as usize, post);
+                (srcs, to) if dsts.iter().all(|d| d.chunk.buffer != Buffer::Scratch) && is_past_caches(core, call) => {
+                    kernels::reduce_past_caches(call.dtype, call.op, to, srcs, n as usize, post);
                 }
                 (srcs, dsts) => kernels::reduce(call.dtype, call.op, dsts, srcs, n as usize, post),
             }

@@ -54,7 +54,10 @@ fn published(core: &Core, call: &Call, v: &VCounts) -> Option<usize> {
     let table = WORD * core.members.len();
     let mut limit = usual(core);
     if scratch::takes_turns(core) {
-        limit = limit.max(Scratch::of(core).room() + table);
+        let room = Scratch::of(core).room();
+        // What is longer than a slot the kernel copies, where it is the faster one.
+        let most = if core.trades_lines && core.reaches { room.min(usual(core)) } else { room };
+        limit = limit.max(most + table);
     }
     let mut bytes = table;
     for rank in others {

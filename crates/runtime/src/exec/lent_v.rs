@@ -20,6 +20,7 @@ use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{INLINE_BYTES, UNEVEN_WINDOW};
 use crate::device::{Step, withdrawn};
 use crate::request::VCounts;
+use crate::transport::local::Policy;
 
 /// Words of 8 bytes in front of the table: what the line is and the segment; the place in it, or the address where there is one
 /// process; how many segments the owner has given back.
@@ -94,7 +95,7 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
         return Lent::No;
     }
     let bytes = copied_bytes(core, call, v);
-    if bytes > stage::MOST {
+    if bytes > stage::MOST || !are_copied(core, call, v) {
         return Lent::No;
     }
     let taken = |seq| (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1));
@@ -105,6 +106,17 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
     };
     let Some(at) = engine.exporter.export(to, bytes) else { return Lent::No };
     Lent::At(Place { segment: at.segment, at: at.offset, copied: Some((to, bytes)) })
+}
+
+/// Whether parts that peers cannot map are copied to where they can: where lines travel and the kernel copies longer messages only if they
+/// are no longer in the mean than what goes by slots as a message (measured with 3 to 8 ranks on 2 cores, docs/performance.md). What
+/// stays here counts: all ranks have as much in all as a rule, and where some copy and others send all wait for the slower way.
+fn are_copied(core: &Core, call: &Call, v: &VCounts) -> bool {
+    if !(core.reaches && kernels::travels_by_strings() && core.config.constants.model.kernel_from().is_some()) {
+        return true;
+    }
+    let elements = v.send_counts.iter().fold(0_usize, |all, n| all.saturating_add(*n));
+    elements.saturating_mul(call.dtype.size()) <= core.members.len() * Policy::CMA_FROM_CROWDED
 }
 
 /// Elements from the beginning of one copied part to that of the next one: each begins with a cache line.

@@ -37,8 +37,9 @@ const RECORDS_OF_MANY: usize = BEHIND;
 /// The same where they do not: the receiver's count is read once a round of them.
 const RECORDS_APART: usize = 32;
 /// Bytes of a message up to which it goes by a small slot where stores wait long for lines that another core has, see
-/// [`oxccl_kernels::waits_for_lines`]: who reads it does not ask for the next slot, which the sender is about to write.
-const SMALL_WAITING: usize = Sizes::SMALL - READ_AHEAD - 64;
+/// [`oxccl_kernels::waits_for_lines`]: who reads it does not ask for the next slot, which the sender is about to write. And where those
+/// lines travel, see [`Core::trades_lines`]: more lines than a core asks for at a time cost twice as much (measured, docs/performance.md).
+const SMALL_APART: usize = Sizes::SMALL - READ_AHEAD - 64;
 /// Receives that wait together where ranks share cores, see `trail`.
 pub(super) const BEHIND: usize = 64;
 
@@ -70,10 +71,10 @@ const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> S
     Sizes { slots, slot_bytes, records, small: Sizes::SMALL }
 }
 
-/// Bytes of a message up to which it goes by a small slot. `waiting`: all who share memory find that stores wait for lines which
-/// another core has.
-pub(crate) const fn small_bytes(waiting: bool) -> usize {
-    if waiting { SMALL_WAITING } else { Sizes::SMALL }
+/// Bytes of a message up to which it goes by a small slot. `apart`: all who share memory find that stores wait for lines which
+/// another core has, or that these travel.
+pub(crate) const fn small_bytes(apart: bool) -> usize {
+    if apart { SMALL_APART } else { Sizes::SMALL }
 }
 
 /// The geometry of the hub knows one lane of its own size, the first.
@@ -314,7 +315,7 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let g = core.hub.geometry();
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
     let usual = sizes(g.lane_slot, g.crowded, g.ranks, lane);
-    let small = if g.crowded { usual.small } else { small_bytes(g.waits) };
+    let small = if g.crowded { usual.small } else { small_bytes(g.waits || core.trades_lines) };
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
     unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, ..usual }) }
@@ -344,15 +345,10 @@ impl Links {
 pub(super) fn direct_from(core: &Core) -> usize {
     match core.crowded {
         true => Policy::DIRECT_FROM_CROWDED,
-        false if oxccl_kernels::waits_for_lines() || travels_by_strings() => Policy::DIRECT_FROM_WAITING,
+        // Lines that travel: what is read in place takes less time than what goes by a slot (docs/performance-cores.md).
+        false if oxccl_kernels::waits_for_lines() || oxccl_kernels::travels_by_strings() => Policy::DIRECT_FROM_WAITING,
         false => Policy::DIRECT_FROM,
     }
-}
-
-/// Processors that copy by strings to lines which travel all the same: what is read in place from 4 KiB on takes less time than what
-/// goes by a slot from 2 KiB on (measured, docs/performance-cores.md).
-fn travels_by_strings() -> bool {
-    oxccl_kernels::favours_strings() && oxccl_kernels::lines_travel()
 }
 
 /// Bytes from which on messages of memory that peers cannot map are read by the kernel, unless a route is forced: a power of two,
@@ -362,6 +358,12 @@ pub(super) fn cma_from(core: &Core) -> Option<usize> {
     let from = core.config.constants.model.kernel_from()?;
     let from = usize::try_from(from).unwrap_or(usize::MAX).checked_next_power_of_two()?;
     Some(from.max(if core.crowded { Policy::CMA_FROM_CROWDED } else { Policy::DIRECT_FROM }))
+}
+
+/// Bytes of a message from which on the kernel no longer copies it. None where lines travel and whole strings are copied fast: its one
+/// copy is the faster one there at any length (measured, docs/performance.md).
+fn cma_below() -> usize {
+    if oxccl_kernels::travels_by_strings() { usize::MAX } else { Policy::CMA_BELOW }
 }
 
 /// Bytes of the sends of a call from which on the kernel copies them where ranks share cores, see the model's constant: more than any
@@ -392,6 +394,7 @@ fn open_sender(core: &Core, to: u32, lane: usize) -> Result<Option<Box<dyn SendE
         _ => Policy {
             direct_from: Some(direct_from(core)),
             cma_from: cma_from(core).filter(|_| cma),
+            cma_below: cma_below(),
             cma_outgrown: cma,
             cma_large_from: cma.then_some(if cma_from(core).is_some() { 0 } else { Policy::LARGE_FROM }),
             ..Policy::new(same, cma)

@@ -99,6 +99,8 @@ pub(crate) struct Aside {
     pub slotted: bool,
     /// If the root gives it, by messages, for which it waits for nobody; and the same where it works in place.
     pub sent: [bool; 2],
+    /// Of two ranks: the kernel copies it faster than it goes by a slot, if it is longer than the usual ones.
+    pub by_kernel: bool,
 }
 
 /// How calls of one kind and size are served.
@@ -231,7 +233,8 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 saves_a_round(&core.config.constants.model, call.collective, sized(core, call), ranks)
             };
             let sent = choice.sent.map_or([false; 2], |(_, usual, in_place)| [usual, in_place]);
-            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent };
+            let by_kernel = core.trades_lines && core.ranks == 2 && core.reaches && far.is_some() && !choice.beside;
+            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent, by_kernel };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }

@@ -352,7 +352,7 @@ fn what_lies_in_long_slots_stays_until_all_have_taken_it() {
 /// The same of what a root broadcasts to ranks with cores of their own, where the kernel's copies are the faster ones.
 #[test]
 fn what_lies_in_slots_of_ranks_with_cores_of_their_own_stays_until_all_have_taken_it() {
-    let constants = Constants::of("own", "shm_copy = 0.11\nkernel_op = 0.9\nkernel_copy = 0.05\n");
+    let constants = Constants::of("own", "shm_copy = 0.11\nkernel_op = 0.7\nkernel_copy = 0.05\n");
     processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "64")], "long");
 }
 

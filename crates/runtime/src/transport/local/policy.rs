@@ -49,7 +49,7 @@ pub struct Policy {
     /// copy. `None` unless the receiver proved that it can read the sender (`local::probe_cma`).
     pub cma_from: Option<usize>,
     /// But not from this many bytes on: beyond the caches two copies that ask for their lines ahead are faster than the
-    /// kernel's one, which asks for none.
+    /// kernel's one, which asks for none. Not on all processors: see `exec::links`.
     pub cma_below: usize,
     /// Go `Cma` all the same where a message is marked as [outgrown](Header::outgrown), but for those of `cma_both_ways_below` bytes
     /// and more. `false` unless as of `cma_from`.
