@@ -751,13 +751,13 @@ impl Stream {
         self.push_or_capture(Work::Fill(fill), || self.push(Box::new(fill.task())))
     }
 
-    /// Records `event`: it is complete once all work enqueued before is done.
+    /// Records `event`: it is complete once all work enqueued before is done, also where no handle of the stream is left by then.
     pub fn record(&self, event: &Event) -> Result<()> {
         if self.capture_record(event)? {
             return Ok(());
         }
         let ticket = event.next_record();
-        self.push(Box::new(RecordTask(event.clone(), ticket)));
+        self.push(Box::new(RecordTask { event: event.clone(), ticket, _stream: self.clone() }));
         Ok(())
     }
 
@@ -837,11 +837,16 @@ impl Task for HostCall {
 /// Bytes one step moves at most, so that a thread that serves several streams starves none.
 pub(crate) const STEP_BYTES: usize = 1 << 20;
 
-struct RecordTask(Event, u64);
+struct RecordTask {
+    event: Event,
+    ticket: u64,
+    /// The stream that it is queued on: kept until it ran, since others may wait for the event whatever becomes of the handles.
+    _stream: Stream,
+}
 
 impl Task for RecordTask {
     fn step(&mut self) -> Step {
-        self.0.complete(self.1);
+        self.event.complete(self.ticket);
         Step::Done
     }
 }

@@ -97,7 +97,10 @@ impl Way {
             _ if bytes + WORD <= INLINE_BYTES => (IN_LINE, bytes),
             _ if crowded && bytes <= SMALL_BYTES => (IN_SMALL_SLOT, bytes),
             _ if crowded && bytes <= MEDIUM_BYTES => (IN_MEDIUM_SLOT, bytes),
-            _ if bytes > usual => (IN_AREA, bytes),
+            _ if bytes > usual => {
+                debug_assert!(bytes <= Scratch::of(core).room() + WORD * core.members.len(), "the area has no room");
+                (IN_AREA, bytes)
+            }
             _ => (IN_SLOT, bytes),
         }))
     }

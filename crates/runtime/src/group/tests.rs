@@ -6,7 +6,7 @@ use oxccl_types::{Collective, DataType, ReduceOp, ResultCode};
 
 use super::order;
 use crate::communicator::{CommConfig, Communicator};
-use crate::device::{self, Stream};
+use crate::device::{self, Event, Stream};
 use crate::group::Names;
 use crate::request::{Operator, Request, Shape};
 use crate::{UniqueId, group};
@@ -47,6 +47,28 @@ fn two_threads_that_launch_on_one_device_are_told() {
     comm.destroy().unwrap();
 }
 
+/// Who waits for the end of a launch gets it, though the program has let go of the stream.
+#[test]
+fn a_launch_ends_whose_stream_nobody_holds() {
+    let device = device::count() - 3;
+    let comm = join(1, &UniqueId::create().unwrap(), 0, device);
+    device::set_current(device).unwrap();
+    let [gate, first, second] = [0; 3].map(|_| Stream::new().unwrap());
+    let (opens, opened) = std::sync::mpsc::channel::<()>();
+    gate.launch_host(Box::new(move || opened.recv().unwrap())).unwrap();
+    let open = Event::new();
+    gate.record(&open).unwrap();
+    first.wait(&open).unwrap();
+    let (send, mut recv) = ([1_u8; 8], [[0_u8; 8]; 2]);
+    let [one, other] = &mut recv;
+    comm.submit(sum(&send, one, first)).unwrap();
+    comm.submit(sum(&send, other, second.clone())).unwrap();
+    opens.send(()).unwrap();
+    second.synchronize().unwrap();
+    assert_eq!(recv, [[1; 8]; 2]);
+    comm.destroy().unwrap();
+}
+
 /// The ranks of a communicator need each other, so they cannot take turns on a device.
 #[test]
 fn ranks_on_one_device_do_not_wait_for_each_other() {
@@ -83,8 +105,7 @@ fn ranks_on_one_device_do_not_wait_for_each_other() {
 /// Most calls are recorded without a look at what may end them.
 #[test]
 fn what_ends_a_communicator_while_a_group_is_open_ends_the_group() {
-    // A default stream waits for the others of its device: not that of another test here, which holds its launch back.
-    let device = device::count() - 3;
+    let device = device::count() - 1;
     let comm = join(1, &UniqueId::create().unwrap(), 0, device);
     let stream = Stream::default_of(device);
     let (send, mut recv) = ([1_u8; 8], [0_u8; 8]);
