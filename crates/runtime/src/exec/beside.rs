@@ -141,10 +141,12 @@ fn moved(core: &Core, call: &Call) -> usize {
 /// (`transport::passage`).
 fn most_by_slot(core: &Core, call: &Call, aside: Aside) -> usize {
     let geometry = core.hub.geometry();
-    let (usual, large) = (geometry.eager_bytes, geometry.large_bytes);
+    let usual = geometry.eager_bytes;
+    // Where the kernel is the faster one half as much: a giver that does not wait is worth the rest.
+    let halved = aside.by_kernel && call.collective != Collective::Reduce;
+    let large = if halved { geometry.large_bytes / 2 } else { geometry.large_bytes };
     match call.collective {
         Collective::Reduce => usual.max(large),
-        _ if aside.by_kernel => usual,
         Collective::Broadcast | Collective::Scatter if geometry.crowded => {
             usual.max(limits::long_limit(core, call.collective) as usize)
         }

@@ -99,7 +99,7 @@ pub(crate) struct Aside {
     pub slotted: bool,
     /// If the root gives it, by messages, for which it waits for nobody; and the same where it works in place.
     pub sent: [bool; 2],
-    /// Of two ranks: the kernel copies it faster than it goes by a slot, if it is longer than the usual ones.
+    /// Of two ranks: the kernel copies it faster than it goes by a slot, if it is longer than half of what slots are for elsewhere.
     pub by_kernel: bool,
 }
 
