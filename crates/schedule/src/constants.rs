@@ -104,6 +104,7 @@ constants! {
     "kernel_large", "us/KiB", PER_KIB, kernel_large_us_per_kib, "the same of long blocks, which lie on large pages";
     "kernel_large_below", "bytes", (1e4, 1e13), kernel_large_below, "length below which that holds where all ranks read at once";
     "kernel_both_ways_below", "bytes", (1e4, 1e13), kernel_both_ways_below, "length below which it holds of messages where the peer sends such, too, and what follows of any";
+    "crowd_rooted", "times", (0.01, 100.0), crowd_rooted, "what a broadcast or reduction by scratch, or beside the line, costs of it where ranks share cores, since most of them only wait";
     "kernel_crowd", "bytes", (1e4, 1e13), kernel_crowd_from, "what one rank gives, or the root of a gather gets, from which on the kernel copies it where ranks share cores";
     "kernel_crowd_message", "bytes", (1e4, 1e13), kernel_crowd_message_from, "length of a message from which on it does, if its rank sends no other in the call or receives none";
 }

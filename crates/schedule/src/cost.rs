@@ -89,6 +89,9 @@ pub struct CostModel {
     pub kernel_large_below: f64,
     /// Nor of messages where the peer sends such, too. The two bounds of ranks that share cores do not hold of messages from here on either.
     pub kernel_both_ways_below: f64,
+    /// What a call with a root by scratch costs, or one in which what is given lies beside the lines, of what it would if all ranks
+    /// that share cores worked as long as the one that works most: the others only wait, and calls follow one another.
+    pub crowd_rooted: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
     /// the last cache. Not messages of up to 64 KiB, nor of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more.
@@ -125,6 +128,7 @@ impl Default for CostModel {
             kernel_large_us_per_kib: 0.06,
             kernel_large_below: NEVER_BYTES,
             kernel_both_ways_below: NEVER_BYTES,
+            crowd_rooted: 1.0,
             kernel_crowd_from: NEVER_BYTES,
             kernel_crowd_message_from: NEVER_BYTES,
         }
@@ -170,7 +174,8 @@ impl CostModel {
         let shm = LinkCost { copy_us_per_kib: 0.11, reduce_us_per_kib: 0.15, ..memory.shm };
         let cache_bytes = (cores * f64::from(2 << 20)).max(memory.cache_bytes);
         let kernel = CostModel { kernel_op_us: 0.7, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory };
-        CostModel { shm, cores, cache_bytes, ..kernel }
+        let kernel_crowd_from = f64::from(256 << 10);
+        CostModel { shm, cores, cache_bytes, crowd_rooted: 0.4, kernel_crowd_from, ..kernel }
     }
 
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:
@@ -191,6 +196,20 @@ impl CostModel {
     pub(crate) fn outgrows(&self, collective: Collective, bytes: u64, ranks: f64) -> bool {
         let one_to_one = matches!(collective, Collective::AllToAll | Collective::Gather | Collective::Scatter);
         one_to_one && ranks > self.cores && bytes as f64 * (1.0 - 1.0 / ranks) >= self.kernel_crowd_from
+    }
+
+    /// What a call by algorithm `name` over scratch costs of what its longest path would if all ranks were on it, see
+    /// [`crowd_rooted`](Self::crowd_rooted). Measured up to 32 MiB with three to eight ranks on two cores.
+    fn of_rooted(&self, name: &str, collective: Collective, ranks: f64, beyond_caches: bool) -> f64 {
+        match collective {
+            _ if name != "staged_one_shot" || ranks <= self.cores.max(2.0) => 1.0,
+            // As found with three ranks on two cores, where the root has one nearly to itself.
+            Collective::Broadcast if ranks < 2.0 * self.cores => 1.0,
+            // All read what one has written: the memory is at work as long as they are.
+            Collective::Broadcast if beyond_caches => (2.0 * self.crowd_rooted).min(1.0),
+            Collective::Broadcast | Collective::Reduce => self.crowd_rooted,
+            _ => 1.0,
+        }
     }
 
     /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it
@@ -289,6 +308,7 @@ impl Rates {
             false => 1.0,
         };
         let memory = memory * burst(m, a.name, shape);
+        let crowd = crowd * m.of_rooted(a.name, shape.collective, n, beyond_caches);
         // One thread serves the channels of a rank in turn.
         let cpu = crowd * f64::from(shape.channels);
         let block = block_bytes(shape.collective, bytes, shape.ranks);
@@ -544,7 +564,10 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
     };
     let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
     let copy = m.shm.copy_us_per_kib * contention::of_scratch(m, collective, ranks);
-    meeting + crowd * (m.start_us + m.direct.op_us + passes * block * copy)
+    let rooted = m.of_rooted("staged_one_shot", collective, n, false);
+    // While the root of a reduction combines, the others copy what they give next.
+    let at_work = if collective == Collective::Reduce && rooted < 1.0 { 1.0 } else { crowd };
+    meeting + crowd * (m.start_us + m.direct.op_us) + at_work * passes * block * copy * rooted
 }
 
 /// Whether an operation of `bytes` over mapped memory, by itself, is faster where all put their inputs beside the lines: ranks

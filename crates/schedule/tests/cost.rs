@@ -556,3 +556,57 @@ fn ranks_that_share_cores_over_a_network_take_few_steps() {
         assert!(at(4.0) == "flat" && at(1.0) != "flat", "{collective}: {} {}", at(4.0), at(1.0));
     }
 }
+
+/// What was measured with 3 to 8 ranks on two cores of the Xeon with 480 MiB, private memory, where one way was at least 1.15 times as fast as the
+/// other (docs/performance-changes.md).
+#[test]
+fn ranks_that_share_cores_go_the_way_that_was_measured_to_be_faster_where_lines_travel() {
+    use Collective::{AllToAll, Broadcast, Reduce};
+    let serves = |model, collective, ranks, kib: u64| {
+        let query = |reach| Query {
+            model,
+            max_channels: 1,
+            eager_limit: 0,
+            in_place: collective == Broadcast,
+            ..Query::new(collective, kib << 10, ranks, reach)
+        };
+        let fastest = |reach, needs| {
+            let serves = |c: &&Candidate| find(c.algorithm).is_some_and(|a| a.needs == needs);
+            candidates(&query(reach)).iter().find(serves).expect("something serves it").predicted_us
+        };
+        let kernel = fastest(Reach::ReadableUser, Needs::MappedUser);
+        let scratch = fastest(Reach::MappedScratch, Needs::MappedScratch);
+        let beside = predict_beside(&model, collective, kib << 10, ranks);
+        // More has no room there.
+        if kib <= 256 && beside < kernel.min(scratch) {
+            "beside"
+        } else if scratch < kernel {
+            "scratch"
+        } else {
+            "kernel"
+        }
+    };
+    let model = CostModel::of_travelling_lines(2.0);
+    for (collective, ranks, kib, way) in [
+        (AllToAll, 8, 512, "kernel"),
+        (AllToAll, 8, 1024, "kernel"),
+        (AllToAll, 5, 4096, "kernel"),
+        (Reduce, 3, 128, "beside"),
+        (Reduce, 4, 64, "beside"),
+        (Reduce, 5, 128, "beside"),
+        (Reduce, 8, 64, "beside"),
+        (Reduce, 3, 1024, "scratch"),
+        (Reduce, 5, 1024, "scratch"),
+        (Reduce, 8, 1024, "scratch"),
+        (Broadcast, 5, 128, "beside"),
+        (Broadcast, 8, 128, "beside"),
+        (Broadcast, 8, 1024, "scratch"),
+        (Broadcast, 4, 4096, "kernel"),
+        (Broadcast, 3, 512, "kernel"),
+    ] {
+        assert_eq!(serves(model, collective, ranks, kib), way, "{collective} of {kib} KiB, {ranks} ranks");
+    }
+    // Where that was not measured nothing of it counts.
+    let other = CostModel { crowd_rooted: 1.0, kernel_crowd_from: 1e13, ..model };
+    assert_eq!((serves(other, Reduce, 5, 128), serves(other, AllToAll, 8, 1024)), ("kernel", "scratch"));
+}

@@ -99,6 +99,8 @@ pub struct Geometry {
     pub crowded: bool,
     /// Bytes of one half of a rank's scratch.
     pub scratch_half: usize,
+    /// Bytes at the end of each half for what lies beside a line, see `exec::scratch`.
+    pub area_bytes: usize,
     /// Bytes of a rank's ring, through which it gives one other what peers cannot map; 0: there is none. Where stores
     /// [wait](Self::waits) it is longer.
     pub ring_bytes: usize,
@@ -635,6 +637,7 @@ mod tests {
             large_bytes,
             crowded,
             scratch_half: 65536,
+            area_bytes: 16384,
             ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,

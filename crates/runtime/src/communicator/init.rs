@@ -266,6 +266,10 @@ pub(super) fn publish(comm: &Arc<Communicator>, core: Arc<Core>, api: &'static s
 /// The smallest staging memory that there can be, both halves.
 const LEAST_SCRATCH: usize = 64 << 10;
 
+/// Bytes of what lies beside a line where ranks share cores and that is the faster way of calls with a root (measured,
+/// docs/performance-changes.md): a rank waits once for the others, where it waits twice for each piece of a program.
+const LONG_AREA: usize = 256 << 10;
+
 /// Bytes of a large payload slot, for what one of two ranks gives that the other cannot map. Of more ranks the limits say it.
 const LARGE_SLOT: usize = 128 << 10;
 
@@ -282,6 +286,9 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         None if crowded && c.constants.model.kernel_from().is_none() => 2 * c.scratch,
         None => c.scratch,
     };
+    let usual = (scratch / 8) & !63;
+    let is_long = crowded && ranks > 2 && c.constants.model.crowd_rooted < 1.0;
+    let area_bytes = if is_long { usual.max(LONG_AREA.min(scratch / 2)) } else { usual };
     let lane_slot = local_slot_bytes(c, ranks, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
     Geometry {
         ranks,
@@ -292,7 +299,8 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
             2 => LARGE_SLOT,
             more => Limits::of_machine(c, more as u32).long(Collective::Broadcast) as usize,
         },
-        scratch_half: scratch / 2,
+        scratch_half: (scratch / 2 + area_bytes - usual).next_multiple_of(4096),
+        area_bytes,
         ring_bytes: if shared.is_none() && !crowded && ranks == 2 { 2 * scratch } else { 0 },
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
@@ -666,6 +674,28 @@ mod tests {
         assert_eq!([2, 3, 8].map(|ranks| scratch(slots, ranks, None)), [512 << 10, 1 << 20, 1 << 20]);
         assert_eq!([2, 3, 8].map(|ranks| scratch(kernel, ranks, None)), [512 << 10; 3]);
         assert_eq!(scratch(slots, 8, Some(1)), 128 << 10);
+    }
+
+    #[test]
+    fn areas_are_long_where_ranks_share_cores_and_what_lies_beside_a_line_is_the_faster_way() {
+        use oxccl_schedule::cost::CostModel;
+        let areas = |model: CostModel, ranks: usize, scratch: usize, shared: Option<usize>| {
+            let mut config = Config { scratch, ..Config::from_env() };
+            config.constants.model = model;
+            let geometry = geometry_of(&config, ranks, shared);
+            (geometry.scratch_half - geometry.area_bytes, geometry.area_bytes)
+        };
+        let of = |model, ranks, scratch| areas(model, ranks, scratch, None);
+        let travelling = CostModel::of_travelling_lines(2.0);
+        assert_eq!(of(travelling, 3, 512 << 10), (192 << 10, 256 << 10), "the pieces are as long as elsewhere");
+        let other = CostModel { cores: 2.0, ..CostModel::default() };
+        assert_eq!([2, 3].map(|ranks| of(other, ranks, 512 << 10)), [(192 << 10, 64 << 10); 2]);
+        let alone = CostModel { cores: 3.0, ..travelling };
+        assert_eq!((of(alone, 3, 512 << 10), of(alone, 4, 512 << 10).1), ((192 << 10, 64 << 10), 256 << 10));
+        let one = CostModel { cores: 1.0, ..travelling };
+        assert_eq!(of(one, 2, 512 << 10), (192 << 10, 64 << 10), "of two ranks it was not measured");
+        assert_eq!([64 << 10, 4 << 20].map(|scratch| of(travelling, 3, scratch).1), [32 << 10, 512 << 10]);
+        assert_eq!(areas(travelling, 3, 512 << 10, Some(1)), (48 << 10, 16 << 10));
     }
 
     /// A rank under an emulator is shown another processor, or says nothing of it.

@@ -6,7 +6,7 @@
 //! line says where that lies: where stores wait for lines of another core payloads of one of two ranks go round many more of them.
 //! All else is put into an *area*; the ranks meet, and if every input came so the call ends there.
 //!
-//! The area is a quarter of a half of the scratch (see `scratch`); direct calls use the halves in turn. A rank puts something
+//! The area is at the end of a half of the scratch (see `scratch`); direct calls use the halves in turn. A rank puts something
 //! there when its peers have ended the call for which it did so last.
 
 use std::ops::Range;
@@ -75,7 +75,7 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
     // announced the last call, for which it used this area: what it put there is complete, and was taken before this call.
     // The first two calls have none before them that is asked for.
     let until = if takes_turns(core) { seq.max(3) } else { engine.put_at[half] + 2 };
-    if bytes > Scratch::of(core).room() || !engine.seen.may_publish(core, until, 2) {
+    if bytes > Scratch::of(core).room_of(call.collective) || !engine.seen.may_publish(core, until, 2) {
         return false;
     }
     engine.put_at[half] = seq;
@@ -163,7 +163,7 @@ fn most_by_slot(core: &Core, call: &Call, aside: Aside) -> usize {
 /// Whether what this rank, the root, gives in `call` goes by messages in any case: peers cannot map it, and it fits nowhere else.
 pub(super) fn is_sent(core: &Core, engine: &mut Engine, call: &Call, aside: Aside) -> bool {
     let bytes = call.input_bytes(core.rank as u32, core.ranks);
-    let is_beside = aside.beside && bytes as usize <= Scratch::of(core).room();
+    let is_beside = aside.beside && bytes as usize <= Scratch::of(core).room_of(call.collective);
     !(core.one_process || is_beside || aside.piped || aside.apart)
         && direct::will_send(core, call, call.send, aside)
         && moved(core, call) > most_by_slot(core, call, aside)

@@ -10,6 +10,7 @@ use oxccl_schedule::select::{Protocol, Query, Reach, candidates};
 use oxccl_types::{Error, Result};
 
 use super::call::Call;
+use super::scratch::Scratch;
 use super::{limits, links, plan, votes};
 use crate::communicator::core::Core;
 use crate::config::tuning;
@@ -66,7 +67,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
     let algorithm = far.or(staged).unwrap_or(choice.algorithm);
     let piece = match algorithm.needs {
         Needs::Messages => links::piece_bytes(core, call.collective, algorithm.min_slots),
-        _ => core.hub.geometry().scratch_half / (core.ranks + 1),
+        _ => Scratch::of(core).before() / core.ranks.max(1),
     };
     let shape = shape(choice.channels);
     if !algorithm.supports(&shape) {

@@ -1,8 +1,8 @@
 //! Where in the scratch the pieces of a program lie and how long they are, and where what lies beside a line does: decided here,
 //! and here alone, since the one is only right with the other.
 //!
-//! Each rank has a scratch of two halves. Pieces lie in them by turns, and the last quarter of either is an *area* for what goes
-//! beside a line (`beside`).
+//! Each rank has a scratch of two halves. Pieces lie in them by turns, and the end of either is an *area* for what goes beside a line
+//! (`beside`): a quarter of it, or what the geometry says.
 //!
 //! Where two ranks write in turns each has the scratch of the other in every second piece, so that it writes where it has read
 //! last. One half would do then. Both serve one piece where each rank gives one block: it is longer, and the ranks wait for each
@@ -24,6 +24,8 @@ const LINE: usize = 64;
 pub(super) struct Scratch {
     /// Bytes of a half.
     half: usize,
+    /// Bytes of an area.
+    area: usize,
     /// Two ranks write it in turns.
     turns: bool,
 }
@@ -31,16 +33,25 @@ pub(super) struct Scratch {
 impl Scratch {
     #[inline]
     pub(super) fn of(core: &Core) -> Scratch {
-        Scratch { half: core.hub.geometry().scratch_half, turns: takes_turns(core) }
+        let geometry = core.hub.geometry();
+        Scratch { half: geometry.scratch_half, area: geometry.area_bytes, turns: takes_turns(core) }
     }
 
     /// Bytes of an area.
     pub(super) fn room(self) -> usize {
-        (self.half / 4) & !(LINE - 1)
+        self.area & !(LINE - 1)
+    }
+
+    /// The same of what calls of `collective` put beside their lines: all of a long area is for those with which it was measured.
+    pub(super) fn room_of(self, collective: Collective) -> usize {
+        match collective {
+            Collective::Broadcast | Collective::Reduce => self.room(),
+            _ => self.room().min(self.before() / 3),
+        }
     }
 
     /// Bytes of a half in front of its area.
-    fn before(self) -> usize {
+    pub(super) fn before(self) -> usize {
         (self.half - self.room()) & !(LINE - 1)
     }
 
@@ -156,9 +167,18 @@ pub(super) fn slots(
 #[cfg(test)]
 mod tests {
     use super::{LINE, Scratch, Slots, Way};
+    use oxccl_types::Collective;
     use std::ops::Range;
 
-    const HALVES: [usize; 5] = [32 << 10, 36 << 10, 64 << 10, 256 << 10, 32 << 20];
+    /// Halves, and the areas in them.
+    const HALVES: [(usize, usize); 6] = [
+        (32 << 10, 8 << 10),
+        (36 << 10, 9 << 10),
+        (64 << 10, 16 << 10),
+        (256 << 10, 64 << 10),
+        (448 << 10, 256 << 10),
+        (32 << 20, 8 << 20),
+    ];
 
     /// The bytes of everything that the pieces of a call may write, with whose they are.
     fn all(slots: &Slots, count: usize, channels: usize, pieces: Range<u64>) -> Vec<(usize, Range<usize>)> {
@@ -188,8 +208,8 @@ mod tests {
     /// there before the call in front of it is over on the other rank.
     #[test]
     fn no_piece_lies_where_an_area_does() {
-        for (half, (turns, way)) in HALVES.iter().flat_map(|h| ways().map(|w| (*h, w))) {
-            let scratch = Scratch { half, turns };
+        for ((half, area), (turns, way)) in HALVES.iter().flat_map(|h| ways().map(|w| (*h, w))) {
+            let scratch = Scratch { half, area, turns };
             let areas: Vec<_> = (0..2)
                 .flat_map(|m| [scratch.area(m, 0), scratch.area(m, 1)])
                 .map(|(owner, from)| (owner, from..from + scratch.room()))
@@ -211,9 +231,9 @@ mod tests {
     /// again when two pieces have passed, or in turns at once, by the other rank.
     #[test]
     fn slots_lie_apart() {
-        for (half, (turns, way)) in HALVES.iter().flat_map(|h| ways().map(|w| (*h, w))) {
+        for ((half, area), (turns, way)) in HALVES.iter().flat_map(|h| ways().map(|w| (*h, w))) {
             let (count, channels) = (2, 3);
-            let slots = Slots::new(Scratch { half, turns }, way, count, channels);
+            let slots = Slots::new(Scratch { half, area, turns }, way, count, channels);
             let count = if matches!(way, Way::LongTurns { .. }) { 1 } else { count };
             let pieces = if way == Way::Halves { 0..2 } else { 0..1 };
             let all = all(&slots, count, channels, pieces);
@@ -230,10 +250,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_broadcasts_and_reductions_use_all_of_a_long_area() {
+        for (half, area) in HALVES {
+            let scratch = Scratch { half, area, turns: false };
+            assert_eq!([Collective::Broadcast, Collective::Reduce].map(|c| scratch.room_of(c)), [area; 2]);
+            let usual = if (half, area) == (448 << 10, 256 << 10) { 64 << 10 } else { area };
+            assert_eq!(scratch.room_of(Collective::AllGather), usual, "{half}");
+        }
+    }
+
     /// A block of each rank gets nearly all, which is what the way is for.
     #[test]
     fn pieces_of_a_single_block_are_long() {
-        let scratch = Scratch { half: 256 << 10, turns: true };
+        let scratch = Scratch { half: 256 << 10, area: 64 << 10, turns: true };
         let bytes = |way| Slots::new(scratch, way, 2, 1).bytes;
         assert_eq!(bytes(Way::Halves), 96 << 10);
         assert_eq!(bytes(Way::Turns { first: 0 }), 96 << 10);

@@ -400,14 +400,14 @@ fn who_gives_and_takes_by_messages_waits_for_nobody_else() {
     processes(5, &[way[0], way[1], way[2], ("OXCCL_SCRATCH", "64K")], "alone");
 }
 
-/// Slots are the fastest way.
-const SLOTS: &str = "shm_copy = 0.028\nkernel_copy = 1\nkernel_large = 1\n";
+/// Slots are the fastest way, whatever the machine.
+const SLOTS: &str = "shm_copy = 0.028\nkernel_copy = 1\nkernel_large = 1\nkernel_crowd = 1500000\ncrowd_rooted = 1\n";
 
 /// [`processes`] of which a root gives by messages what its peers cannot map: by slots, or by the kernel, and little in another way.
 fn processes_that_send(name: &str, ranks: usize, dies: &str) {
     let far = format!("{SLOTS}kernel_crowd_message = 10000\n");
     // So is a broadcast to two others.
-    let kernel = "shm_copy = 0.028\nkernel_op = 1\nkernel_copy = 0.06\nkernel_large = 0.016\n";
+    let kernel = "shm_copy = 0.028\nkernel_op = 1\nkernel_copy = 0.06\nkernel_large = 0.016\nkernel_crowd = 1500000\ncrowd_rooted = 1\n";
     for (way, constants) in [("slots", SLOTS), ("far", &far), ("kernel", kernel)] {
         let constants = Constants::of(&format!("{name}-{way}"), constants);
         let way = [("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2"), ("OXCCL_EAGER_LIMIT", "0")];
@@ -430,6 +430,46 @@ fn payloads_as_long_as_slots_leave_alone_what_lies_behind() {
     let file = ("OXCCL_TUNE_FILE", constants.path());
     processes(2, &[file], "edges");
     processes(2, &[file, ("OXCCL_EAGER_LIMIT", "65536"), ("OXCCL_SCRATCH", "65536")], "edges");
+}
+
+/// Reductions and broadcasts about as long as the areas of ranks that share cores: what fits lies beside the lines, several calls of it under
+/// way, the rest is cut into pieces. By the costs of a processor whose lines travel.
+#[test]
+fn payloads_as_long_as_areas_arrive_beside_the_line_and_by_pieces() {
+    let constants =
+        Constants::of("areas", "shm_copy = 0.11\nkernel_op = 0.7\nkernel_copy = 0.05\ncrowd_rooted = 0.4\n");
+    processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "areas");
+}
+
+/// One rank of these.
+fn areas(rank: usize, ranks: usize, comm: &Comm) {
+    use Collective::{Broadcast, Reduce};
+    const CALLS: usize = 7;
+    let stream = Stream::new().unwrap();
+    let value = |call: usize, from: usize| (10 * call + from) as i32;
+    for count in [64 << 10, 256 << 10].iter().flat_map(|bytes| bytes / 4 - 1..bytes / 4 + 2) {
+        // An odd number of elements is private memory.
+        let total = (count | 1) + 2;
+        let new = |value: i32| Ints::new(total, value);
+        let inputs: Vec<Ints> = (0..CALLS).map(|call| new(value(call, rank))).collect();
+        let outputs: Vec<Ints> = (0..CALLS).map(|_| new(-1)).collect();
+        let root = |call: usize| (call + call / 2) % ranks;
+        let kind = |call: usize| if call % 3 == 2 { Broadcast } else { Reduce };
+        for call in 0..CALLS {
+            let made = request(kind(call), inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root(call));
+            comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        for (call, output) in outputs.iter().enumerate() {
+            let expected = match kind(call) {
+                Broadcast => value(call, root(call)),
+                _ if rank == root(call) => (0..ranks).map(|from| value(call, from)).sum(),
+                _ => -1,
+            };
+            let behind = output.is_at(count..total, -1);
+            assert!(output.is_at(0..count, expected) && behind, "call {call} of {count}, rank {rank}");
+        }
+    }
 }
 
 /// One rank of these.
@@ -707,6 +747,11 @@ fn one_of_a_crowd() {
     }
     if words[3] == "kept" {
         kept(rank, ranks, &comms[0], words[2].parse().unwrap());
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "areas" {
+        areas(rank, ranks, &comms[0]);
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }
