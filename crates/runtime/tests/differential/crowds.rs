@@ -432,8 +432,8 @@ fn payloads_as_long_as_slots_leave_alone_what_lies_behind() {
     processes(2, &[file, ("OXCCL_EAGER_LIMIT", "65536"), ("OXCCL_SCRATCH", "65536")], "edges");
 }
 
-/// Reductions and broadcasts about as long as the areas of ranks that share cores: what fits lies beside the lines, several calls of it under
-/// way, the rest is cut into pieces. By the costs of a processor whose lines travel.
+/// Reductions and broadcasts about as long as the areas of ranks that share cores: what fits may lie beside the lines, the rest
+/// is cut into pieces, one behind the other in the same scratch. By the costs of a processor whose lines travel.
 #[test]
 fn payloads_as_long_as_areas_arrive_beside_the_line_and_by_pieces() {
     let constants =
@@ -444,19 +444,21 @@ fn payloads_as_long_as_areas_arrive_beside_the_line_and_by_pieces() {
 /// One rank of these.
 fn areas(rank: usize, ranks: usize, comm: &Comm) {
     use Collective::{Broadcast, Reduce};
-    const CALLS: usize = 7;
+    const CALLS: usize = 12;
+    const COUNTS: [usize; 6] = [16_383, 16_384, 16_385, 65_535, 65_536, 65_537];
     let stream = Stream::new().unwrap();
     let value = |call: usize, from: usize| (10 * call + from) as i32;
-    for count in [64 << 10, 256 << 10].iter().flat_map(|bytes| bytes / 4 - 1..bytes / 4 + 2) {
+    for round in 0..COUNTS.len() {
+        let count = |call: usize| COUNTS[(call * call + round) % COUNTS.len()];
         // An odd number of elements is private memory.
-        let total = (count | 1) + 2;
-        let new = |value: i32| Ints::new(total, value);
-        let inputs: Vec<Ints> = (0..CALLS).map(|call| new(value(call, rank))).collect();
-        let outputs: Vec<Ints> = (0..CALLS).map(|_| new(-1)).collect();
+        let total = |call: usize| (count(call) | 1) + 2;
+        let inputs: Vec<Ints> = (0..CALLS).map(|call| Ints::new(total(call), value(call, rank))).collect();
+        let outputs: Vec<Ints> = (0..CALLS).map(|call| Ints::new(total(call), -1)).collect();
         let root = |call: usize| (call + call / 2) % ranks;
         let kind = |call: usize| if call % 3 == 2 { Broadcast } else { Reduce };
         for call in 0..CALLS {
-            let made = request(kind(call), inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root(call));
+            let made =
+                request(kind(call), inputs[call].ptr(), outputs[call].ptr(), count(call), &stream).to(root(call));
             comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
         }
         stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
@@ -466,8 +468,9 @@ fn areas(rank: usize, ranks: usize, comm: &Comm) {
                 _ if rank == root(call) => (0..ranks).map(|from| value(call, from)).sum(),
                 _ => -1,
             };
+            let (count, total) = (count(call), total(call));
             let behind = output.is_at(count..total, -1);
-            assert!(output.is_at(0..count, expected) && behind, "call {call} of {count}, rank {rank}");
+            assert!(output.is_at(0..count, expected) && behind, "call {call} of {count}, rank {rank}, round {round}");
         }
     }
 }
