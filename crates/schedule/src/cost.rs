@@ -89,8 +89,8 @@ pub struct CostModel {
     pub kernel_large_below: f64,
     /// Nor of messages where the peer sends such, too. The two bounds of ranks that share cores do not hold of messages from here on either.
     pub kernel_both_ways_below: f64,
-    /// What a call with a root by scratch costs, or one in which what is given lies beside the lines, of what it would if all ranks
-    /// that share cores worked as long as the one that works most: the others only wait, and calls follow one another.
+    /// What a broadcast or reduction by scratch in one shot, or beside the lines, costs of what it would if all ranks that share cores
+    /// worked as long as the one that works most: the others only wait, and calls follow one another.
     pub crowd_rooted: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
@@ -198,11 +198,11 @@ impl CostModel {
         one_to_one && ranks > self.cores && bytes as f64 * (1.0 - 1.0 / ranks) >= self.kernel_crowd_from
     }
 
-    /// What a call by algorithm `name` over scratch costs of what its longest path would if all ranks were on it, see
+    /// What a call by scratch in one shot costs of what its longest path would if all ranks were on it, see
     /// [`crowd_rooted`](Self::crowd_rooted). Measured up to 32 MiB with three to eight ranks on two cores.
-    fn of_rooted(&self, name: &str, collective: Collective, ranks: f64, beyond_caches: bool) -> f64 {
+    fn of_rooted(&self, collective: Collective, ranks: f64, beyond_caches: bool) -> f64 {
         match collective {
-            _ if name != "staged_one_shot" || ranks <= self.cores.max(2.0) => 1.0,
+            _ if ranks <= self.cores.max(2.0) => 1.0,
             // As found with three ranks on two cores, where the root has one nearly to itself.
             Collective::Broadcast if ranks < 2.0 * self.cores => 1.0,
             // All read what one has written: the memory is at work as long as they are.
@@ -308,7 +308,8 @@ impl Rates {
             false => 1.0,
         };
         let memory = memory * burst(m, a.name, shape);
-        let crowd = crowd * m.of_rooted(a.name, shape.collective, n, beyond_caches);
+        let one_shot = a.name == "staged_one_shot";
+        let crowd = if one_shot { crowd * m.of_rooted(shape.collective, n, beyond_caches) } else { crowd };
         // One thread serves the channels of a rank in turn.
         let cpu = crowd * f64::from(shape.channels);
         let block = block_bytes(shape.collective, bytes, shape.ranks);
@@ -564,7 +565,7 @@ pub fn predict_beside(m: &CostModel, collective: Collective, bytes: u64, ranks: 
     };
     let meeting = 2.0 * (m.signal_us + switch) + (m.meet_us + n * m.wait_us) * crowd;
     let copy = m.shm.copy_us_per_kib * contention::of_scratch(m, collective, ranks);
-    let rooted = m.of_rooted("staged_one_shot", collective, n, false);
+    let rooted = m.of_rooted(collective, n, false);
     // While the root of a reduction combines, the others copy what they give next.
     let at_work = if collective == Collective::Reduce && rooted < 1.0 { 1.0 } else { crowd };
     meeting + crowd * (m.start_us + m.direct.op_us) + at_work * passes * block * copy * rooted

@@ -563,13 +563,8 @@ fn ranks_that_share_cores_over_a_network_take_few_steps() {
 fn ranks_that_share_cores_go_the_way_that_was_measured_to_be_faster_where_lines_travel() {
     use Collective::{AllToAll, Broadcast, Reduce};
     let serves = |model, collective, ranks, kib: u64| {
-        let query = |reach| Query {
-            model,
-            max_channels: 1,
-            eager_limit: 0,
-            in_place: collective == Broadcast,
-            ..Query::new(collective, kib << 10, ranks, reach)
-        };
+        let query =
+            |reach| Query { model, max_channels: 1, eager_limit: 0, ..Query::new(collective, kib << 10, ranks, reach) };
         let fastest = |reach, needs| {
             let serves = |c: &&Candidate| find(c.algorithm).is_some_and(|a| a.needs == needs);
             candidates(&query(reach)).iter().find(serves).expect("something serves it").predicted_us

@@ -46,6 +46,7 @@ impl Scratch {
     pub(super) fn room_of(self, collective: Collective) -> usize {
         match collective {
             Collective::Broadcast | Collective::Reduce => self.room(),
+            // As long as where the area is a quarter of the half.
             _ => self.room().min(self.before() / 3),
         }
     }
