@@ -14,6 +14,8 @@ use crate::harness::{Order, Pool, Random, Worker, aborting, alone, now_ns, pause
 const BURST: usize = 32;
 /// Elements of a broadcast: 32 KiB.
 const LEN: usize = 8192;
+/// Elements of a small reduction.
+const SMALL: usize = 1500;
 /// From the death to the error on each survivor.
 const NOTICE: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(20);
@@ -98,11 +100,14 @@ fn uneven(from: usize, to: usize) -> usize {
 
 /// A burst of calls by which every rank takes from every other what these lend, or writes its part to all: alltoall, v
 /// (AlltoAllv), private (the same from memory that peers cannot map: copied to where they can), reduce_scatter, all_reduce, reduce,
-/// ring (Send and Recv), turns (these and all-gather in turn, but for private and ring). Call `odd.0` of rank `odd.1` has an element less.
+/// small (reductions to rank 0 that go by slots at first, then inputs are lent), some (the same to rank 1, but that rank 2 lends nothing),
+/// ring (Send and Recv), turns (these and all-gather in turn, but for private, small, some and ring). Call `odd.0` of rank `odd.1` has an element less.
 fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usize, usize)>) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
-    let memory = if order.words[2] == "private" { Memory::Malloc } else { Memory::Device };
+    let is_private = order.words[2] == "private" || order.words[2] == "some" && me == 2;
+    let memory = if is_private { Memory::Malloc } else { Memory::Device };
+    let root = usize::from(order.words[2] == "some");
     let mut from: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(memory, LEN * ranks, value(i, me))).collect();
     let mut to: Vec<Buffer> = (0..BURST).map(|_| Buffer::filled(memory, LEN * ranks, -1.0)).collect();
     let kind = |i: usize| match order.words[2].as_str() {
@@ -134,6 +139,10 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
                     let root = i % ranks;
                     s.reduce(comm, a.slice(0..all), b.slice(0..all), ReduceOp::Max, root)?;
                 }
+                "small" | "some" => {
+                    let all = SMALL - less(i);
+                    s.reduce(comm, a.slice(0..all), b.slice(0..all), ReduceOp::Max, root)?;
+                }
                 "ring" => s.group(|| {
                     s.send(comm, a.slice(0..all), (me + 1) % ranks)?;
                     s.recv(comm, b.slice(0..LEN * ranks), (me + ranks - 1) % ranks)
@@ -150,6 +159,7 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
                 "v" => (uneven(r, me), value(i, r)),
                 "reduce_scatter" => (if r == 0 { LEN } else { 0 }, value(i, ranks - 1)),
                 "reduce" if me != i % ranks => (LEN, -1.0),
+                "small" | "some" => (if r == 0 && me == root { SMALL } else { 0 }, value(i, ranks - 1)),
                 "all_reduce" | "reduce" => (LEN, value(i, ranks - 1)),
                 "ring" => (LEN, value(i, (me + ranks - 1) % ranks)),
                 _ => (LEN, value(i, r)),
@@ -169,7 +179,7 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
 fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let kind = order.words[2].as_str();
-    if AMONG_ALL.contains(&kind) || kind == "ring" {
+    if AMONG_ALL.contains(&kind) || ["some", "ring"].contains(&kind) {
         return burst_among_all(order, comm, n, None);
     }
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
@@ -476,7 +486,7 @@ fn mixed_bursts_give_what_they_should() {
 /// Bursts with a root.
 const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
 /// Bursts in which all take from all.
-const AMONG_ALL: [&str; 7] = ["alltoall", "v", "private", "reduce_scatter", "all_reduce", "reduce", "turns"];
+const AMONG_ALL: [&str; 8] = ["alltoall", "v", "private", "reduce_scatter", "all_reduce", "reduce", "small", "turns"];
 
 fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
     let all: Vec<usize> = (0..4).collect();
@@ -560,7 +570,7 @@ fn calls_that_differ_in_bursts_fail_on_every_rank() {
 #[test]
 fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
     let _alone = alone();
-    for kind in KINDS.into_iter().chain(["alltoall", "v", "private"]) {
+    for kind in KINDS.into_iter().chain(["alltoall", "v", "private", "small"]) {
         for how in ["destroy", "exit"] {
             for who in [0, 2] {
                 let mut pool = Pool::new(4, 1, &[]);
@@ -572,11 +582,12 @@ fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
     }
 }
 
-/// A leaf goes when it has done its part, another one comes later than a departure is taken for a cause otherwise.
+/// A leaf goes when it has done its part, another one, or the root to which the others lend, comes later than a departure is taken for a
+/// cause otherwise.
 #[test]
 fn who_goes_does_not_make_a_late_one_an_error() {
     let _alone = alone();
-    goes_and_comes_late(&KINDS[..3]);
+    goes_and_comes_late(&["broadcast", "scatter", "gather", "some"]);
 }
 
 /// The same where the late one, as soon as it has come, loses its core to those that it wakes and to others: its part of the call is

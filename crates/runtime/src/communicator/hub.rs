@@ -29,7 +29,7 @@ pub const LONG_WINDOW: u64 = 128;
 /// The same of an AlltoAllv whose own payload does, or which peers take where it lies: theirs may lie in slots of medium size all
 /// the same.
 pub const UNEVEN_WINDOW: u64 = 64;
-/// The same of other calls where they have none: peers take it where it lies.
+/// The same of other calls where they have none: peers take it where it lies. Who lends so reads no slots of others in these calls.
 pub const LENT_WINDOW: u64 = 128;
 /// How many calls a rank may be ahead of a peer whose lines it writes again: who has started a call has finished all but the
 /// last window before it, of which this is the longest.

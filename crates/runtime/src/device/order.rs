@@ -111,6 +111,7 @@ fn add_waits(stream: &Stream) {
 /// Makes `stream` wait for what `target` holds now, unless `seen` says that it does already.
 fn wait_once(stream: &Stream, target: &Arc<Inner>, seen: &AtomicU64) {
     let ticket = target.enqueued();
+    target.count_wait();
     if target.finished() < ticket && seen.load(Ordering::Acquire) < ticket {
         // Marked when it is there: another thread may add a second one, which is harmless, but must not go without.
         stream.push_unordered(Box::new(After(target.clone(), ticket)));

@@ -239,6 +239,8 @@ pub(super) struct Inner {
     error: Mutex<Option<Error>>,
     /// There is an error.
     failed: AtomicBool,
+    /// How often its end was waited for or asked for, or something was enqueued that no call began at once.
+    waits: AtomicU64,
     sleepers: Mutex<()>,
     /// Threads that sleep until something was finished here.
     sleeping: AtomicU64,
@@ -266,6 +268,12 @@ impl Inner {
     #[inline]
     pub(super) fn pending(&self) -> bool {
         self.finished.load(Ordering::Acquire) < self.enqueued.load(Ordering::Acquire)
+    }
+
+    /// See [`waits`](IdleStream::waits). Of two threads that count at once one may go uncounted: the number must change, no more.
+    #[inline]
+    pub(super) fn count_wait(&self) {
+        self.waits.store(self.waits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Counts tasks, by who holds the queue, before [`helper::notify`] looks whether the helper sleeps.
@@ -570,6 +578,7 @@ impl Stream {
             finished: AtomicU64::new(FIRST),
             error: Mutex::default(),
             failed: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
             sleepers: Mutex::default(),
             sleeping: AtomicU64::new(0),
             attended: AtomicU64::new(0),
@@ -653,6 +662,7 @@ impl Stream {
     /// [`push`](Self::push) of several tasks, with nothing in between.
     pub(crate) fn push_all(&self, tasks: Vec<Box<dyn Task>>) {
         order::before_push(self);
+        self.0.count_wait();
         let mut queue = self.0.queue.lock();
         self.0.count_enqueued(&queue, tasks.len());
         queue.extend(tasks);
@@ -662,6 +672,7 @@ impl Stream {
 
     /// [`push`](Self::push) without regard to the default stream.
     pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
+        self.0.count_wait();
         let mut queue = self.0.queue.lock();
         queue.push_back(task);
         self.0.count_enqueued(&queue, 1);
@@ -676,6 +687,7 @@ impl Stream {
         let inner = &*self.0;
         self.refuse_while_capturing("waited for")?;
         order::before_push(self);
+        inner.count_wait();
         // SYNC: stream-enqueued
         let target = inner.enqueued.load(Ordering::Acquire);
         let mut waiter: Option<Waiter> = None;
@@ -710,6 +722,7 @@ impl Stream {
     pub fn query(&self) -> Result<bool> {
         self.refuse_while_capturing("asked for its state")?;
         order::before_push(self);
+        self.0.count_wait();
         if self.0.pending() {
             self.0.advance();
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use oxccl_sys::LatchGuard;
-use oxccl_types::{Error, Result};
+use oxccl_types::{Error, Result, ResultCode};
 
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
@@ -19,7 +19,9 @@ use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, POLLS_PER_STEP};
 use super::p2p_quick::{Message, Over, Quick};
 use super::p2p_short::Begun;
-use super::{again_direct, ahead, at_once_direct, eager_v, lent_v, limits, p2p_quick, p2p_short, trail, votes};
+use super::{
+    again_direct, ahead, at_once_direct, eager_lent, eager_v, lent_v, limits, p2p_quick, p2p_short, trail, votes,
+};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::{Request, Shape, VCounts};
@@ -70,7 +72,7 @@ fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8
 }
 
 /// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, is there ever one, and
-/// may votes decide: for the others there is code without it.
+/// may votes decide and inputs be lent: for the others there is code without that.
 #[inline]
 fn begin_again<const CROWDED: bool>(
     core: &Arc<Core>,
@@ -80,7 +82,7 @@ fn begin_again<const CROWDED: bool>(
     idle: IdleStream<'_>,
 ) -> bool {
     let Some(mut engine) = core.engine.try_lock() else { return false };
-    let Some(made) = engine.known.take(shape, send, recv) else {
+    let Some(mut made) = engine.known.take(shape, send, recv) else {
         return again_direct::run(core, idle, engine, shape, send, recv);
     };
     let seq = engine.next_number();
@@ -88,9 +90,12 @@ fn begin_again<const CROWDED: bool>(
         engine.known.keep(made);
         return again_direct::run(core, idle, engine, shape, send, recv);
     }
+    if CROWDED && made.form.may_lend {
+        made.lent = eager_lent::offer(core, &mut engine, &made.call, &idle);
+    }
     let follows = idle.behind() == 0
-        || made.form.may_trail
-            && idle.has_room_for(made.form.window)
+        || made.may_trail()
+            && idle.has_room_for(made.window())
             && trail::may_follow(core, &idle, &made.call)
             && !engine.bars_others();
     let Some(turn) = follows.then(|| trail::issue(core, Lane::Collectives, &idle)).flatten() else {
@@ -137,15 +142,18 @@ fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_
     if voted_direct(core, &mut engine, &call) {
         return Some(call);
     }
+    let lent = if eager_lent::serves(core, &call) { eager_lent::offer(core, &mut engine, &call, &idle) } else { None };
     let follows = || {
         let form = Form::new(core, &call);
-        form.may_trail && idle.has_room_for(form.window) && trail::may_follow(core, &idle, &call)
+        let (may, window) = if lent.is_some() { (true, eager_lent::WINDOW) } else { (form.may_trail, form.window) };
+        may && idle.has_room_for(window) && trail::may_follow(core, &idle, &call)
     };
     if idle.behind() > 0 && (!follows() || engine.bars_others()) {
         return Some(call);
     }
     let Some(turn) = trail::issue(core, Lane::Collectives, &idle) else { return Some(call) };
-    let made = engine.known.make(core, shape, call);
+    let mut made = engine.known.make(core, shape, call);
+    made.lent = lent;
     carry_out::<true>(core, Free { idle, engine, turn }, made);
     None
 }
@@ -161,24 +169,28 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     match caught(run).and_then(|reached| reached) {
         Ok(Reached::End) => end(core, &mut idle, engine, made, turn),
         Ok(Reached::Phase(phase)) => {
-            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.form.may_trail;
+            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.may_trail();
             let counted = counted.unwrap_or_else(|| core.clone());
             let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
             if trails {
-                task.trail(made.form.window);
+                task.trail(made.window());
             }
             engine.known.keep(made);
             drop(engine);
             idle.go_on(task);
         }
-        Err(error) => fail(core, &idle, engine, made.call, (turn, seq, Phase::EagerWait), error),
+        Err(error) => {
+            if let Some(task) = fail_or_doubt(core, &idle, engine, made.call, (turn, seq), error) {
+                idle.go_on(task.boxed());
+            }
+        }
     }
 }
 
 /// The call is over on this rank.
 #[inline(always)]
 fn end(core: &Arc<Core>, idle: &mut IdleStream<'_>, mut engine: LatchGuard<'_, Engine>, made: Box<Made>, turn: u64) {
-    let settled = made.form.settled;
+    let settled = made.form.settled || made.lent.is_some();
     engine.known.keep(made);
     core.pass_turn(Lane::Collectives, turn);
     drop(engine);
@@ -201,6 +213,25 @@ fn fail(
     // Dropped when it has told of its end.
     CollectiveTask::begun(core, call, turn, seq, phase).fail_with(&error);
     idle.failed(error);
+}
+
+/// [`fail`] of an eager call. That a peer hands out no memory which it lends may have a better reason, such as a rank that has ended:
+/// the task that comes back finds it.
+#[cold]
+fn fail_or_doubt(
+    core: &Arc<Core>,
+    idle: &IdleStream<'_>,
+    engine: LatchGuard<'_, Engine>,
+    call: Call,
+    (turn, seq): (u64, u64),
+    error: Error,
+) -> Option<CollectiveTask> {
+    if error.code != ResultCode::RemoteError {
+        fail(core, idle, engine, call, (turn, seq, Phase::EagerWait), error);
+        return None;
+    }
+    drop(engine);
+    Some(CollectiveTask::begun(core, call, turn, seq, Phase::EagerWait).doubting(error))
 }
 
 /// Carries out a call of a group of several communicators on the stream that is held, with `polls` looks at each line that it needs.
@@ -239,8 +270,7 @@ pub(crate) fn side_by_side(
             Some(CollectiveTask::begun(core, call, turn, seq, phase).in_batch(batch).boxed())
         }
         Err(error) => {
-            fail(core, idle, engine, made.call, (turn, seq, Phase::EagerWait), error);
-            None
+            fail_or_doubt(core, idle, engine, made.call, (turn, seq), error).map(|task| task.in_batch(batch).boxed())
         }
     }
 }
@@ -259,17 +289,21 @@ fn advance<const CROWDED: bool>(
     if CROWDED {
         core.check()?;
     }
-    let Made { call, form, .. } = made;
+    let Made { call, form, lent, .. } = made;
     engine.seen.look(polls);
     // At hand for the line, which would else wait until it is written to the call.
     let (number, signature) = engine.number(core, call.signature);
     (*seq, call.signature) = (number, signature);
-    if !engine.seen.may_publish(core, *seq, form.ahead) {
+    let ahead = if CROWDED && lent.is_some() { eager_lent::AHEAD } else { form.ahead };
+    if !engine.seen.may_publish(core, *seq, ahead) {
         return Ok(Reached::Phase(Phase::EagerPublish));
     }
     let done = match CROWDED {
         true => {
-            form.start_voting(core, engine, call, signature, *seq);
+            match lent {
+                Some(words) => eager_lent::start(core, signature, *seq, words),
+                None => form.start_voting(core, engine, call, signature, *seq),
+            }
             ends && form.finish_voting(core, engine, call, *seq)?
         }
         false => {
@@ -280,7 +314,8 @@ fn advance<const CROWDED: bool>(
     if !done {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
-    if !form.settled {
+    // The root, who has taken what was lent, has seen the lines of all.
+    if !form.settled && lent.is_none() {
         engine.leave_unsettled(*seq, signature);
     }
     Ok(if call.bias.is_null() { Reached::End } else { Reached::Phase(Phase::Bias(0)) })

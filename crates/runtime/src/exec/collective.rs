@@ -20,7 +20,7 @@ use super::messages::{self, MessageState, Run};
 use super::pieces::Pipe;
 use super::piped;
 use super::plan::{self, Aside, Plan};
-use super::{again_direct, ahead, at_once_direct, eager, eager_v, p2p, slotted, trail, votes};
+use super::{again_direct, ahead, at_once_direct, eager, eager_lent, eager_v, p2p, slotted, trail, votes};
 use super::{limits, links};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{LENT_WINDOW, WINDOW};
@@ -726,6 +726,7 @@ impl CollectiveTask {
 
     fn fail(&mut self, core: &Core, error: &Error) {
         let lent = match &self.phase {
+            Phase::EagerWait => eager_lent::lends(core, &self.call, self.seq),
             Phase::Meet | Phase::LentV(_) => true,
             Phase::Direct { road, .. } => road.borrows(),
             Phase::Exchange(exchange) => exchange.lends(),

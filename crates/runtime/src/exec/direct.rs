@@ -237,6 +237,35 @@ pub(super) fn is_mapped(plan: &DirectPlan, member: usize, words: &Words) -> bool
     (!plan.reads_input[member] || words[0] & INPUT != 0) && (!plan.writes_output[member] || words[0] & OUTPUT != 0)
 }
 
+/// What a line says of an input of `bytes` bytes that peers can map, and of no output; `None` if they cannot.
+#[inline]
+pub(super) fn lend(core: &Core, engine: &mut Engine, send: *const u8, bytes: u64) -> Option<Words> {
+    if core.one_process {
+        return Some([INPUT, send as u64, 0, 0]);
+    }
+    let at = engine.exporter.export(send, bytes as usize)?;
+    Some([INPUT | u64::from(at.segment) << 8, at.offset, 0, withdrawn()])
+}
+
+/// Where the `bytes` bytes lie here that the line of `member`, of call `seq`, says that it [lends](lend).
+///
+/// # Errors
+/// Those of [`Imports::address`](super::imports::Imports::address).
+#[inline]
+pub(super) fn find_lent(core: &Core, engine: &mut Engine, member: usize, seq: u64, bytes: u64) -> Result<*const u8> {
+    let (rank, w) = (core.members[member], words(core, member, seq));
+    if core.one_process {
+        return Ok(std::ptr::with_exposed_provenance(w[1] as usize));
+    }
+    engine.imports.refresh(rank, w[3]);
+    Ok(engine.imports.address(core, rank, segment_of_input(&w), w[1], bytes)?.cast_const())
+}
+
+/// The segment of a mapped input.
+fn segment_of_input(words: &Words) -> u32 {
+    (words[0] >> 8) as u32 & 0xfff_ffff
+}
+
 /// Writes into the body of a line what [`is_input_mapped`] and [`is_output_mapped`] find there: both are, or none.
 ///
 /// # Safety
@@ -333,7 +362,7 @@ fn root_in_place(core: &Core, call: &Call, seq: u64, send: *const u8) -> bool {
         return is_in_place(call, send);
     }
     let w = words(core, core.member_of[root], seq);
-    let segments = ((w[0] >> 8) as u32 & 0xfff_ffff, (w[0] >> 36) as u32);
+    let segments = (segment_of_input(&w), (w[0] >> 36) as u32);
     let same = w[1] == w[2].wrapping_add(distance);
     match (w[0] & INPUT != 0, w[0] & OUTPUT != 0) {
         (true, true) => segments.0 == segments.1 && same,
@@ -392,7 +421,7 @@ pub(super) fn locate(
         }
         if plan.reads_input[m] {
             let len = call.input_bytes(rank as u32, core.ranks);
-            let segment = (w[0] & INPUT != 0).then_some((w[0] >> 8) as u32 & 0xfff_ffff);
+            let segment = (w[0] & INPUT != 0).then_some(segment_of_input(&w));
             engine.spots[m].input = spot(core, engine, rank, segment, w[1], len)?;
         }
         if plan.writes_output[m] {

@@ -1,7 +1,8 @@
 //! The eager protocol: small collectives whose payload travels in the line, or the slot beside it, that announces the
 //! call. One line per rank and call, no second flag, no barrier; lines and slots are used again some calls later.
 //!
-//! It is the fused form of the `one_shot` schedules, which remain its oracle.
+//! It is the fused form of the `one_shot` schedules, which remain its oracle. What a line says of its payload beside that is known to
+//! `votes` and `eager_lent`; who lends a reduction its input puts nothing into a slot, and waits.
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
@@ -11,7 +12,7 @@ use oxccl_types::{Collective, Result};
 use super::call::Call;
 use super::collective::Engine;
 use super::entry::{Seen, ask_for, publish, put};
-use super::{direct, votes};
+use super::{direct, eager_lent, votes};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
     GIVEN_BYTES, Geometry, INLINE_BYTES, LINES_AHEAD, LONG_WINDOW, MEDIUM_BYTES, MEDIUM_WINDOW, SMALL_BYTES, Slots,
@@ -33,7 +34,7 @@ pub(super) fn published(call: &Call, ranks: usize) -> u64 {
 /// How many calls before they are needed the payloads of a peer that is ahead are asked for.
 const ASKED_BEFORE: u64 = 2;
 
-/// What an eager call comes to on this rank. It follows from the shape of the call alone, so a call that was made before
+/// What an eager call comes to on this rank, if its input is [not lent](super::eager_lent). It follows from the shape of the call alone, so a call that was made before
 /// need not find it out again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
@@ -59,6 +60,8 @@ pub(crate) struct Form {
     pub window: u64,
     /// Whether its line says if the buffers are mapped, see `votes`.
     pub votes: bool,
+    /// Whether its line says if the input is lent in place of going into a slot, see `eager_lent`.
+    pub may_lend: bool,
     /// How many calls this rank may be ahead of its peers with it.
     pub ahead: u64,
 }
@@ -154,6 +157,7 @@ impl Form {
             may_trail,
             window: place.window(),
             votes: votes::decide(core, call),
+            may_lend: eager_lent::serves(core, call),
             ahead: place.ahead(core.hub.geometry()),
         }
     }
@@ -189,7 +193,7 @@ impl Form {
 
     /// Where `member`'s payload of call `seq` lies.
     #[inline]
-    fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {
+    pub(super) fn payload(&self, core: &Core, member: usize, seq: u64) -> *mut u8 {
         match self.place {
             Place::Line => core.hub.entry(member, seq).body,
             Place::Slot(kind) => core.hub.slot(member, kind, seq),
@@ -212,19 +216,22 @@ impl Form {
         }
     }
 
-    /// [`start`](Self::start) of a call for which votes may decide.
+    /// [`start`](Self::start) of a call for which votes may decide, or which may be lent but is not.
     #[inline]
     pub(super) fn start_voting(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64) {
         let mapped = self.votes && votes::own(core, engine, call);
         self.start_with(core, engine, call, signature, seq, mapped);
     }
 
-    /// [`finish`](Self::finish) of a call for which votes may decide.
+    /// [`finish`](Self::finish) of a call for which votes may decide, or which may be lent.
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub(super) fn finish_voting(&self, core: &Core, engine: &mut Engine, call: &Call, seq: u64) -> Result<bool> {
+        if self.may_lend {
+            return eager_lent::finish(core, engine, self, call, seq);
+        }
         let done = self.finish(core, call, seq, &mut engine.seen, &mut engine.srcs)?;
         if done && self.votes {
             votes::count(core, engine, call, seq);
@@ -232,22 +239,23 @@ impl Form {
         Ok(done)
     }
 
-    /// Announces the call, with the signature that it has as `seq`, and publishes my payload. `may_publish(seq)` holds, and no
-    /// votes decide.
+    /// Announces the call, with the signature that it has as `seq`, and publishes my payload. `may_publish(seq)` holds, no
+    /// votes decide, and nothing may be lent.
     #[inline]
     pub(super) fn start(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64) {
-        debug_assert!(!self.votes, "{} says nothing of its buffers", call.describe());
+        debug_assert!(!self.votes && !self.may_lend, "{} says nothing of its buffers", call.describe());
         self.start_with(core, engine, call, signature, seq, false);
     }
 
-    /// `mapped`: what the line says if [`votes`](Self::votes).
+    /// `mapped`: what the line says if [`votes`](Self::votes), or of an input that is [not lent](Self::may_lend).
     #[inline(always)]
     fn start_with(&self, core: &Core, engine: &mut Engine, call: &Call, signature: [u64; 2], seq: u64, mapped: bool) {
         if self.gives == 0 {
             publish(core, signature, seq, |_| {});
             return ask_for(core, seq + 1, 0);
         }
-        let in_line = if self.in_lines() { self.gives } else { 8 * usize::from(self.votes) };
+        let says = self.votes || self.may_lend;
+        let in_line = if self.in_lines() { self.gives } else { 8 * usize::from(says) };
         publish(core, signature, seq, |line| {
             let slot = if self.in_lines() { line } else { self.payload(core, core.me, seq) };
             match call.scale {
@@ -268,7 +276,7 @@ impl Form {
                     engine.payloads.publish(slot.add(before), call.send.add(before + self.block), behind);
                 },
             }
-            if self.votes {
+            if says {
                 kept_in_order();
                 // SAFETY: the payload lies in a slot.
                 unsafe { direct::say_mapped(line, mapped) };
@@ -353,7 +361,7 @@ impl Form {
 
     /// [`ask_ahead`] for what lies in slots of which there are many.
     #[inline]
-    fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
+    pub(super) fn ask_ahead(&self, core: &Core, member: usize, seq: u64) {
         if let Place::Slot(kind @ (Slots::Small | Slots::Medium | Slots::Taken | Slots::Given)) = self.place {
             let from = if self.by_rank { self.before(core, member) * self.block } else { 0 };
             ask_ahead(core, member, kind, seq, from, self.block.min(ASKED_AHEAD));

@@ -4,7 +4,9 @@
 //! Only calls that the eager protocol serves are kept, and of these only what does not depend on the buffers.
 
 use super::call::Call;
+use super::direct::Words;
 use super::eager::Form;
+use super::eager_lent;
 use crate::communicator::core::Core;
 use crate::communicator::hub::Slots;
 use crate::request::Shape;
@@ -22,6 +24,8 @@ pub(super) struct Made {
     pub signature: [u64; 2],
     pub call: Call,
     pub form: Form,
+    /// What its line says if its input is lent, see `eager_lent`.
+    pub lent: Option<Words>,
     /// Whether there must be a buffer to read and one to write.
     sends: bool,
     receives: bool,
@@ -31,7 +35,27 @@ impl Made {
     fn new(core: &Core, shape: Option<Shape>, call: Call) -> Made {
         let (sends, receives) = call.needs(core.rank as u32);
         let form = Form::new(core, &call);
-        Made { shape, place: place_of(shape.as_ref()), signature: call.signature, form, call, sends, receives }
+        Made {
+            shape,
+            place: place_of(shape.as_ref()),
+            signature: call.signature,
+            form,
+            lent: None,
+            call,
+            sends,
+            receives,
+        }
+    }
+
+    /// Whether the next call may begin before this one has ended, and how many may be under way then.
+    #[inline]
+    pub fn may_trail(&self) -> bool {
+        self.form.may_trail || self.lent.is_some()
+    }
+
+    #[inline]
+    pub fn window(&self) -> u64 {
+        if self.lent.is_some() { eager_lent::WINDOW } else { self.form.window }
     }
 
     #[inline]
@@ -75,7 +99,7 @@ impl Known {
             return None;
         }
         let mut made = place.take()?;
-        (made.call.send, made.call.recv, made.call.signature) = (send, recv, made.signature);
+        (made.call.send, made.call.recv, made.call.signature, made.lent) = (send, recv, made.signature, None);
         Some(made)
     }
 

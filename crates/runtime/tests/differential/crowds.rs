@@ -15,6 +15,7 @@ use crate::job::seed;
 use crate::large;
 use crate::network::alone;
 use crate::scenarios::{Comm, Ints, To, request, team};
+use crate::sums;
 
 /// Buffers of long blocks, and of short ones behind them.
 const LONG: usize = 4;
@@ -291,7 +292,7 @@ fn all_that_a_stream_carries_keeps_its_order_by_slots() {
 }
 
 /// The same of processes, which map each other's memory or have the kernel read it; one of them may end amid what it lends.
-fn processes(ranks: usize, env: &[(&str, &str)], dies: &str) {
+pub(crate) fn processes(ranks: usize, env: &[(&str, &str)], dies: &str) {
     let seed = seed();
     let id = || UniqueId::create().unwrap().to_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
     let ids = [id(), id()].join(" ");
@@ -750,6 +751,11 @@ fn one_of_a_crowd() {
     }
     if words[3] == "kept" {
         kept(rank, ranks, &comms[0], words[2].parse().unwrap());
+        comms.iter().for_each(|c| c.destroy().unwrap());
+        return;
+    }
+    if words[3] == "sums" {
+        sums::one(rank, ranks, &comms);
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }

@@ -20,6 +20,7 @@ mod network;
 mod oracle;
 mod pair;
 mod scenarios;
+mod sums;
 mod trails;
 mod uneven;
 

@@ -82,6 +82,12 @@ impl IdleStream<'_> {
         self.running.tasks.of(lane)
     }
 
+    /// Which stream it is, and how often its end was waited for or asked for, or something else was enqueued.
+    #[inline]
+    pub(crate) fn waits(&self) -> (usize, u64) {
+        (std::ptr::from_ref(self.inner).addr(), self.inner.waits.load(Ordering::Relaxed))
+    }
+
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
         self.running.tasks.unlike().any(|t| t.writes(&bytes))

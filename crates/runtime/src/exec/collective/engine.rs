@@ -8,6 +8,7 @@ use crate::exec::again_direct::Calls;
 use crate::exec::apart::Apart;
 use crate::exec::copies::Copies;
 use crate::exec::direct::Buffers;
+use crate::exec::eager_lent;
 use crate::exec::entry::{History, Seen};
 use crate::exec::far::{Bounce, Spot};
 use crate::exec::imports::Imports;
@@ -76,6 +77,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) known_v: again_v::Last,
     pub(in crate::exec) slotted: slotted::Known,
     pub(in crate::exec) votes: Votes,
+    pub(in crate::exec) lending: eager_lent::Streak,
     pub(in crate::exec) apart: Apart,
 }
 
@@ -122,6 +124,7 @@ impl Engine {
             known_v: again_v::Last::default(),
             slotted: slotted::Known::default(),
             votes: Votes::default(),
+            lending: eager_lent::Streak::default(),
             apart: Apart::default(),
         }
     }

@@ -20,7 +20,8 @@ impl CollectiveTask {
         if !form.finish_voting(core, engine, &self.call, self.seq)? {
             return Ok(false);
         }
-        if !form.settled {
+        // The root has taken what this rank lent: it has seen the lines of all.
+        if !form.settled && !eager_lent::lends(core, &self.call, self.seq) {
             engine.leave_unsettled(self.seq, self.call.signature);
         }
         Ok(true)

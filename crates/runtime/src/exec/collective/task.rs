@@ -4,6 +4,11 @@ use super::*;
 use crate::device::Likeness;
 
 impl CollectiveTask {
+    /// Whether its input, that of a small reduction, is lent to the root, as its line says.
+    fn lends_small(&self, core: &Core) -> bool {
+        self.trails && matches!(self.phase, Phase::EagerWait) && eager_lent::lends(core, &self.call, self.seq)
+    }
+
     /// What `step` comes to, by which a panic fails the task; `None` when it has no communicator any more.
     #[inline(always)]
     fn stepped(&mut self, step: impl FnOnce(&mut Self, &Core) -> Step) -> Option<Step> {
@@ -111,7 +116,9 @@ impl Task for CollectiveTask {
         let from = self.call.send.addr();
         let input = match &self.v {
             Some(v) if self.lends_v(core) => v.reads(from, self.call.dtype.size()),
-            None if self.trails && matches!(self.plan.as_deref(), Some(Plan::Direct { .. })) => {
+            None if self.trails
+                && (matches!(self.plan.as_deref(), Some(Plan::Direct { .. })) || self.lends_small(core)) =>
+            {
                 from..from + self.call.input_bytes(core.rank as u32, core.ranks) as usize
             }
             _ => return false,

@@ -3,7 +3,7 @@
 use super::{CollectiveTask, Phase};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::exec::plan::Plan;
-use crate::exec::{direct, eager, lent, lent_v, messages, slotted};
+use crate::exec::{direct, eager, eager_lent, lent, lent_v, messages, slotted};
 
 /// A blocked task, as the reasons for giving up see it.
 pub(super) struct Waiting<'a> {
@@ -12,6 +12,11 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
+    /// Whether its input is lent to the root of a small reduction, for which it waits.
+    fn lends(&self) -> bool {
+        eager_lent::lends(self.core, &self.task.call, self.task.seq)
+    }
+
     fn missing(&self, seq: u64) -> Vec<usize> {
         self.core.lock_engine().seen.missing(self.core, seq)
     }
@@ -49,6 +54,7 @@ impl Blocked for Waiting<'_> {
                 drop(engine);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
+            Phase::EagerWait if self.lends() => rank == task.call.root as usize,
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
                 Some(member) => rank == self.core.members[member],
                 None => self.missing(task.seq).contains(&rank),
