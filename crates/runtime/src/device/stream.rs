@@ -239,7 +239,7 @@ pub(super) struct Inner {
     error: Mutex<Option<Error>>,
     /// There is an error.
     failed: AtomicBool,
-    /// How often its end was waited for or asked for, or something was enqueued that no call began at once.
+    /// How often its end was waited for or asked for, or something was enqueued that is no call of a communicator.
     waits: AtomicU64,
     sleepers: Mutex<()>,
     /// Threads that sleep until something was finished here.
@@ -662,7 +662,6 @@ impl Stream {
     /// [`push`](Self::push) of several tasks, with nothing in between.
     pub(crate) fn push_all(&self, tasks: Vec<Box<dyn Task>>) {
         order::before_push(self);
-        self.0.count_wait();
         let mut queue = self.0.queue.lock();
         self.0.count_enqueued(&queue, tasks.len());
         queue.extend(tasks);
@@ -672,7 +671,10 @@ impl Stream {
 
     /// [`push`](Self::push) without regard to the default stream.
     pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
-        self.0.count_wait();
+        // Calls that could not begin at once follow one another all the same.
+        if task.lane() == 0 {
+            self.0.count_wait();
+        }
         let mut queue = self.0.queue.lock();
         queue.push_back(task);
         self.0.count_enqueued(&queue, 1);

@@ -32,6 +32,8 @@ struct Made {
     plan: Arc<Plan>,
     /// Where private inputs go.
     aside: Aside,
+    /// See [`is_slotted_if_waited`](beside::is_slotted_if_waited).
+    slotted_if_waited: bool,
     /// Whether there must be a buffer to read and one to write.
     sends: bool,
     receives: bool,
@@ -95,6 +97,7 @@ impl Engine {
             call: call.clone(),
             plan,
             aside,
+            slotted_if_waited: beside::is_slotted_if_waited(core, call),
             sends,
             receives,
             words,
@@ -167,15 +170,31 @@ impl Made {
         }
     }
 
-    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it.
-    fn advance(&mut self, core: &Core, engine: &mut Engine, seq: &mut u64, ends: bool) -> Result<Option<Phase>> {
+    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it. `waited`: it is
+    /// taken to be [waited for](super::run).
+    fn advance(
+        &mut self,
+        core: &Core,
+        engine: &mut Engine,
+        seq: &mut u64,
+        ends: bool,
+        waited: bool,
+    ) -> Result<Option<Phase>> {
         core.check()?;
         engine.seen.look(patience(core, &self.call));
         (*seq, self.call.signature) = engine.number(core, self.call.signature);
         if !engine.seen.may_publish(core, *seq, slotted::lines_ahead(core, engine, &self.call, *seq)) {
             return Ok(Some(Phase::Announce));
         }
-        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, self.aside, !ends);
+        let own = direct::announce(
+            core,
+            engine,
+            &self.call,
+            *seq,
+            self.call.send,
+            Aside { slotted: self.aside.slotted || waited, ..self.aside },
+            !ends,
+        );
         if !ends {
             return Ok(Some(Phase::Meet));
         }
@@ -345,8 +364,9 @@ pub(super) fn run(
     };
     // Counted before the line is written: a count waits for all stores in front of it, and those for a line that peers have read.
     let counted = (behind > 0).then(|| (core.clone(), made.plan.clone()));
+    let waited = made.slotted_if_waited && behind == 0 && !engine.run.is_long(idle.waits(), seq, true);
     let mut seq = 0;
-    let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0)).and_then(|step| step);
+    let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0, waited)).and_then(|step| step);
     let place = if trail::goes_on(core) { Some(made.place()) } else { None };
     let task = |phase| {
         let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());

@@ -133,6 +133,13 @@ fn moved(core: &Core, call: &Call) -> usize {
     blocks * call.block_bytes() as usize
 }
 
+/// Whether what this rank gives in `call` goes into a slot though peers can map it, if the rank [waits](super::run) for each call: where ranks
+/// share cores, of a root, if a usual slot has room for it. What is longer others take sooner than it is copied.
+pub(super) fn is_slotted_if_waited(core: &Core, call: &Call) -> bool {
+    let gives = matches!(call.collective, Collective::Broadcast | Collective::Scatter) && core.rank as u32 == call.root;
+    gives && trail::goes_on(core) && moved(core, call) <= core.hub.geometry().eager_bytes
+}
+
 /// Bytes up to which what this rank gives goes into a slot, as this rank alone decides; a slot has as many.
 ///
 /// Measured with two processes on cores of their own: a broadcast out of place and longer blocks of a gather are faster

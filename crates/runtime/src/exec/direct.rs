@@ -136,7 +136,7 @@ pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits; else beside the line if there is room, or it is begun to be piped, or will
+/// payload slot if that is all that moves and fits, one that they can if `aside` says so; else beside the line if there is room, or it is begun to be piped, or will
 /// be sent, if `aside` says so. `behind`: calls in front of it are not over. What the line says is returned.
 #[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(
@@ -160,6 +160,12 @@ pub(super) fn announce(
         if input_bytes > 0 {
             if aside.slotted && slotted::put_unasked(core, engine, call, seq, send) {
                 words[0] |= IN_SLOT;
+            } else if aside.slotted
+                && rank == call.root
+                && let Some(slot) = beside::put_in_slot(core, engine, call, seq, send, input_bytes, aside)
+            {
+                words[0] |= IN_SLOT | if slot.away { AWAY } else { 0 };
+                words[1] = slot.at;
             } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;

@@ -19,10 +19,6 @@ use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{LENT_WINDOW, LINES_AHEAD, SMALL_BYTES};
 use crate::device::IdleStream;
 
-/// So many calls in a row, behind the last one that was waited for, whose inputs peers can map, before inputs are lent: the wait for the
-/// root that ends them takes some switches of the core, and each call gains less than one.
-const FROM: u32 = 16;
-
 /// How many calls may be under way that lend, and how many this rank may be ahead with one.
 pub(super) const WINDOW: u64 = LENT_WINDOW;
 pub(super) const AHEAD: u64 = LINES_AHEAD;
@@ -36,30 +32,6 @@ pub(super) fn serves(core: &Core, call: &Call) -> bool {
         && trail::goes_on(core)
 }
 
-/// How many of these calls in a row, of inputs that peers can map, a rank made on one stream since somebody waited for that.
-#[derive(Debug, Default)]
-pub(super) struct Streak {
-    /// The stream, and how often that was waited for.
-    stream: (usize, u64),
-    calls: u32,
-    /// The last one. It may be asked about again before it begins.
-    last: u64,
-}
-
-impl Streak {
-    /// Counts call `seq`: whether there were many before it. `mapped`: peers can map its input.
-    #[inline]
-    fn goes_on(&mut self, stream: (usize, u64), seq: u64, mapped: bool) -> bool {
-        if self.stream != stream || !mapped {
-            *self = Streak { stream, calls: 0, last: seq };
-        }
-        if self.last != seq {
-            (self.calls, self.last) = (self.calls.saturating_add(1), seq);
-        }
-        self.calls >= FROM
-    }
-}
-
 /// What the line of `call` says, which begins next, on `stream`, and [may be lent](serves), if this rank lends its input.
 #[inline]
 pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, stream: &IdleStream<'_>) -> Option<Words> {
@@ -68,7 +40,7 @@ pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, stream: &Idle
     }
     let words = direct::lend(core, engine, call.send, call.block_bytes());
     let seq = engine.next_number();
-    let many = engine.lending.goes_on(stream.waits(), seq, words.is_some());
+    let many = engine.run.is_long(stream.waits(), seq, words.is_some());
     words.filter(|_| many)
 }
 
@@ -143,39 +115,4 @@ fn take(core: &Core, engine: &mut Engine, form: &Form, call: &Call, seq: u64) ->
 #[inline]
 fn is_lent(core: &Core, member: usize, seq: u64) -> bool {
     direct::is_input_mapped(&direct::words(core, member, seq))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of `calls` calls from `first` on, each of which is asked about twice: how many are lent.
-    fn lent(streak: &mut Streak, stream: (usize, u64), first: u64, calls: u32, mapped: bool) -> u32 {
-        let one = |seq: u64, streak: &mut Streak| {
-            let lends = streak.goes_on(stream, seq, mapped);
-            assert_eq!(streak.goes_on(stream, seq, mapped), lends);
-            u32::from(lends)
-        };
-        (first..first + u64::from(calls)).map(|seq| one(seq, streak)).sum()
-    }
-
-    #[test]
-    fn calls_that_are_waited_for_lend_nothing() {
-        let mut streak = Streak::default();
-        assert_eq!(lent(&mut streak, (1, 0), 1, FROM, true), 0);
-        assert_eq!(lent(&mut streak, (1, 0), 100, 5, true), 5);
-        for waits in 1..100 {
-            assert_eq!(lent(&mut streak, (1, waits), 1000 * waits, FROM, true), 0, "{waits}");
-        }
-        assert_eq!(lent(&mut streak, (1, 99), 200_000, 3, true), 3);
-        assert_eq!(lent(&mut streak, (2, 99), 300_000, FROM, true), 0, "another stream");
-    }
-
-    #[test]
-    fn an_input_that_cannot_be_lent_begins_anew() {
-        let mut streak = Streak::default();
-        lent(&mut streak, (1, 0), 1, 100, true);
-        assert_eq!(lent(&mut streak, (1, 0), 200, 1, false), 0);
-        assert_eq!(lent(&mut streak, (1, 0), 300, FROM, true), 1);
-    }
 }

@@ -95,7 +95,8 @@ pub(crate) struct Aside {
     pub piped: bool,
     /// Beside the line, also if peers can map it, where calls are [apart](super::apart).
     pub apart: bool,
-    /// Into a slot if the root is known to take it from there: what the program moves is what it gets.
+    /// Into a slot, also if peers can map it. Of what a root gets, if it is known to take it from there; of what it gives, if it waits for
+    /// each of its calls: that says no plan, but who makes the call.
     pub slotted: bool,
     /// If the root gives it, by messages, for which it waits for nobody; and the same where it works in place.
     pub sent: [bool; 2],

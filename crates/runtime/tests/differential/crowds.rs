@@ -14,8 +14,8 @@ use crate::given::Constants;
 use crate::job::seed;
 use crate::large;
 use crate::network::alone;
+use crate::runs;
 use crate::scenarios::{Comm, Ints, To, request, team};
-use crate::sums;
 
 /// Buffers of long blocks, and of short ones behind them.
 const LONG: usize = 4;
@@ -754,8 +754,8 @@ fn one_of_a_crowd() {
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }
-    if words[3] == "sums" {
-        sums::one(rank, ranks, &comms);
+    if words[3] == "sums" || words[3] == "gives" {
+        runs::one(rank, ranks, &comms, words[3] == "gives");
         comms.iter().for_each(|c| c.destroy().unwrap());
         return;
     }

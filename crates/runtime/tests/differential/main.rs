@@ -19,8 +19,8 @@ mod mixture;
 mod network;
 mod oracle;
 mod pair;
+mod runs;
 mod scenarios;
-mod sums;
 mod trails;
 mod uneven;
 

@@ -82,7 +82,8 @@ impl IdleStream<'_> {
         self.running.tasks.of(lane)
     }
 
-    /// Which stream it is, and how often its end was waited for or asked for, or something else was enqueued.
+    /// Which stream it is, and how often its end was waited for or asked for, or something was enqueued that is no call of a
+    /// communicator.
     #[inline]
     pub(crate) fn waits(&self) -> (usize, u64) {
         (std::ptr::from_ref(self.inner).addr(), self.inner.waits.load(Ordering::Relaxed))

@@ -8,7 +8,6 @@ use crate::exec::again_direct::Calls;
 use crate::exec::apart::Apart;
 use crate::exec::copies::Copies;
 use crate::exec::direct::Buffers;
-use crate::exec::eager_lent;
 use crate::exec::entry::{History, Seen};
 use crate::exec::far::{Bounce, Spot};
 use crate::exec::imports::Imports;
@@ -17,6 +16,7 @@ use crate::exec::links::Links;
 use crate::exec::messages::MessageState;
 use crate::exec::pieces::Ring;
 use crate::exec::plan::Plans;
+use crate::exec::run::Run;
 use crate::exec::slotted;
 use crate::exec::stage::Stage;
 use crate::exec::votes::Votes;
@@ -77,7 +77,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) known_v: again_v::Last,
     pub(in crate::exec) slotted: slotted::Known,
     pub(in crate::exec) votes: Votes,
-    pub(in crate::exec) lending: eager_lent::Streak,
+    pub(in crate::exec) run: Run,
     pub(in crate::exec) apart: Apart,
 }
 
@@ -124,7 +124,7 @@ impl Engine {
             known_v: again_v::Last::default(),
             slotted: slotted::Known::default(),
             votes: Votes::default(),
-            lending: eager_lent::Streak::default(),
+            run: Run::default(),
             apart: Apart::default(),
         }
     }

@@ -1,0 +1,68 @@
+//! Where ranks share cores: whether the calls of this rank follow one another, or it waits for its stream after each. What is lent
+//! to peers makes it wait for them: of calls that follow one another one wait ends many, and what is not copied is gained. A rank that
+//! waits for each call has more of a slot, with which the call is over here at once.
+//!
+//! It concerns this rank alone, and is counted where a program waits or asks: see [`IdleStream::waits`](crate::device::IdleStream::waits).
+
+/// So many calls in a row, behind the last one that was waited for, before what they give is lent: the wait that ends them takes some
+/// switches of the core, and each call gains less than one.
+const FROM: u32 = 16;
+
+/// The last calls of a rank by which it gives what could be lent or go by a slot.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    /// The stream, and how often that was waited for.
+    stream: (usize, u64),
+    calls: u32,
+    /// The last one. It may be asked about again before it begins.
+    last: u64,
+}
+
+impl Run {
+    /// Counts call `seq`: whether there were many before it. `lends`: peers can map what it gives.
+    #[inline]
+    pub(super) fn is_long(&mut self, stream: (usize, u64), seq: u64, lends: bool) -> bool {
+        if self.stream != stream || !lends {
+            *self = Run { stream, calls: 0, last: seq };
+        }
+        if self.last != seq {
+            (self.calls, self.last) = (self.calls.saturating_add(1), seq);
+        }
+        self.calls >= FROM
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `calls` calls from `first` on, each of which is asked about twice: how many are lent.
+    fn lent(run: &mut Run, stream: (usize, u64), first: u64, calls: u32, lends: bool) -> u32 {
+        let one = |seq: u64, run: &mut Run| {
+            let is = run.is_long(stream, seq, lends);
+            assert_eq!(run.is_long(stream, seq, lends), is);
+            u32::from(is)
+        };
+        (first..first + u64::from(calls)).map(|seq| one(seq, run)).sum()
+    }
+
+    #[test]
+    fn calls_that_are_waited_for_lend_nothing() {
+        let mut run = Run::default();
+        assert_eq!(lent(&mut run, (1, 0), 1, FROM, true), 0);
+        assert_eq!(lent(&mut run, (1, 0), 100, 5, true), 5);
+        for waits in 1..100 {
+            assert_eq!(lent(&mut run, (1, waits), 1000 * waits, FROM, true), 0, "{waits}");
+        }
+        assert_eq!(lent(&mut run, (1, 99), 200_000, 3, true), 3);
+        assert_eq!(lent(&mut run, (2, 99), 300_000, FROM, true), 0, "another stream");
+    }
+
+    #[test]
+    fn what_cannot_be_lent_begins_anew() {
+        let mut run = Run::default();
+        lent(&mut run, (1, 0), 1, 100, true);
+        assert_eq!(lent(&mut run, (1, 0), 200, 1, false), 0);
+        assert_eq!(lent(&mut run, (1, 0), 300, FROM, true), 1);
+    }
+}

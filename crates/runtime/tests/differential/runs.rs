@@ -1,0 +1,123 @@
+//! Calls of a few KiB by ranks that share cores, which follow one another or are waited for one by one: of what ranks give some is lent
+//! and some goes by slots. In processes of their own, since threads can read all memory of each other.
+
+use oxccl_runtime::config::tuning::processors;
+use oxccl_runtime::device::Stream;
+use oxccl_types::Collective;
+
+use crate::crowds::processes;
+use crate::scenarios::{Comm, Ints, To, all_reduce, request};
+
+#[test]
+fn who_lends_to_a_reduction_waits_for_the_root_and_who_cannot_does_not() {
+    processes((processors() + 1).clamp(4, 7), &[], "sums");
+}
+
+#[test]
+fn a_root_that_waits_for_each_call_gives_by_slots_and_lends_otherwise() {
+    processes((processors() + 1).clamp(4, 7), &[], "gives");
+}
+
+/// One rank of these.
+pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], gives: bool) {
+    let other = Stream::new().unwrap();
+    let meeting = Ints::new(1, 1);
+    let meet = || {
+        all_reduce(&comms[1], &meeting, 1, &other);
+        other.synchronize().unwrap_or_else(|e| panic!("{e}"));
+    };
+    if gives { roots(rank, ranks, &comms[0], meet) } else { sums(rank, ranks, &comms[0], meet) }
+}
+
+/// Elements of the calls of a round, and how many there are: some go by slots before inputs are lent; more than may be under way, and more
+/// than there are lines. Of the longer ones slots are few.
+const ROUNDS: [(usize, usize); 8] =
+    [(513, 40), (700, 100), (1024, 200), (513, 700), (2047, 40), (4096, 40), (4097, 40), (8192, 40)];
+/// Elements, and calls, up to which who uses slots waits for nobody.
+const MANY_SLOTS: (usize, usize) = (4096, 100);
+
+/// Reductions. `meet`: all ranks come together.
+fn sums(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
+    for (round, (count, calls)) in ROUNDS.into_iter().enumerate() {
+        let root = round % ranks;
+        let value = |call: usize, from: usize| (1000 * call + 10 * round + from) as i32;
+        // An even number of elements is memory that peers can map.
+        let is_mapped = (rank + round / 2).is_multiple_of(2);
+        let elements = count.next_multiple_of(2) + usize::from(!is_mapped);
+        let mut inputs: Vec<Ints> = (0..calls).map(|call| Ints::new(elements, value(call, rank))).collect();
+        let outputs: Vec<Ints> = (0..calls).map(|_| Ints::new(elements, -1)).collect();
+        let stream = Stream::new().unwrap();
+        if rank == root {
+            meet();
+        }
+        for (input, output) in inputs.iter().zip(&outputs) {
+            let call = request(Collective::Reduce, input.ptr(), output.ptr(), count, &stream).to(root);
+            comm.submit(call).unwrap_or_else(|e| panic!("{e}"));
+        }
+        if rank != root {
+            // The root, which has not come, has read nothing.
+            let over = stream.query().unwrap_or_else(|e| panic!("{e}"));
+            let what = if is_mapped { "lends" } else { "copies" };
+            let waits = is_mapped || calls > MANY_SLOTS.1;
+            assert!(over != waits || count > MANY_SLOTS.0, "rank {rank} {what} {count} elements: over {over}");
+            meet();
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        // What is over is the program's again.
+        inputs.iter_mut().for_each(|input| input.set(0..count, -7));
+        for (call, output) in outputs.iter().enumerate() {
+            let sum = if rank == root { (0..ranks).map(|from| value(call, from)).sum() } else { -1 };
+            assert!(output.is_at(0..count, sum), "call {call} of {count} elements on rank {rank}, root {root}");
+            assert!(output.is_at(count..elements, -1), "call {call} of {count} elements wrote more");
+        }
+    }
+}
+
+/// Calls that are waited for one by one, and those that follow them.
+const WAITED: usize = 5;
+const CALLS: usize = WAITED + 40;
+
+/// What a root gives to all others, from memory that these can map.
+fn roots(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
+    use Collective::{Broadcast, Scatter};
+    let rounds = [(Broadcast, 2100), (Broadcast, 8192), (Scatter, 700), (Scatter, 8192 / ranks), (Broadcast, 3000)];
+    for (round, (kind, count)) in rounds.into_iter().enumerate() {
+        let (root, stream) = (round % ranks, Stream::new().unwrap());
+        let value = |call: usize| (1000 * call + 10 * round) as i32;
+        let elements = (count * if kind == Scatter { ranks } else { 1 }).next_multiple_of(2);
+        let mut inputs: Vec<Ints> = (0..=CALLS).map(|call| Ints::new(elements, value(call))).collect();
+        let outputs: Vec<Ints> = (0..=CALLS).map(|_| Ints::new(count.next_multiple_of(2) + 2, -1)).collect();
+        let submit = |call: usize| {
+            let made = request(kind, inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root);
+            comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
+        };
+        let is_over = || stream.query().unwrap_or_else(|e| panic!("{e}"));
+        // The first call of its kind finds out how the next ones go.
+        submit(CALLS);
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        if rank != root {
+            meet();
+        }
+        for call in 0..CALLS {
+            submit(call);
+            if rank == root && call < WAITED {
+                assert!(is_over(), "call {call} of {kind} of {count} waits for ranks that have not come");
+            }
+        }
+        if rank == root {
+            assert!(!is_over(), "nothing of {kind} of {count} is lent");
+            meet();
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        if rank == root {
+            inputs.iter_mut().for_each(|input| input.set(0..elements, -7));
+        }
+        for (call, output) in outputs.iter().enumerate() {
+            assert!(
+                output.is_at(0..count, value(call)),
+                "call {call} of {kind} of {count} on rank {rank}, root {root}"
+            );
+            assert!(output.is_at(count..count + 2, -1), "call {call} of {kind} of {count} wrote more");
+        }
+    }
+}
