@@ -364,7 +364,7 @@ pub(super) fn run(
     };
     // Counted before the line is written: a count waits for all stores in front of it, and those for a line that peers have read.
     let counted = (behind > 0).then(|| (core.clone(), made.plan.clone()));
-    let waited = made.slotted_if_waited && behind == 0 && !engine.run.is_long(idle.waits(), seq, true);
+    let waited = made.slotted_if_waited && !engine.run.is_long(idle.waits(), seq, true) && behind == 0;
     let mut seq = 0;
     let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0, waited)).and_then(|step| step);
     let place = if trail::goes_on(core) { Some(made.place()) } else { None };

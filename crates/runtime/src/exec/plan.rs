@@ -86,7 +86,7 @@ pub(crate) struct MessagePlan {
     pub lends: [Vec<Vec<Lent>>; 2],
 }
 
-/// Where an input goes that peers cannot map, before they have all come to the call.
+/// Where an input goes that peers cannot map, or others where it says so, before they have all come to the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Aside {
     /// Beside the line, if there is room.

@@ -1,7 +1,6 @@
 //! Calls of a few KiB by ranks that share cores, which follow one another or are waited for one by one: of what ranks give some is lent
 //! and some goes by slots. In processes of their own, since threads can read all memory of each other.
 
-use oxccl_runtime::config::tuning::processors;
 use oxccl_runtime::device::Stream;
 use oxccl_types::Collective;
 
@@ -10,12 +9,12 @@ use crate::scenarios::{Comm, Ints, To, all_reduce, request};
 
 #[test]
 fn who_lends_to_a_reduction_waits_for_the_root_and_who_cannot_does_not() {
-    processes((processors() + 1).clamp(4, 7), &[], "sums");
+    processes(5, &[("OXCCL_CORES", "2")], "sums");
 }
 
 #[test]
 fn a_root_that_waits_for_each_call_gives_by_slots_and_lends_otherwise() {
-    processes((processors() + 1).clamp(4, 7), &[], "gives");
+    processes(5, &[("OXCCL_CORES", "2")], "gives");
 }
 
 /// One rank of these.
@@ -47,6 +46,8 @@ fn sums(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
         let mut inputs: Vec<Ints> = (0..calls).map(|call| Ints::new(elements, value(call, rank))).collect();
         let outputs: Vec<Ints> = (0..calls).map(|_| Ints::new(elements, -1)).collect();
         let stream = Stream::new().unwrap();
+        // So that nobody is behind by calls of the last round: slots are as many as those of this one.
+        meet();
         if rank == root {
             meet();
         }
@@ -73,16 +74,18 @@ fn sums(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
     }
 }
 
-/// Calls that are waited for one by one, and those that follow them.
+/// Calls that the root waits for one by one while the others have not come, then such as they come to at once, for which it does not wait,
+/// then one more: more follow one another than go by slots.
 const WAITED: usize = 5;
-const CALLS: usize = WAITED + 40;
+const FOLLOWING: usize = 20;
+const CALLS: usize = WAITED + FOLLOWING + 1;
 
 /// What a root gives to all others, from memory that these can map.
 fn roots(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
     use Collective::{Broadcast, Scatter};
     let rounds = [(Broadcast, 2100), (Broadcast, 8192), (Scatter, 700), (Scatter, 8192 / ranks), (Broadcast, 3000)];
     for (round, (kind, count)) in rounds.into_iter().enumerate() {
-        let (root, stream) = (round % ranks, Stream::new().unwrap());
+        let (root, stream) = (round, Stream::new().unwrap());
         let value = |call: usize| (1000 * call + 10 * round) as i32;
         let elements = (count * if kind == Scatter { ranks } else { 1 }).next_multiple_of(2);
         let mut inputs: Vec<Ints> = (0..=CALLS).map(|call| Ints::new(elements, value(call))).collect();
@@ -91,24 +94,37 @@ fn roots(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
             let made = request(kind, inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root);
             comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
         };
+        let synchronize = || stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
         let is_over = || stream.query().unwrap_or_else(|e| panic!("{e}"));
         // The first call of its kind finds out how the next ones go.
         submit(CALLS);
-        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
-        if rank != root {
-            meet();
-        }
-        for call in 0..CALLS {
-            submit(call);
-            if rank == root && call < WAITED {
+        synchronize();
+        if rank == root {
+            for call in 0..WAITED {
+                submit(call);
                 assert!(is_over(), "call {call} of {kind} of {count} waits for ranks that have not come");
             }
+            meet();
+        } else {
+            meet();
+            (0..WAITED).for_each(submit);
         }
-        if rank == root {
-            assert!(!is_over(), "nothing of {kind} of {count} is lent");
+        for call in WAITED..WAITED + FOLLOWING {
+            submit(call);
+            if rank != root {
+                synchronize();
+            }
             meet();
         }
-        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        if rank == root {
+            submit(CALLS - 1);
+            assert!(!is_over(), "nothing of {kind} of {count} is lent");
+            meet();
+        } else {
+            meet();
+            submit(CALLS - 1);
+        }
+        synchronize();
         if rank == root {
             inputs.iter_mut().for_each(|input| input.set(0..elements, -7));
         }
