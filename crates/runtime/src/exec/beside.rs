@@ -1,5 +1,6 @@
 //! Payloads of medium size beside the line that announces a direct call: the input of a rank whose memory peers cannot
-//! map, or of a call that is `apart`, or that a root waits for (`run`), copied to where they can read it. What the eager protocol does with small ones; but each rank decides for itself.
+//! map, or of a call that is `apart`, or that a root waits for (`run`), copied to where they can read it. What the eager
+//! protocol does with small ones; but each rank decides for itself.
 //!
 //! What fits a payload slot and is all that moves between ranks (what a root gives to all others, or of two ranks one to the
 //! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them. Its

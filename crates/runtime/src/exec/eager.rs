@@ -1,8 +1,8 @@
 //! The eager protocol: small collectives whose payload travels in the line, or the slot beside it, that announces the
 //! call. One line per rank and call, no second flag, no barrier; lines and slots are used again some calls later.
 //!
-//! It is the fused form of the `one_shot` schedules, which remain its oracle. What a line says of its payload beside that is known to
-//! `votes` and `eager_lent`; who lends a reduction its input puts nothing into a slot, and waits.
+//! It is the fused form of the `one_shot` schedules, which remain its oracle. What a line says of its payload beside that is
+//! known to `votes` and `eager_lent`; who lends a reduction its input puts nothing into a slot, and waits.
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;
@@ -34,8 +34,8 @@ pub(super) fn published(call: &Call, ranks: usize) -> u64 {
 /// How many calls before they are needed the payloads of a peer that is ahead are asked for.
 const ASKED_BEFORE: u64 = 2;
 
-/// What an eager call comes to on this rank, if its input is [not lent](super::eager_lent). It follows from the shape of the call alone, so a call that was made before
-/// need not find it out again.
+/// What an eager call comes to on this rank, if its input is [not lent](super::eager_lent). It follows from the shape of the
+/// call alone, so a call that was made before need not find it out again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
     /// Bytes of the own input that are published; 0 where nobody needs them.
