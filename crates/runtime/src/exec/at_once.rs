@@ -94,8 +94,7 @@ fn begin_again<const CROWDED: bool>(
         made.lent = eager_lent::offer(core, &mut engine, &made.call, &idle);
     }
     let follows = idle.behind() == 0
-        || made.may_trail()
-            && idle.has_room_for(made.window())
+        || made.trails().is_some_and(|window| idle.has_room_for(window))
             && trail::may_follow(core, &idle, &made.call)
             && !engine.bars_others();
     let Some(turn) = follows.then(|| trail::issue(core, Lane::Collectives, &idle)).flatten() else {
@@ -144,9 +143,8 @@ fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_
     }
     let lent = if eager_lent::serves(core, &call) { eager_lent::offer(core, &mut engine, &call, &idle) } else { None };
     let follows = || {
-        let form = Form::new(core, &call);
-        let (may, window) = if lent.is_some() { (true, eager_lent::WINDOW) } else { (form.may_trail, form.window) };
-        may && idle.has_room_for(window) && trail::may_follow(core, &idle, &call)
+        let window = Form::new(core, &call).trails(lent.is_some());
+        window.is_some_and(|window| idle.has_room_for(window)) && trail::may_follow(core, &idle, &call)
     };
     if idle.behind() > 0 && (!follows() || engine.bars_others()) {
         return Some(call);
@@ -169,11 +167,11 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     match caught(run).and_then(|reached| reached) {
         Ok(Reached::End) => end(core, &mut idle, engine, made, turn),
         Ok(Reached::Phase(phase)) => {
-            let trails = core.crowded && matches!(phase, Phase::EagerWait) && made.may_trail();
+            let window = if core.crowded && matches!(phase, Phase::EagerWait) { made.trails() } else { None };
             let counted = counted.unwrap_or_else(|| core.clone());
             let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
-            if trails {
-                task.trail(made.window());
+            if let Some(window) = window {
+                task.trail(window);
             }
             engine.known.keep(made);
             drop(engine);

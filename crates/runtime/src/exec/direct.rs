@@ -261,11 +261,10 @@ pub(super) fn lend(core: &Core, engine: &mut Engine, send: *const u8, bytes: u64
 #[inline]
 pub(super) fn find_lent(core: &Core, engine: &mut Engine, member: usize, seq: u64, bytes: u64) -> Result<*const u8> {
     let (rank, w) = (core.members[member], words(core, member, seq));
-    if core.one_process {
-        return Ok(std::ptr::with_exposed_provenance(w[1] as usize));
+    if !core.one_process {
+        engine.imports.refresh(rank, w[3]);
     }
-    engine.imports.refresh(rank, w[3]);
-    Ok(engine.imports.address(core, rank, segment_of_input(&w), w[1], bytes)?.cast_const())
+    Ok(spot(core, engine, rank, Some(segment_of_input(&w)), w[1], bytes)?.at.cast_const())
 }
 
 /// The segment of a mapped input.

@@ -55,9 +55,9 @@ pub(crate) struct Form {
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
     /// Whether the next call may begin before this one has ended, see `trail`.
-    pub may_trail: bool,
+    may_trail: bool,
     /// How many calls may be under way then.
-    pub window: u64,
+    window: u64,
     /// Whether its line says if the buffers are mapped, see `votes`.
     pub votes: bool,
     /// Whether its line says if the input is lent in place of going into a slot, see `eager_lent`.
@@ -160,6 +160,12 @@ impl Form {
             may_lend: eager_lent::serves(core, call),
             ahead: place.ahead(core.hub.geometry()),
         }
+    }
+
+    /// How many calls may be under way while others begin behind this one; `None` if none do. `lent`: its input is.
+    #[inline]
+    pub(super) fn trails(&self, lent: bool) -> Option<u64> {
+        if lent { Some(eager_lent::WINDOW) } else { self.may_trail.then_some(self.window) }
     }
 
     /// Whether this rank waits for every peer when it has published its payload.

@@ -6,7 +6,6 @@
 use super::call::Call;
 use super::direct::Words;
 use super::eager::Form;
-use super::eager_lent;
 use crate::communicator::core::Core;
 use crate::communicator::hub::Slots;
 use crate::request::Shape;
@@ -47,15 +46,10 @@ impl Made {
         }
     }
 
-    /// Whether the next call may begin before this one has ended, and how many may be under way then.
+    /// See [`Form::trails`].
     #[inline]
-    pub fn may_trail(&self) -> bool {
-        self.form.may_trail || self.lent.is_some()
-    }
-
-    #[inline]
-    pub fn window(&self) -> u64 {
-        if self.lent.is_some() { eager_lent::WINDOW } else { self.form.window }
+    pub fn trails(&self) -> Option<u64> {
+        self.form.trails(self.lent.is_some())
     }
 
     #[inline]

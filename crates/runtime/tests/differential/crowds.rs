@@ -731,54 +731,26 @@ fn one_of_a_crowd() {
             Communicator::init_rank(ranks as i32, id, rank as i32, 0, CommConfig::default(), "test").unwrap()
         })
         .collect();
-    if words[3] == "no" || words[3] == "sends" {
-        mixture(rank, ranks, &comms, 30, words[3] == "sends", words[2].parse().unwrap());
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
+    let seed = || words[2].parse().unwrap();
+    match words[3] {
+        "no" | "sends" => mixture(rank, ranks, &comms, 30, words[3] == "sends", seed()),
+        "long" => long(rank, ranks, &comms[0], seed()),
+        "alone" => in_turn(rank, ranks, &comms),
+        "differs" => return differs(rank, &comms[0]),
+        "kept" => kept(rank, ranks, &comms[0], seed()),
+        "sums" | "gives" => runs::one(rank, ranks, &comms, words[3] == "gives"),
+        "areas" => areas(rank, ranks, &comms[0]),
+        "edges" => edges(rank, &comms[0]),
+        "wide" => wide(rank, ranks, &comms[0]),
+        "uneven" => parts(rank, ranks, &comms[0], seed()),
+        "dies" => return dies(rank, ranks, &comms[0]),
+        other => panic!("no job {other}"),
     }
-    if words[3] == "long" {
-        long(rank, ranks, &comms[0], words[2].parse().unwrap());
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "alone" {
-        in_turn(rank, ranks, &comms);
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "differs" {
-        return differs(rank, &comms[0]);
-    }
-    if words[3] == "kept" {
-        kept(rank, ranks, &comms[0], words[2].parse().unwrap());
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "sums" || words[3] == "gives" {
-        runs::one(rank, ranks, &comms, words[3] == "gives");
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "areas" {
-        areas(rank, ranks, &comms[0]);
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "edges" {
-        edges(rank, &comms[0]);
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "wide" {
-        wide(rank, ranks, &comms[0]);
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
-    if words[3] == "uneven" {
-        parts(rank, ranks, &comms[0], words[2].parse().unwrap());
-        comms.iter().for_each(|c| c.destroy().unwrap());
-        return;
-    }
+    comms.iter().for_each(|c| c.destroy().unwrap());
+}
+
+/// Messages in a ring, from which rank 1 goes.
+fn dies(rank: usize, ranks: usize, comm: &Comm) {
     let s = Stream::new().unwrap();
     let (source, sink) = (Ints::new(5000, 1), Ints::new(5000, -1));
     for call in 0..1000 * (ranks + 1) {
@@ -788,11 +760,8 @@ fn one_of_a_crowd() {
         group::start();
         let send = request(Collective::Send, source.ptr(), std::ptr::null_mut(), 5000, &s);
         let recv = request(Collective::Recv, std::ptr::null(), sink.ptr(), 5000, &s);
-        let calls = [
-            comms[0].submit(send.to((rank + 1) % ranks)),
-            comms[0].submit(recv.to((rank + ranks - 1) % ranks)),
-            group::end(),
-        ];
+        let calls =
+            [comm.submit(send.to((rank + 1) % ranks)), comm.submit(recv.to((rank + ranks - 1) % ranks)), group::end()];
         if calls.iter().any(Result::is_err) {
             return;
         }
