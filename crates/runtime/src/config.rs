@@ -82,7 +82,7 @@ variables! {
     TUNE_FILE: "OXCCL_TUNE_FILE", "text", "~/.config/oxccl/tune.txt", "a path, off",
         "File with the constants of the cost model, as `oxccl tune` writes it; off: none. XDG_CONFIG_HOME moves the default.";
     HELPER_DELAY: "OXCCL_HELPER_DELAY_US", "microseconds", "500", "50..=1000000",
-        "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time, and up to 8 ms later where a program waited for its calls before; all this six times as late while others work on the cores, and not while another thread works on the stream.";
+        "Work on a stream that nobody waits for is taken over by the helper thread after at most twice this time, eight times this time where ranks share cores, and up to 8 ms later where a program waited for its calls before; all this six times as late while others work on the cores, and not while another thread works on the stream.";
     LAUNCH_ORDER: "NCCL_LAUNCH_ORDER_IMPLICIT", "0/1", "0", "0, 1",
         "1: what one device is given runs in the order in which the host gives it, also on several communicators and streams; the ranks must then launch in the same order. The calls of a group count as one launch. In librccl RCCL_ENABLE_CONTEXT_TRACKING is an older name.";
     LAUNCH_RACE: "NCCL_LAUNCH_RACE_FATAL", "0/1", "1", "0, 1",

@@ -454,6 +454,9 @@ fn launch_collective(core: &Arc<Core>, request: Request<&Stream>) {
     };
     if let Some((call, v)) = left {
         request.stream.push(CollectiveTask::new(core.clone(), call, v, 0).boxed());
+        if !core.whole {
+            request.stream.work_on_many();
+        }
     }
 }
 

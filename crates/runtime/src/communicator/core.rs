@@ -22,7 +22,7 @@ use super::team::lsa_size;
 use super::window::Windows;
 use crate::bootstrap::{ControlRing, News, PeerInfo};
 use crate::config::Config;
-use crate::device::{Settle, assist_any};
+use crate::device::{Crowd, Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::fused::Fused;
 use crate::exec::links::{DeviceMapper, Links, P2P_LANE, SharedMapper};
@@ -153,6 +153,8 @@ pub(crate) struct Core {
     heard: Mutex<Vec<(usize, u64, [u64; 2])>>,
     failure: OnceLock<Error>,
     _ranks_here: RanksHere,
+    /// Where they share cores: tells the helper thread.
+    _crowd: Option<Crowd>,
 }
 
 /// What `Core::new` is given by the initialisation.
@@ -327,6 +329,7 @@ impl Core {
             cma: parts.cma,
             handles: parts.handles,
             _ranks_here: ranks_here,
+            _crowd: crowded.then(Crowd::new),
             abort: Arc::default(),
             inbox: parts.inbox,
             family: parts.family,

@@ -11,7 +11,7 @@ mod sight;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_sys::{barrier, clock};
 
 use self::pace::{Found, Pace, Rest};
@@ -30,6 +30,33 @@ const SETTLE_NS: u64 = 8_000_000;
 /// Looks, each a period after the other, at work that does not move on streams that others have, before they are left alone for as
 /// long as what is tended: a step may be long, and who yields in it is met again and again.
 const TRIES: u32 = 5;
+/// How many times as long work does not move before it is taken over where ranks share cores: a thread does not have its turn there for
+/// milliseconds, and the helper would be one more that wants the core.
+const SHARED: u32 = 4;
+/// The communicators of the process whose ranks share cores.
+static CROWDS: AtomicU32 = AtomicU32::new(0);
+
+/// Says that the ranks of a communicator share cores, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Crowd(());
+
+impl Crowd {
+    pub(crate) fn new() -> Crowd {
+        CROWDS.fetch_add(1, Ordering::Relaxed);
+        Crowd(())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        CROWDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How long work does not move before it is taken over, where that is `delay` elsewhere.
+fn period(delay: Duration) -> Duration {
+    delay * if CROWDS.load(Ordering::Relaxed) > 0 { SHARED } else { 1 }
+}
 
 pub(super) fn register(stream: &Arc<Inner>) {
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
@@ -86,11 +113,13 @@ fn bed() -> MutexGuard<'static, bool> {
 }
 
 fn run() {
-    let mut pace = Pace::new(crate::config::helper_delay());
+    let delay = crate::config::helper_delay();
+    let mut pace = Pace::new(period(delay));
     let mut looker = Looker::default();
     loop {
         let began = Duration::from_nanos(clock::now_ns());
         let found = looker.look();
+        pace.set_period(period(delay));
         match pace.next(found, began, Duration::from_nanos(clock::now_ns())) {
             Rest::For(time) => drop(ALARM.wait_timeout(bed(), time * crate::exec::taken::slowness())),
             Rest::UntilCalled => {

@@ -25,7 +25,7 @@ pub use capture::{CaptureInfo, CaptureMode, EndError, implicates_capture, permit
 pub(crate) use capture::{capture_one_sided, capture_requests, is_capturing};
 pub use event::{Event, EventOptions};
 pub use graph::{Graph, HostFunction, NodeId, Tag, Work};
-pub(crate) use helper::assist_any;
+pub(crate) use helper::{Crowd, assist_any};
 pub use launch::{Executable, UpdateError};
 pub use memory::{
     Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, allocation, free, open_shared, share,

@@ -26,6 +26,7 @@ pub(crate) use tasks::Likeness;
 use tasks::Tasks;
 
 mod behind;
+mod deep;
 mod handles;
 mod look_ahead;
 mod parking;

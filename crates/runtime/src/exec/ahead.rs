@@ -112,6 +112,7 @@ pub(super) fn queue<'a, S: 'a>(
     }
     drop(links);
     stream.push(Box::new(P2pTask::new(core.clone(), exchange, 0)));
+    stream.work_on_many();
     Ok(true)
 }
 

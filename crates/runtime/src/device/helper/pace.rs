@@ -59,6 +59,12 @@ impl Pace {
         Pace { period, rest: period, idle_since: None, last: None, wary: Duration::ZERO }
     }
 
+    /// Work is taken over when it has not moved for `period` from now on.
+    pub(super) fn set_period(&mut self, period: Duration) {
+        self.period = period;
+        self.rest = self.rest.max(period);
+    }
+
     /// The helper, which waited to be called, was.
     pub(super) fn called(&mut self) {
         self.rest = self.period;
@@ -216,6 +222,17 @@ mod tests {
         let late = looks(&mut pace, &mut now, began + ms(100), |_| Found::Late);
         assert_eq!(late, 50);
         assert_eq!(at(&mut pace, Found::Tended, now), Rest::For(LONGEST));
+    }
+
+    #[test]
+    fn a_period_that_changes_holds_from_the_next_look_on() {
+        let mut pace = Pace::new(PERIOD);
+        pace.set_period(ms(2));
+        assert_eq!(at(&mut pace, Found::New, ms(1)), Rest::For(ms(2)));
+        assert_eq!(at(&mut pace, Found::Tended, ms(3)), Rest::For(ms(4)));
+        pace.set_period(PERIOD);
+        assert_eq!(at(&mut pace, Found::Tended, ms(7)), Rest::For(ms(8)));
+        assert_eq!(at(&mut pace, Found::Orphans, ms(15)), Rest::For(PERIOD));
     }
 
     #[test]
