@@ -165,7 +165,7 @@ pub(crate) const EXCHANGE_LANE: usize = 1;
 pub(crate) const CHANNEL_LANE: usize = 2;
 
 /// Lists of exchanges that are kept: some more than may be under way at a time.
-const SPARE: usize = LENT_WINDOW as usize / 2 + 16;
+const SPARE: usize = LENT_WINDOW as usize + 16;
 
 impl Links {
     /// Lists for an exchange on `lane`, empty.

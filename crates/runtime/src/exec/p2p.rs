@@ -596,7 +596,8 @@ fn mismatch(core: &Core, t: &Transfer, h: &Header) -> Error {
 pub(crate) struct P2pTask {
     course: Course,
     batch: u64,
-    exchange: Box<Exchange>,
+    /// None: all is over, and its lists are kept for the next one.
+    exchange: Option<Box<Exchange>>,
     started: bool,
     /// The next exchange may begin behind it, and leave its receives to it.
     trails: bool,
@@ -616,7 +617,7 @@ impl P2pTask {
     }
 
     fn with_turn(core: Arc<Core>, turn: u64, exchange: Box<Exchange>, batch: u64, started: bool) -> P2pTask {
-        let exchange = exchange.numbered(turn);
+        let exchange = Some(exchange.numbered(turn));
         P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started, trails: false, lends: false }
     }
 
@@ -624,8 +625,9 @@ impl P2pTask {
     /// share cores.
     pub(super) fn trailing(mut self) -> P2pTask {
         let core = &self.course.core;
-        let sent = core.crowded && self.exchange.is_sent();
-        self.lends = core.crowded && !sent && self.exchange.is_lent(core);
+        let is = |is: &dyn Fn(&Exchange) -> bool| core.crowded && self.exchange.as_deref().is_some_and(is);
+        let sent = is(&Exchange::is_sent);
+        self.lends = !sent && is(&|exchange| exchange.is_lent(core));
         self.trails = self.lends || sent;
         self.let_follow();
         self
@@ -634,13 +636,14 @@ impl P2pTask {
     /// As [`trailing`](Self::trailing) where messages go over a network and all were accepted.
     fn let_follow(&mut self) {
         let core = &self.course.core;
-        self.trails |= !core.whole && self.batch == 0 && self.exchange.reaches_out(core) && self.exchange.is_offered();
+        let goes_out = |exchange: &Exchange| exchange.reaches_out(core) && exchange.is_offered();
+        self.trails |= !core.whole && self.batch == 0 && self.exchange.as_deref().is_some_and(goes_out);
     }
 
     /// Sends, behind `others`, which have let it. `None`: nothing was done, its turn must come first.
     fn begin_ahead(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let Course { core, turn, .. } = &self.course;
-        let exchange = &mut self.exchange;
+        let exchange = self.exchange.as_mut()?;
         let written = |bytes: Range<usize>| others.iter().any(|t| t.writes(&bytes));
         let behind = trail::id(core, Lane::P2p);
         if self.started
@@ -691,11 +694,11 @@ impl Operation for P2pTask {
         // Receiving may read straight from the sender's memory.
         let Some(borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         let polls = if self.course.since_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
-        let step = self.exchange.see_through(core, &mut links, polls)?;
+        let Some(exchange) = &mut self.exchange else { return Ok(Step::Done) };
+        let step = exchange.see_through(core, &mut links, polls)?;
         drop(borrowed);
         if matches!(step, Step::Done) {
-            let done = std::mem::replace(&mut self.exchange, links.lists(P2P_LANE));
-            done.give_back(&mut links);
+            self.exchange.take().into_iter().for_each(|done| done.give_back(&mut links));
         } else if !self.trails {
             drop(links);
             self.let_follow();
@@ -714,11 +717,11 @@ impl Operation for P2pTask {
             *since = 0;
             return core.check();
         }
-        core.check_operation(since, doubt, &Waiting(&self.exchange))
+        self.exchange.as_deref().map_or(Ok(()), |exchange| core.check_operation(since, doubt, &Waiting(exchange)))
     }
 
     fn lends(&self) -> bool {
-        self.exchange.lends()
+        self.exchange.as_deref().is_some_and(Exchange::lends)
     }
 }
 
@@ -761,12 +764,13 @@ impl Task for P2pTask {
     }
 
     fn is_quick(&self) -> bool {
-        self.batch == 0 && (self.trails || self.exchange.is_quick(&self.course.core))
+        let quick = |exchange: &Exchange| exchange.is_quick(&self.course.core);
+        self.batch == 0 && (self.trails || self.exchange.as_deref().is_some_and(quick))
     }
 
     fn trails(&self) -> usize {
         // What was taken on may wait for room.
-        let trails = self.trails && self.exchange.is_last_offered();
+        let trails = self.trails && self.exchange.as_deref().is_some_and(Exchange::is_last_offered);
         if trails { trail::id(&self.course.core, Lane::P2p) } else { 0 }
     }
 
@@ -779,7 +783,7 @@ impl Task for P2pTask {
     }
 
     fn writes(&self, bytes: &Range<usize>) -> bool {
-        self.exchange.writes(|range| call::meet(range, bytes))
+        self.exchange.as_deref().is_some_and(|exchange| exchange.writes(|range| call::meet(range, bytes)))
     }
 
     fn window(&self) -> u64 {
@@ -787,12 +791,12 @@ impl Task for P2pTask {
     }
 
     fn lent(&self, bytes: &Range<usize>) -> bool {
-        let meets = |t: &Transfer| call::meet(&t.range(), bytes);
-        self.exchange.sends[self.exchange.sent..].iter().any(|t| !t.complete && meets(t))
+        let meets = |t: &Transfer| !t.complete && call::meet(&t.range(), bytes);
+        self.exchange.as_deref().is_some_and(|exchange| exchange.sends[exchange.sent..].iter().any(meets))
     }
 
     fn has_given(&self) -> bool {
-        self.lends && self.exchange.receives() == 0
+        self.lends && self.exchange.as_deref().is_none_or(|exchange| exchange.receives() == 0)
     }
 
     fn step_early(&mut self) -> Step {
@@ -805,7 +809,7 @@ impl Task for P2pTask {
             let mut links = core.lock_links();
             // Receiving may read straight from the sender's memory.
             let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
-            self.exchange.step_early(&core, &mut links)
+            self.exchange.as_mut().map_or(Ok(false), |exchange| exchange.step_early(&core, &mut links))
         });
         match went.and_then(|went| went) {
             Ok(true) => Step::Progress,
@@ -816,7 +820,8 @@ impl Task for P2pTask {
 
     fn bars(&self, _next: &Call, output: &Range<usize>, _same: bool) -> bool {
         let meets = |bytes: Range<usize>| call::meet(&bytes, output);
-        self.exchange.reads(meets) || self.exchange.writes(|bytes| call::meet(bytes, output))
+        let bars = |exchange: &Exchange| exchange.reads(meets) || exchange.writes(|bytes| call::meet(bytes, output));
+        self.exchange.as_deref().is_some_and(bars)
     }
 
     fn hear_abort(&mut self) -> Step {
@@ -828,18 +833,20 @@ impl Task for P2pTask {
 
     fn takes_more(&mut self, lent: bool) -> Option<&mut Exchange> {
         let core = &self.course.core;
+        let exchange = self.exchange.as_deref_mut()?;
         let takes = match lent {
-            true => core.crowded && core.whole && self.exchange.is_last_offered(),
+            true => core.crowded && core.whole && exchange.is_last_offered(),
             // What is received behind messages that are lent might lie where peers have still to read them, those of tasks in
             // front included, of which one that lends may be ahead; or what a connection has still to write where some are far.
-            false => !self.lends && self.exchange.is_sent() && !self.exchange.is_remote(core),
+            false => !self.lends && exchange.is_sent() && !exchange.is_remote(core),
         };
-        (self.trails && takes).then_some(&mut *self.exchange)
+        (self.trails && takes).then_some(exchange)
     }
 
     fn follows(&self) -> usize {
         let core = &self.course.core;
-        if self.batch == 0 && ahead::serves(core, &self.exchange) { trail::id(core, Lane::P2p) } else { 0 }
+        let serves = |exchange: &Exchange| ahead::serves(core, exchange);
+        if self.batch == 0 && self.exchange.as_deref().is_some_and(serves) { trail::id(core, Lane::P2p) } else { 0 }
     }
 
     fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
@@ -852,7 +859,7 @@ impl Task for P2pTask {
     }
 
     fn written(&self) -> usize {
-        self.exchange.recvs.iter().map(|t| t.bytes as usize).sum()
+        self.exchange.iter().flat_map(|exchange| &exchange.recvs).map(|t| t.bytes as usize).sum()
     }
 
     fn crowded(&self) -> bool {
