@@ -114,6 +114,11 @@ pub(crate) struct Courtesy {
 }
 
 impl Courtesy {
+    /// Gives way again after so many calls at the latest.
+    pub(crate) fn skip_at_most(&mut self, calls: u32) {
+        self.skip = self.skip.min(calls);
+    }
+
     /// Yields, or lets `moved` park for as long as it is told, until it says that something moved, for a short time. Whether
     /// it did.
     pub(crate) fn give_way(&mut self, mut moved: impl FnMut(Option<Duration>) -> bool) -> bool {

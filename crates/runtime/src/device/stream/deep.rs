@@ -12,7 +12,9 @@ const DEEP: u64 = 128;
 const LEFT: u64 = 64;
 /// From one that does so to the next.
 const EVERY: u64 = 32;
-/// How long one takes for it, ns, before it gives up; looked at once in so many steps.
+/// Times that it goes on at once, at most, after peers that share its core were given way to in vain.
+const SKIP: u32 = 4;
+/// How long one takes for it, ns, before it gives up; looked at once in so many steps of those that move something.
 const LONGEST_NS: u64 = 1_000_000;
 const STEPS_PER_LOOK: u32 = 8;
 
@@ -35,12 +37,16 @@ impl Inner {
         let Some(mut running) = self.running.try_lock() else { return };
         let (began, mut steps) = (clock::now_ns(), 0u32);
         while self.depth() > LEFT && self.is_short(&running) {
-            // Ranks that share the core have what this one waits for.
-            if self.advance_locked(&mut running) != Waited::Progress && !self.give_way(&mut running) {
-                return;
+            let moved = self.advance_locked(&mut running) == Waited::Progress;
+            if !moved {
+                // Ranks that share the core have what this one waits for: they would not come to it if all of them only enqueued.
+                running.courtesy.skip_at_most(SKIP);
+                if !self.give_way(&mut running) {
+                    return;
+                }
             }
             steps += 1;
-            if steps.is_multiple_of(STEPS_PER_LOOK) && clock::now_ns() - began > LONGEST_NS {
+            if (!moved || steps.is_multiple_of(STEPS_PER_LOOK)) && clock::now_ns() - began > LONGEST_NS {
                 return;
             }
         }
