@@ -39,6 +39,8 @@ pub(super) struct Transfer {
     pub(super) call: u32,
     /// Of a message that is sent: see [`Header::outgrown`].
     pub(super) outgrown: bool,
+    /// The same: see [`Header::copied`].
+    pub(super) copied: bool,
 }
 
 /// A set of transfers of one rank.
@@ -519,6 +521,7 @@ impl Transfer {
             signature,
             call: 0,
             outgrown: false,
+            copied: false,
         }
     }
 
@@ -536,8 +539,8 @@ impl Transfer {
     fn offer(&mut self, core: &Core, end: &mut Sender, sequence: u64) -> Result<bool> {
         let mut progress = false;
         while !self.is_offered() {
-            let &mut Transfer { signature, bytes: total, done: offset, outgrown, .. } = self;
-            let header = Header { signature, sequence, total, offset, outgrown, ..Header::default() };
+            let &mut Transfer { signature, bytes: total, done: offset, outgrown, copied, .. } = self;
+            let header = Header { signature, sequence, total, offset, outgrown, copied, ..Header::default() };
             let at = self.at.wrapping_add(self.done as usize);
             // SAFETY: the caller's buffer stays valid and unchanged until the operation is done, and the operation is done
             // only after `poll_done`.

@@ -1,5 +1,6 @@
-//! Which messages the kernel had better copy where ranks share cores, since slots would push them out of the caches: decided where the
-//! call is known, with the constants of the model. Which way each goes is the connection's.
+//! Which messages had better go otherwise where ranks share cores: those that slots would push out of the caches are copied by the
+//! kernel, and some of those that peers could read in place go by slots all the same. Decided where the call is known. Which way each
+//! goes then is the connection's.
 
 use super::links::{Links, crowd_from, crowd_message_from, is_local};
 use super::p2p::{Exchange, Transfer};
@@ -8,7 +9,13 @@ use crate::communicator::core::Core;
 /// Bytes of a message up to which slots carry it, however much is sent together with it: the copy costs no more than the kernel's call.
 const SHORT: u64 = 64 << 10;
 
+/// Bytes of a message from which on who sends it had rather wait until the peer has read it where it lies, and not copy it.
+const COPIED_BELOW: u64 = 32 << 10;
+/// Ranks that share a core, up to which that holds of shorter ones, too, if it receives in the same call.
+const FEW_PER_CORE: f64 = 2.0;
+
 /// What a rank that shares its core gives in a call, and the bounds of the model.
+#[derive(Clone, Copy)]
 struct Given {
     /// Bytes that it sends to ranks that share memory with it.
     together: u64,
@@ -16,6 +23,8 @@ struct Given {
     sends: usize,
     /// Messages that it receives of such ranks.
     recvs: usize,
+    /// It receives nothing of any rank.
+    only_sends: bool,
     crowd_from: u64,
     message_from: u64,
 }
@@ -27,6 +36,14 @@ impl Given {
         // Of several each way it was found to be slower (docs/performance.md).
         let alone = self.sends == 1 || self.recvs == 0;
         much || alone && bytes >= self.message_from
+    }
+
+    /// Whether it had better copy a message of so many bytes of it to a slot, which peers could read in place, if others are on other
+    /// hosts and so many ranks share a core: nothing begins there behind calls whose memory is lent, and each peer that has to read
+    /// costs a turn of the core.
+    fn copies(&self, bytes: u64, per_core: f64) -> bool {
+        let passes_on = self.sends == 1 && self.recvs <= 1 && per_core > FEW_PER_CORE;
+        bytes < COPIED_BELOW && (self.only_sends || passes_on)
     }
 }
 
@@ -40,8 +57,8 @@ fn bytes_of<'a>(transfers: impl Iterator<Item = &'a Transfer>) -> u64 {
 }
 
 impl Exchange {
-    /// Finds out which of the sends are marked as [outgrown](crate::transport::Header::outgrown), of a call whose sends and receives are
-    /// those from `send` and `recv` on.
+    /// Finds out which of the sends are marked as [outgrown](crate::transport::Header::outgrown), and which are
+    /// [copied](crate::transport::Header::copied), of a call whose sends and receives are those from `send` and `recv` on.
     pub(super) fn judge_sends(&mut self, core: &Core, send: usize, recv: usize) {
         if !core.crowded {
             return;
@@ -52,10 +69,15 @@ impl Exchange {
             together: bytes_of(sends()),
             sends: sends().count(),
             recvs: self.recvs[recv..].iter().filter(near).count(),
+            only_sends: self.recvs[recv..].is_empty(),
             crowd_from: crowd_from(core),
             message_from: crowd_message_from(core),
         };
-        self.sends[send..].iter_mut().for_each(|t| t.outgrown = given.outgrows(t.bytes));
+        let per_core = core.config.constants.model.per_core;
+        for t in &mut self.sends[send..] {
+            t.outgrown = given.outgrows(t.bytes);
+            t.copied = !core.whole && is_near(core, t) && given.copies(t.bytes, per_core);
+        }
     }
 
     /// Tells of the buffers of which the messages of this collective are parts, and how many bytes these have together, before it begins.
@@ -90,7 +112,8 @@ mod tests {
         const CROWD: u64 = 1 << 20;
         const MESSAGE: u64 = 100 << 10;
         let outgrows = |bytes, together, sends, recvs| {
-            Given { together, sends, recvs, crowd_from: CROWD, message_from: MESSAGE }.outgrows(bytes)
+            Given { together, sends, recvs, only_sends: recvs == 0, crowd_from: CROWD, message_from: MESSAGE }
+                .outgrows(bytes)
         };
         // Several each way: all of it counts.
         assert!(outgrows(SHORT + 1, CROWD, 3, 3) && !outgrows(SHORT, CROWD, 3, 3));
@@ -100,7 +123,32 @@ mod tests {
             assert!(outgrows(MESSAGE, MESSAGE, sends, recvs) && !outgrows(MESSAGE - 1, MESSAGE, sends, recvs));
         }
         // Shorter ones, too, if the model says so.
-        let model = Given { together: 9000, sends: 1, recvs: 1, crowd_from: CROWD, message_from: 9000 };
+        let model =
+            Given { together: 9000, sends: 1, recvs: 1, only_sends: false, crowd_from: CROWD, message_from: 9000 };
         assert!(model.outgrows(9000) && !model.outgrows(8999));
+    }
+
+    #[test]
+    fn what_a_rank_only_gives_is_copied_and_what_it_passes_on_where_many_share_a_core() {
+        let given = |sends, recvs, only_sends| Given {
+            together: 0,
+            sends,
+            recvs,
+            only_sends,
+            crowd_from: u64::MAX,
+            message_from: u64::MAX,
+        };
+        let copies = |given: Given, per_core| {
+            assert!(!given.copies(COPIED_BELOW, per_core), "too long");
+            given.copies(COPIED_BELOW - 1, per_core)
+        };
+        // To a root, and of one.
+        assert!(copies(given(1, 0, true), 1.5) && copies(given(3, 0, true), 4.0));
+        // To the next rank, while something comes of one here, or of another host.
+        for recvs in [0, 1] {
+            assert!(copies(given(1, recvs, false), 3.0) && !copies(given(1, recvs, false), 2.0));
+        }
+        // All to all.
+        assert!(!copies(given(3, 3, false), 4.0) && !copies(given(1, 2, false), 4.0));
     }
 }

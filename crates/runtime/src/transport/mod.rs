@@ -42,8 +42,8 @@ pub struct Header {
     /// Whether ranks share cores, and it is so long, or what its sender gives in the call, that the kernel had better copy it. Not
     /// known to the receiver.
     pub outgrown: bool,
-    /// The source must be free as soon as a piece is accepted, or was [kept](SendEnd::keep): no route that leaves it where it is,
-    /// unless one is forced. Not known to the receiver.
+    /// The source must, or had better, be free as soon as a piece is accepted, or was [kept](SendEnd::keep): no route that leaves it
+    /// where it is, unless one is forced. Not known to the receiver.
     pub copied: bool,
 }
 
