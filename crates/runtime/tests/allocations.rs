@@ -1,5 +1,5 @@
 //! Groups of small collectives allocate nothing after the first ones, also where a peer is late and calls are left to their stream;
-//! nor do calls over a network.
+//! nor do calls over a network, be they waited for now and then or not at all.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -73,6 +73,18 @@ impl Pair {
         count
     }
 
+    /// Allocations of so many calls of both ranks in turn, a few at a time, none of which is waited for.
+    fn calls_without_a_wait(&self, calls: usize) -> usize {
+        const TURN: usize = 8;
+        let before = COUNT.get();
+        for at in (0..calls).step_by(TURN) {
+            for rank in [1, 0] {
+                (at..at + TURN).for_each(|i| self.all_reduce(rank, i % CALLS));
+            }
+        }
+        COUNT.get() - before
+    }
+
     /// Allocations of a round of groups, each rank's made by `calls`.
     fn round(&self, calls: &dyn Fn(usize)) -> usize {
         let before = COUNT.get();
@@ -138,5 +150,10 @@ fn calls_over_a_network() {
         // The helper may still hold the box of a call that is over.
         let few = rounds[8..].iter().filter(|n| **n > 0).count();
         assert!(few <= 4, "{rounds:?}");
+        // Each would take a box or two of its own if all were queued.
+        let rounds: Vec<usize> = (0..8).map(|_| pair.calls_without_a_wait(4000)).collect();
+        pair.streams.iter().rev().for_each(|s| s.synchronize().unwrap());
+        println!("{rounds:?}");
+        assert!(rounds[2..].iter().all(|n| *n < 400), "{rounds:?}");
     });
 }
