@@ -210,8 +210,8 @@ impl Drop for BorrowedWindow {
     }
 }
 
-/// Tasks kept for reuse: as many as may be under way behind each other, and some.
-const POOL: usize = LENT_WINDOW as usize + 16;
+/// Tasks kept for reuse: as many as may be under way behind each other, or are queued, and some.
+pub(crate) const POOL: usize = LENT_WINDOW as usize + 16;
 /// Lists of calls that are kept: of as many groups as may be under way behind each other.
 const LISTS: usize = 16;
 

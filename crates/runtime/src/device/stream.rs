@@ -22,6 +22,7 @@ use crate::exec::call::Call;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
+use marks::{RecordTask, WaitTask};
 pub(crate) use tasks::Likeness;
 use tasks::Tasks;
 
@@ -29,6 +30,7 @@ mod behind;
 mod deep;
 mod handles;
 mod look_ahead;
+mod marks;
 mod parking;
 mod tasks;
 
@@ -153,6 +155,10 @@ pub(crate) trait Task: Send {
     fn is_foreign(&self) -> bool {
         false
     }
+    /// Whether a step only looks at an event, or marks it as reached.
+    fn is_mark(&self) -> bool {
+        false
+    }
     /// What remains to be checked after [`Step::DoneUnsettled`].
     fn unsettled(&self) -> Option<Arc<dyn Settle>> {
         None
@@ -215,6 +221,8 @@ struct Running {
     /// Weak: a stream keeps no communicator alive that was destroyed.
     unsettled: Vec<Weak<dyn Settle>>,
     courtesy: Courtesy,
+    /// Of who only enqueues, see `deep`.
+    brief: Courtesy,
     /// A call that came behind the tasks has waited for them in vain; the next ones do not, before there is progress.
     stalled: bool,
     /// How many of the tasks, the first ones, [have given](Task::has_given) what they have, as far as is known.
@@ -242,6 +250,8 @@ pub(super) struct Inner {
     failed: AtomicBool,
     /// How often its end was waited for or asked for, or something was enqueued that is no call of a communicator.
     waits: AtomicU64,
+    /// What was enqueued when who enqueues last worked on what it had queued.
+    worked_at: AtomicU64,
     sleepers: Mutex<()>,
     /// Threads that sleep until something was finished here.
     sleeping: AtomicU64,
@@ -448,17 +458,25 @@ impl Inner {
 
     /// Gives the core to the peers of a blocked task that share it, for a short time. Whether the task moved then.
     fn give_way(&self, running: &mut Running) -> bool {
-        if !running.tasks.front().is_some_and(|t| t.crowded()) {
-            return false;
-        }
         let mut courtesy = std::mem::take(&mut running.courtesy);
-        let moved = courtesy.give_way(|park| match park {
-            // Nobody has looked at a task without a bell.
-            Some(timeout) => self.park_locked(running, timeout) || self.advance_locked(running) == Waited::Progress,
-            None => self.advance_locked(running) == Waited::Progress,
-        });
+        let moved = self.give_way_by(running, |moved| courtesy.give_way(moved));
         running.courtesy = courtesy;
         moved
+    }
+
+    /// The same as `give` says, which is handed what looks whether the task moved, or parks first.
+    fn give_way_by(
+        &self,
+        running: &mut Running,
+        give: impl FnOnce(&mut dyn FnMut(Option<Duration>) -> bool) -> bool,
+    ) -> bool {
+        let crowded = running.tasks.front().is_some_and(|t| t.crowded());
+        crowded
+            && give(&mut |park| match park {
+                // Nobody has looked at a task without a bell.
+                Some(timeout) => self.park_locked(running, timeout) || self.advance_locked(running) == Waited::Progress,
+                None => self.advance_locked(running) == Waited::Progress,
+            })
     }
 
     fn finish(&self, running: &mut Running, i: usize) {
@@ -580,6 +598,7 @@ impl Stream {
             error: Mutex::default(),
             failed: AtomicBool::new(false),
             waits: AtomicU64::new(0),
+            worked_at: AtomicU64::new(0),
             sleepers: Mutex::default(),
             sleeping: AtomicU64::new(0),
             attended: AtomicU64::new(0),
@@ -852,36 +871,3 @@ impl Task for HostCall {
 
 /// Bytes one step moves at most, so that a thread that serves several streams starves none.
 pub(crate) const STEP_BYTES: usize = 1 << 20;
-
-struct RecordTask {
-    event: Event,
-    ticket: u64,
-    /// The stream that it is queued on: kept until it ran, since others may wait for the event whatever becomes of the handles.
-    _stream: Stream,
-}
-
-impl Task for RecordTask {
-    fn step(&mut self) -> Step {
-        self.event.complete(self.ticket);
-        Step::Done
-    }
-}
-
-struct WaitTask {
-    event: Event,
-    ticket: u64,
-    /// When to look next whether the event was lost.
-    look_at: u64,
-}
-
-impl Task for WaitTask {
-    fn step(&mut self) -> Step {
-        if self.event.is_complete(self.ticket) {
-            return Step::Done;
-        }
-        self.event.lost(self.ticket, &mut self.look_at).map_or(Step::Blocked, Step::Failed)
-    }
-    fn park(&self, timeout: Duration) {
-        self.event.park(self.ticket, timeout);
-    }
-}

@@ -164,7 +164,7 @@ pub(crate) const EXCHANGE_LANE: usize = 1;
 /// Channel `c` of collectives by messages has the lane `CHANNEL_LANE + c`.
 pub(crate) const CHANNEL_LANE: usize = 2;
 
-/// Lists of exchanges that are kept: some more than may be under way at a time.
+/// Lists of exchanges that are kept: some more than may be under way, or are queued, at a time.
 const SPARE: usize = LENT_WINDOW as usize + 16;
 
 impl Links {

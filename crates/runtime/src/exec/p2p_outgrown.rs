@@ -11,7 +11,8 @@ const SHORT: u64 = 64 << 10;
 
 /// Bytes of a message from which on who sends it had rather wait until the peer has read it where it lies, and not copy it.
 const COPIED_BELOW: u64 = 32 << 10;
-/// Ranks that share a core, up to which that holds of shorter ones, too, if it receives in the same call.
+/// Ranks that share a core, up to which that holds of shorter ones, too, if it receives in the same call; if it sends or receives
+/// several here it holds whatever their number is.
 const FEW_PER_CORE: f64 = 2.0;
 
 /// What a rank that shares its core gives in a call, and the bounds of the model.
@@ -39,8 +40,8 @@ impl Given {
     }
 
     /// Whether it had better copy a message of so many bytes of it to a slot, which peers could read in place, if others are on other
-    /// hosts and so many ranks share a core: nothing begins there behind calls whose memory is lent, and each peer that has to read
-    /// costs a turn of the core.
+    /// hosts and so many ranks share a core: nothing begins there behind calls with several peers of which one here has still to
+    /// read, and each reader costs a turn of the core.
     fn copies(&self, bytes: u64, per_core: f64) -> bool {
         let passes_on = self.sends == 1 && self.recvs <= 1 && per_core > FEW_PER_CORE;
         bytes < COPIED_BELOW && (self.only_sends || passes_on)
@@ -74,9 +75,10 @@ impl Exchange {
             message_from: crowd_message_from(core),
         };
         let per_core = core.config.constants.model.per_core;
+        let may_copy = !core.whole && core.config.p2p == "auto";
         for t in &mut self.sends[send..] {
             t.outgrown = given.outgrows(t.bytes);
-            t.copied = !core.whole && is_near(core, t) && given.copies(t.bytes, per_core);
+            t.copied = may_copy && !t.outgrown && is_near(core, t) && given.copies(t.bytes, per_core);
         }
     }
 

@@ -101,6 +101,9 @@ const LONGEST_NS: u64 = 8_000_000;
 const SHORT_PARK: Duration = Duration::from_millis(1);
 /// Calls that do not give way after one that did in vain: at most two to the power of this.
 const LONGEST_SKIP: u32 = 10;
+/// Both where it is done for few calls.
+const BRIEF_NS: u64 = 1_000_000;
+const BRIEF_SKIP: u32 = 2;
 
 /// How calls that must not wait give way to peers that share their core: without it, a rank that is ahead would fill its
 /// queue for as long as the scheduler lets it run, while those it waits for stand behind it.
@@ -114,14 +117,19 @@ pub(crate) struct Courtesy {
 }
 
 impl Courtesy {
-    /// Gives way again after so many calls at the latest.
-    pub(crate) fn skip_at_most(&mut self, calls: u32) {
-        self.skip = self.skip.min(calls);
-    }
-
     /// Yields, or lets `moved` park for as long as it is told, until it says that something moved, for a short time. Whether
     /// it did.
-    pub(crate) fn give_way(&mut self, mut moved: impl FnMut(Option<Duration>) -> bool) -> bool {
+    pub(crate) fn give_way(&mut self, moved: impl FnMut(Option<Duration>) -> bool) -> bool {
+        self.give(LONGEST_NS, LONGEST_SKIP, moved)
+    }
+
+    /// The same of calls of which few come here: for a millisecond at most, but for a turn or a park that began before that was over,
+    /// and after one that did in vain again after four calls at the latest.
+    pub(crate) fn give_way_briefly(&mut self, moved: impl FnMut(Option<Duration>) -> bool) -> bool {
+        self.give(BRIEF_NS, BRIEF_SKIP, moved)
+    }
+
+    fn give(&mut self, longest_ns: u64, longest_skip: u32, mut moved: impl FnMut(Option<Duration>) -> bool) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -141,8 +149,8 @@ impl Courtesy {
             // Who parks takes nothing from the others, and is woken by each of them.
             idle += if park.is_some() { 0 } else { (now - before).min(TURN_NS) };
             before = now;
-            if now - started > LONGEST_NS || idle > GIVE_WAY_NS && !TAKEN.was(now) {
-                self.failures = (self.failures + 1).min(LONGEST_SKIP);
+            if now - started > longest_ns || idle > GIVE_WAY_NS && !TAKEN.was(now) {
+                self.failures = (self.failures + 1).min(longest_skip);
                 self.skip = 1 << self.failures;
                 return false;
             }

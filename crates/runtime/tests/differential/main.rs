@@ -130,7 +130,7 @@ fn hosts_of_several_ranks() {
 
 /// Ranks of which those of two processes share memory.
 const PAIRS: &[Road] = &[
-    road("pairs", &[("NCCL_HOSTID", PAIR)], Rounding::PerStep),
+    road("pairs", &[("NCCL_HOSTID", PAIR), ("OXCCL_CORES", "1")], Rounding::PerStep),
     road(
         "pairs, hierarchical, channels",
         &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "hierarchical"), ("OXCCL_MAX_CHANNELS", "4")],
@@ -152,8 +152,8 @@ fn hosts_of_several_processes() {
         run(r, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 2), seed);
     }
     run(&PAIRS[0], &Job::processes(&[2, 1, 1, 2], Memory::Mixed, 2), seed);
-    // What a rank sends to two neighbours that cannot map it is copied once.
-    let threes = road("threes", &[("NCCL_HOSTID", THREE)], Rounding::PerStep);
+    // What a rank sends to two neighbours that cannot map it is copied once; to one that can, to a slot, if it is short.
+    let threes = road("threes", &[("NCCL_HOSTID", THREE), ("OXCCL_CORES", "1")], Rounding::PerStep);
     run(&threes, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Malloc, 1), seed);
     run(&threes, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 3), seed);
     run(&threes, &Job::bursts(&[1, 1, 1, 1, 1, 1], 10), seed);

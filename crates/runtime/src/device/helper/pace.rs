@@ -81,7 +81,8 @@ impl Pace {
             Found::New => return Rest::For(self.period),
             Found::Orphans => {
                 self.wary = match self.last.map(|last| began.saturating_sub(last)) {
-                    Some(ago) if ago < WARY => self.wary,
+                    // Two looks, each a period after the other, which may be longer where the cores are wanted.
+                    Some(ago) if ago < WARY.max(self.period * 16) => self.wary,
                     Some(ago) if ago < WARIEST => (self.wary * 2).min(WARIEST),
                     _ => WARY,
                 };

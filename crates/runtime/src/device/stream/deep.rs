@@ -1,19 +1,19 @@
 //! Queues that get deep: a program makes many short calls over a network, one behind the other, and waits for none of them.
 //!
 //! Each of them has a box that must be allocated, and has left the caches by the time its turn comes, if thousands are before it. So
-//! the thread that enqueues one more works on what it has queued now and then. Nothing waits here for long, and nothing is run of
-//! which it is not known that it is short.
+//! the thread that enqueues one more works on what it has queued now and then. It gives way to peers that share its core, but waits
+//! for nobody else, and runs nothing of which it is not known that it is short.
 
 use super::*;
+use crate::communicator::core::POOL;
 
-/// Calls that are queued before one that is enqueued works on them; fewer than boxes are kept.
+/// Tasks that are queued before one that is enqueued works on them: fewer than boxes are kept.
 const DEEP: u64 = 128;
-/// Calls that it leaves.
+const _: () = assert!(DEEP < POOL as u64);
+/// Tasks that it leaves.
 const LEFT: u64 = 64;
 /// From one that does so to the next.
 const EVERY: u64 = 32;
-/// Times that it goes on at once, at most, after peers that share its core were given way to in vain.
-const SKIP: u32 = 4;
 /// How long one takes for it, ns, before it gives up; looked at once in so many steps of those that move something.
 const LONGEST_NS: u64 = 1_000_000;
 const STEPS_PER_LOOK: u32 = 8;
@@ -24,26 +24,26 @@ impl Inner {
         self.enqueued.load(Ordering::Acquire).saturating_sub(self.finished.load(Ordering::Acquire))
     }
 
-    /// Whether what comes next is a short call over a network: nothing else is run by who only enqueues.
+    /// Whether what comes next is a short call over a network, or an event: nothing else is run by who only enqueues.
     fn is_short(&self, running: &Running) -> bool {
+        let short = |task: &dyn Task| task.follows() != 0 || task.is_mark();
         match running.tasks.front() {
-            Some(task) => task.follows() != 0,
-            None => self.queue.lock().front().is_some_and(|task| task.follows() != 0),
+            Some(task) => short(&**task),
+            None => self.queue.lock().front().is_some_and(|task| short(&**task)),
         }
     }
 
     #[inline(never)]
     fn work_down(&self) {
+        self.worked_at.store(self.enqueued.load(Ordering::Relaxed), Ordering::Relaxed);
         let Some(mut running) = self.running.try_lock() else { return };
+        let running = &mut *running;
         let (began, mut steps) = (clock::now_ns(), 0u32);
-        while self.depth() > LEFT && self.is_short(&running) {
-            let moved = self.advance_locked(&mut running) == Waited::Progress;
-            if !moved {
-                // Ranks that share the core have what this one waits for: they would not come to it if all of them only enqueued.
-                running.courtesy.skip_at_most(SKIP);
-                if !self.give_way(&mut running) {
-                    return;
-                }
+        while self.depth() > LEFT && self.is_short(running) {
+            let moved = self.advance_locked(running) == Waited::Progress;
+            // Ranks that share the core have what this one waits for: they would not come to it if all of them only enqueued.
+            if !moved && !self.give_way_briefly(running) {
+                return;
             }
             steps += 1;
             if (!moved || steps.is_multiple_of(STEPS_PER_LOOK)) && clock::now_ns() - began > LONGEST_NS {
@@ -51,15 +51,25 @@ impl Inner {
             }
         }
     }
+
+    fn give_way_briefly(&self, running: &mut Running) -> bool {
+        let mut courtesy = std::mem::take(&mut running.brief);
+        let moved = self.give_way_by(running, |moved| courtesy.give_way_briefly(moved));
+        running.brief = courtesy;
+        moved
+    }
 }
 
 impl Stream {
-    /// A call over a network was [pushed](Self::push): works on the ones before it if there are many.
+    /// A call over a network was [pushed](Self::push): works on what was queued before it if that is much. Not before the first one
+    /// is over: that opens connections, which may take its time.
     #[inline]
     pub(crate) fn work_on_many(&self) {
-        let depth = self.0.depth();
-        if depth >= DEEP && depth.is_multiple_of(EVERY) {
-            self.0.work_down();
+        let inner = &*self.0;
+        let enqueued = inner.enqueued.load(Ordering::Relaxed);
+        let since = enqueued.wrapping_sub(inner.worked_at.load(Ordering::Relaxed));
+        if inner.depth() >= DEEP && since >= EVERY && inner.finished() > FIRST {
+            inner.work_down();
         }
     }
 }
@@ -70,11 +80,11 @@ mod tests {
 
     use super::*;
 
-    /// A short call over a network: over when it is told, and notes its number then.
+    /// A short call over a network: over when it is told, and notes its number then, and who found it so.
     struct Short {
         number: u64,
         may_end: Arc<AtomicBool>,
-        ended: Arc<Mutex<Vec<u64>>>,
+        ended: Arc<Mutex<Vec<(u64, ThreadId)>>>,
     }
 
     impl Task for Short {
@@ -82,7 +92,7 @@ mod tests {
             if !self.may_end.load(Ordering::Acquire) {
                 return Step::Blocked;
             }
-            lock(&self.ended).push(self.number);
+            lock(&self.ended).push((self.number, thread::current().id()));
             Step::Done
         }
         fn follows(&self) -> usize {
@@ -90,57 +100,82 @@ mod tests {
         }
     }
 
+    /// A stream on which something is over.
+    fn used() -> Stream {
+        let stream = Stream::new().unwrap();
+        stream.record(&Event::new()).unwrap();
+        stream.synchronize().unwrap();
+        stream
+    }
+
     #[derive(Default)]
     struct Calls {
         may_end: Arc<AtomicBool>,
-        ended: Arc<Mutex<Vec<u64>>>,
+        ended: Arc<Mutex<Vec<(u64, ThreadId)>>>,
     }
 
     impl Calls {
-        /// Enqueues so many, the most of which were queued then.
-        fn enqueue(&self, stream: &Stream, calls: u64) -> u64 {
+        /// Enqueues so many, each followed by a record of the event if there is one, the most tasks that were queued then.
+        fn enqueue(&self, stream: &Stream, calls: u64, event: Option<&Event>) -> u64 {
             let deepest = (0..calls).map(|number| {
                 let (may_end, ended) = (self.may_end.clone(), self.ended.clone());
                 stream.push(Box::new(Short { number, may_end, ended }));
                 stream.work_on_many();
+                event.into_iter().for_each(|event| stream.record(event).unwrap());
                 stream.0.depth()
             });
             deepest.max().unwrap_or(0)
         }
 
         fn assert_all_ended(&self, calls: u64) {
-            assert!(lock(&self.ended).iter().copied().eq(0..calls), "not each once, in their order");
+            assert!(lock(&self.ended).iter().map(|(number, _)| *number).eq(0..calls), "not each once, in their order");
         }
     }
 
     #[test]
     fn many_short_calls_keep_the_queue_short() {
-        let deepest = |_| {
-            let (stream, calls) = (Stream::new().unwrap(), Calls::default());
-            calls.may_end.store(true, Ordering::Release);
-            let deepest = calls.enqueue(&stream, 1000);
-            stream.synchronize().unwrap();
-            calls.assert_all_ended(1000);
-            deepest
-        };
-        // A thread of another test, or the helper, may have the stream for a while.
-        let all: Vec<u64> = (0..100).map(deepest).collect();
-        assert!(all.iter().any(|deepest| *deepest < DEEP), "{all:?} calls were queued");
+        let event = Event::new();
+        for event in [None, Some(&event)] {
+            let deepest = |_| {
+                let (stream, calls) = (used(), Calls::default());
+                calls.may_end.store(true, Ordering::Release);
+                let deepest = calls.enqueue(&stream, 1000, event);
+                stream.synchronize().unwrap();
+                calls.assert_all_ended(1000);
+                deepest
+            };
+            // A thread of another test, or the helper, may have the stream for a while.
+            let all: Vec<u64> = (0..100).map(deepest).collect();
+            assert!(all.iter().any(|deepest| *deepest < DEEP + EVERY), "{all:?} tasks were queued");
+        }
     }
 
     #[test]
     fn who_enqueues_many_calls_that_cannot_end_goes_on() {
-        let (stream, calls) = (Stream::new().unwrap(), Calls::default());
-        assert_eq!(calls.enqueue(&stream, 1000), 1000);
+        let (stream, calls) = (used(), Calls::default());
+        assert_eq!(calls.enqueue(&stream, 1000, None), 1000);
         calls.may_end.store(true, Ordering::Release);
         stream.synchronize().unwrap();
         calls.assert_all_ended(1000);
     }
 
+    /// The first one of a communicator opens its connections.
+    #[test]
+    fn who_enqueues_calls_does_not_begin_the_first_one() {
+        let (stream, calls) = (Stream::new().unwrap(), Calls::default());
+        calls.may_end.store(true, Ordering::Release);
+        calls.enqueue(&stream, DEEP + EVERY, None);
+        // The helper may have begun it, or a thread of another test that waits.
+        let by = lock(&calls.ended).first().map(|(_, by)| *by);
+        assert_ne!(by, Some(thread::current().id()));
+        stream.synchronize().unwrap();
+        calls.assert_all_ended(DEEP + EVERY);
+    }
+
     /// It may wait for what the thread does after it has enqueued.
     #[test]
     fn functions_of_the_program_are_not_run_by_who_enqueues_calls() {
-        let (stream, calls) = (Stream::new().unwrap(), Calls::default());
+        let (stream, calls) = (used(), Calls::default());
         let (ran, told) = (Arc::new(Mutex::new(None::<ThreadId>)), Arc::new(AtomicBool::new(false)));
         let (by, may_end) = (ran.clone(), told.clone());
         let function = move || {
@@ -151,9 +186,10 @@ mod tests {
         };
         stream.launch_host(Box::new(function)).unwrap();
         calls.may_end.store(true, Ordering::Release);
-        calls.enqueue(&stream, 1000);
-        assert_ne!(*lock(&ran), Some(thread::current().id()));
+        calls.enqueue(&stream, 1000, None);
+        let by = *lock(&ran);
         told.store(true, Ordering::Release);
+        assert_ne!(by, Some(thread::current().id()));
         stream.synchronize().unwrap();
         calls.assert_all_ended(1000);
     }

@@ -157,6 +157,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_to_be_copied_goes_by_slots_unless_another_way_is_forced() {
+        let policy = Policy { cma_outgrown: true, ..Policy::new(false, true) };
+        let goes = |policy: Policy, route, copied| {
+            policy.allows(route, 1 << 20, &Header { total: 1 << 20, outgrown: true, copied, ..Header::default() })
+        };
+        for route in [Route::Direct, Route::Cma] {
+            assert!(goes(policy, route, false) && !goes(policy, route, true));
+            assert!(goes(Policy::only(route), route, true));
+        }
+        assert!(goes(policy, Route::Slots, true));
+    }
+
+    #[test]
     fn the_kernel_copies_what_is_marked_unless_it_is_too_long() {
         let policy =
             Policy { cma_from: None, cma_outgrown: true, cma_both_ways_below: 4 << 20, ..Policy::new(false, true) };
