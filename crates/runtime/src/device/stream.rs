@@ -250,7 +250,7 @@ pub(super) struct Inner {
     failed: AtomicBool,
     /// How often its end was waited for or asked for, or something was enqueued that is no call of a communicator.
     waits: AtomicU64,
-    /// What was enqueued when who enqueues last worked on what it had queued.
+    /// What was enqueued when who enqueues last tried to work on what it had queued.
     worked_at: AtomicU64,
     sleepers: Mutex<()>,
     /// Threads that sleep until something was finished here.

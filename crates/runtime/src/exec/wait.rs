@@ -157,3 +157,36 @@ impl Courtesy {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Which of so many calls gave way, all of them in vain.
+    fn given(calls: usize, mut give: impl FnMut(&mut dyn FnMut(Option<Duration>) -> bool) -> bool) -> Vec<usize> {
+        let gave = |_: &usize| {
+            let mut looked = false;
+            let moved = give(&mut |_| {
+                looked = true;
+                false
+            });
+            assert!(!moved);
+            looked
+        };
+        (0..calls).filter(gave).collect()
+    }
+
+    #[test]
+    fn who_gives_way_in_vain_does_so_ever_less_often() {
+        let mut courtesy = Courtesy::default();
+        assert_eq!(given(32, |moved| courtesy.give_way(moved)), [0, 3, 8, 17]);
+    }
+
+    #[test]
+    fn few_calls_give_way_again_soon_and_at_once_when_it_helped() {
+        let mut courtesy = Courtesy::default();
+        assert_eq!(given(20, |moved| courtesy.give_way_briefly(moved)), [0, 3, 8, 13, 18]);
+        let mut helps = Courtesy::default();
+        assert!((0..20).all(|_| helps.give_way_briefly(|_| true)));
+    }
+}

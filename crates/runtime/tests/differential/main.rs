@@ -156,6 +156,8 @@ fn hosts_of_several_processes() {
     let threes = road("threes", &[("NCCL_HOSTID", THREE), ("OXCCL_CORES", "1")], Rounding::PerStep);
     run(&threes, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Malloc, 1), seed);
     run(&threes, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 3), seed);
+    let apart = road("threes, own cores", &[("NCCL_HOSTID", THREE), ("OXCCL_CORES", "64")], Rounding::PerStep);
+    run(&apart, &Job::processes(&[1, 1, 1, 1, 1, 1], Memory::Mixed, 3), seed);
     run(&threes, &Job::bursts(&[1, 1, 1, 1, 1, 1], 10), seed);
     run(&PAIRS[0], &Job::bursts(&[1, 1, 1, 1], 20), seed);
     run(&PAIRS[0], &Job::uneven(&[1, 1, 1, 1], 10), seed);
