@@ -9,8 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use super::imports::Imports;
 use super::p2p::Exchange;
-use crate::communicator::core::Core;
-use crate::communicator::hub::LENT_WINDOW;
+use crate::communicator::core::{Core, POOL};
 use crate::config::Config;
 use crate::device::{Exporter, withdrawn};
 use crate::pages::Pages;
@@ -164,8 +163,8 @@ pub(crate) const EXCHANGE_LANE: usize = 1;
 /// Channel `c` of collectives by messages has the lane `CHANNEL_LANE + c`.
 pub(crate) const CHANNEL_LANE: usize = 2;
 
-/// Lists of exchanges that are kept: some more than may be under way, or are queued, at a time.
-const SPARE: usize = LENT_WINDOW as usize + 16;
+/// Lists of exchanges that are kept: as many as tasks of collectives are, for the same reason.
+const SPARE: usize = POOL;
 
 impl Links {
     /// Lists for an exchange on `lane`, empty.
