@@ -218,11 +218,18 @@ impl CostModel {
         if ranks > self.cores { self.switch_us * ranks / self.cores } else { 0.0 }
     }
 
+    /// Leaders that share a core: one, or more where several groups are on a machine.
+    fn leaders_per_core(&self, shape: &Shape) -> f64 {
+        (self.per_core / f64::from(shape.local)).max(1.0)
+    }
+
     /// The same of ranks that reach each other over a network: each looks at its connections before it hands on the core, and writes.
-    fn network_round_us(&self) -> f64 {
+    /// Or only leaders do.
+    fn network_round_us(&self, name: &str, shape: &Shape) -> f64 {
         /// Of the kernel: what fits the times that were measured (docs/performance-changes.md).
         const CALLS: f64 = 5.0;
-        if self.per_core > 1.0 { self.per_core * (self.switch_us + CALLS * self.tcp.op_us) } else { 0.0 }
+        let looking = if name == "leader" { self.leaders_per_core(shape) } else { self.per_core };
+        if self.per_core > 1.0 { self.per_core * self.switch_us + looking * CALLS * self.tcp.op_us } else { 0.0 }
     }
 }
 
@@ -291,9 +298,9 @@ impl Rates {
             Link::Tcp => 1.0,
             _ => n,
         };
-        let crowd = (local * at_work(a.name, shape, link) / m.cores).max(1.0);
+        let crowd = (local * at_work(m, a.name, shape, link) / m.cores).max(1.0);
         let switch = match link {
-            Link::Tcp => m.network_round_us(),
+            Link::Tcp => m.network_round_us(a.name, shape),
             _ => m.round_us(local),
         };
         let beyond_caches = 2.0 * bytes as f64 * local > m.cache_bytes;
@@ -369,10 +376,14 @@ impl Rates {
 
 /// The part of the ranks that work at the same time. Over a network a rank that waits leaves the core to others, and of a call with a
 /// root most ranks do.
-fn at_work(name: &str, shape: &Shape, link: Link) -> f64 {
+fn at_work(m: &CostModel, name: &str, shape: &Shape, link: Link) -> f64 {
+    /// A leader, and about one of those that share its core and give to it or take from it: what fits the times that were measured
+    /// with two to six of them (docs/performance-changes.md).
+    const WITH_LEADER: f64 = 1.9;
     match (link, shape.collective.rooted(), name) {
         (Link::Tcp, true, "flat") => 2.0 / f64::from(shape.ranks),
         (Link::Tcp, true, _) => 0.5,
+        (Link::Tcp, _, "leader") => (WITH_LEADER * m.leaders_per_core(shape) / m.per_core).min(1.0),
         // Guests only wait.
         (Link::Tcp, _, "doubling") => f64::from(1u32 << shape.ranks.ilog2()) / f64::from(shape.ranks),
         _ => 1.0,
@@ -696,7 +707,8 @@ mod tests {
                 for (ranks, local) in shapes.filter(|(ranks, local)| ranks % local == 0) {
                     let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false, local };
                     if !a.supports(&shape) {
-                        assert_eq!((a.name, local == 1 || local == ranks), ("hierarchical", true), "{shape:?}");
+                        let of_groups = matches!(a.name, "hierarchical" | "leader");
+                        assert!(of_groups && (local == 1 || local == ranks), "{} {shape:?}", a.name);
                         continue;
                     }
                     let expected = parts(a.name, &shape) * 3;

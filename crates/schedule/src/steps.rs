@@ -49,6 +49,7 @@ pub(crate) fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
         "doubling" | "recursive" | "pat" | "pairwise" => exchanges(name, shape),
         "linear" => linear(shape),
         "hierarchical" => both(hierarchical(shape)),
+        "leader" => both(leader(shape)),
         "flat" => flat(shape),
         "binomial" => binomial(shape),
         "one_shot" => one_shot(shape),
@@ -156,6 +157,18 @@ fn hierarchical(shape: &Shape) -> Steps {
     }
 }
 
+/// The rounds of leaders that follow one another: levels, and two more where guests give to their hosts and get the result.
+fn rounds_of_leaders(groups: u32) -> f64 {
+    f64::from(groups.ilog2()) + if groups.is_power_of_two() { 0.0 } else { 2.0 }
+}
+
+/// A leader's: it takes from its neighbours, exchanges with other leaders, and gives to its neighbours.
+fn leader(shape: &Shape) -> Steps {
+    let near = f64::from(shape.local - 1);
+    let far = rounds_of_leaders(shape.ranks / shape.local);
+    messages(2.0 + far, 2.0 * (near + far), near + far, near + far)
+}
+
 fn flat(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     let (ops, copies, reduces) =
@@ -254,6 +267,10 @@ pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f
             (2.0 / (2.0 + hops), 2.0 * (local - 1.0) / (2.0 * (local - 1.0) + work))
         }
         ("hierarchical", _) => (2.0 / (1.0 + groups), (local - 1.0) * groups / ((local - 1.0) * groups + groups - 1.0)),
+        ("leader", _) => {
+            let far = rounds_of_leaders(shape.ranks / shape.local);
+            (2.0 / (2.0 + far), (local - 1.0) / (local - 1.0 + far))
+        }
         // Guests are mostly next to their hosts.
         ("doubling", _) => {
             let guests = if shape.ranks.is_power_of_two() { 0.0 } else { 2.0 };

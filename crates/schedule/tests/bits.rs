@@ -128,5 +128,5 @@ fn all_ranks_get_the_same_bits() {
             }
         }
     }
-    assert!(seen.len() == 6 && seen.values().all(|shapes| *shapes > 50), "{seen:?}");
+    assert!(seen.len() == 7 && seen.values().all(|shapes| *shapes > 50), "{seen:?}");
 }

@@ -38,7 +38,7 @@ fn every(direct: bool) -> impl Iterator<Item = (&'static Algorithm, Schedule)> {
             })
         });
         // The others do not look at groups.
-        let shapes = shapes.filter(|s| s.local == 1 || matches!(a.name, "hierarchical" | "binomial"));
+        let shapes = shapes.filter(|s| s.local == 1 || matches!(a.name, "hierarchical" | "leader" | "binomial"));
         shapes.filter(|s| a.supports(s)).map(move |s| (a, a.schedule(&s)))
     })
 }

@@ -187,6 +187,8 @@ fn zeros_of_either_sign_come_out_alike_on_every_rank() {
         ("tree", 1),
         ("hierarchical", 2),
         ("hierarchical", 3),
+        ("leader", 2),
+        ("leader", 3),
     ] {
         let found = Mutex::new(Vec::new());
         let change = |rank: usize, c: &mut config::Config| {

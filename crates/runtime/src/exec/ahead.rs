@@ -8,8 +8,10 @@
 //!
 //! Of an exchange whose peers are partly on this machine the messages to those are handed over at once, the others together.
 //!
+//! What a rank sends first may be the sum of its input and of what others send first: it is made, in scratch, once all of that is there.
+//!
 //! A call begins early only if it is not long, if its input is not what a call before it will write, and if whatever those
-//! before it have still to send goes to other ranks than what it sends first.
+//! before it have still to send goes to other ranks than what it sends first, and comes from others than what it takes first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,14 +43,16 @@ pub(super) fn has_room(bytes: u64, others: &VecDeque<Box<dyn Task>>) -> bool {
     bytes as usize + others.iter().map(|t| t.written()).sum::<usize>() <= UNDER_WAY
 }
 
-/// What a rank sends before it needs anything of its peers.
+/// What a rank sends before it needs anything of its peers but what these send first, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Early {
-    /// How many ops at the beginning of the program do no more than to send the input.
+    /// How many ops at the beginning of the program combine what comes with the input, in scratch.
+    pub takes: usize,
+    /// How many ops behind them do no more than to send the input, or that.
     pub sends: usize,
     /// Whether nothing is sent after them.
     pub all: bool,
-    /// Whether nothing is sent after them to the same ranks.
+    /// Whether nothing is sent after them to the same ranks, nor received from those that they receive from.
     apart: bool,
 }
 
@@ -61,15 +65,29 @@ impl Early {
         };
         if exchange {
             let sends = program.channels.iter().flatten().filter_map(to).count();
-            return Early { sends, all: true, apart: true };
+            return Early { takes: 0, sends, all: true, apart: true };
         }
         let [ops] = program.channels.as_slice() else { return Early::default() };
-        let first = |op: &&Op| matches!(op, Op::Send { src, .. } if src.buffer == Buffer::Input);
-        let sends = ops.iter().take_while(first).count();
-        let (early, late) = ops.split_at(sends);
+        let taken = |op: &&Op| {
+            matches!(op, Op::RecvReduce { src, dst, .. }
+                if src.buffer != Buffer::Output && dst.buffer == Buffer::Scratch)
+        };
+        let given = |op: &&Op| matches!(op, Op::Send { src, .. } if src.buffer != Buffer::Output);
+        let takes = ops.iter().take_while(taken).count();
+        let sends = ops[takes..].iter().take_while(given).count();
+        // What is taken is sent, or it may as well wait.
+        let takes = if sends > 0 { takes } else { 0 };
+        let (early, late) = ops.split_at(takes + sends);
+        let meet = |of: &dyn Fn(&Op) -> Option<u32>| {
+            late.iter().filter_map(of).any(|rank| early.iter().filter_map(of).any(|first| first == rank))
+        };
         let all = !late.iter().any(|op| to(op).is_some());
-        let apart = !late.iter().filter_map(to).any(|rank| early.iter().filter_map(to).any(|first| first == rank));
-        Early { sends, all, apart }
+        Early { takes, sends, all, apart: !meet(&to) && !meet(&Op::receives_from) }
+    }
+
+    /// The ops of the program.
+    pub(super) fn ops(&self) -> usize {
+        self.takes + self.sends
     }
 }
 
@@ -125,14 +143,15 @@ mod tests {
     use super::*;
 
     fn early(name: &str, collective: Collective, ranks: u32, rank: u32) -> Early {
-        let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false, local: 1 };
+        let local = if name == "leader" { 4 } else { 1 };
+        let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false, local };
         let algorithm = find(name).unwrap();
         Early::of(&algorithm.program(&shape, rank), algorithm.exchanges(collective))
     }
 
     #[test]
     fn two_ranks_and_those_of_one_step_send_all_at_first() {
-        let all = Early { sends: 1, all: true, apart: true };
+        let all = Early { takes: 0, sends: 1, all: true, apart: true };
         assert_eq!(early("doubling", Collective::AllReduce, 2, 0), all);
         assert_eq!(early("pairwise", Collective::AllToAll, 2, 1), all);
         assert_eq!(early("pairwise", Collective::ReduceScatter, 2, 1), all);
@@ -142,9 +161,44 @@ mod tests {
     }
 
     #[test]
+    fn leaders_sum_what_their_neighbours_give_and_send_it() {
+        let follower = Early { takes: 0, sends: 1, all: true, apart: true };
+        for rank in [1, 2, 3, 4, 6, 7] {
+            assert_eq!(early("leader", Collective::AllReduce, 8, rank), follower, "{rank}");
+        }
+        for rank in [0, 5] {
+            let leader = Early { takes: 3, sends: 1, all: false, apart: true };
+            assert_eq!(early("leader", Collective::AllReduce, 8, rank), leader, "{rank}");
+        }
+        // Of more groups, they receive from other leaders between two sends.
+        assert_eq!(early("leader", Collective::AllReduce, 16, 0).ops(), 4);
+        // Who has a guest takes that, too.
+        assert_eq!(early("leader", Collective::AllReduce, 12, 0).takes, 4);
+    }
+
+    #[test]
+    fn what_is_received_late_from_who_gives_early_keeps_calls_apart() {
+        let chunk = |buffer| oxccl_schedule::ir::Chunk { buffer, block: 0, part: 0, parts: 1 };
+        let (input, output, scratch) = (chunk(Buffer::Input), chunk(Buffer::Output), chunk(Buffer::Scratch));
+        let of = |late: Op| {
+            let take = Op::RecvReduce { from: 1, src: input, dst: scratch };
+            let ops = vec![take, Op::Send { to: 2, src: scratch }, late];
+            Early::of(&Program { rank: 0, channels: vec![ops], scratch_slots: 1, epochs: 0 }, false)
+        };
+        let early = Early { takes: 1, sends: 1, all: true, apart: true };
+        assert_eq!(of(Op::Recv { from: 2, dst: output }), early);
+        assert_eq!(of(Op::Recv { from: 1, dst: output }), Early { apart: false, ..early });
+        assert_eq!(of(Op::Send { to: 1, src: scratch }), Early { sends: 2, ..early });
+        assert_eq!(of(Op::Send { to: 2, src: output }), Early { all: false, apart: false, ..early });
+    }
+
+    #[test]
     fn later_sends_go_to_other_ranks_or_nothing_begins_early() {
-        assert_eq!(early("doubling", Collective::AllReduce, 4, 1), Early { sends: 1, all: false, apart: true });
-        assert_eq!(early("pairwise", Collective::AllToAll, 4, 1), Early { sends: 3, all: true, apart: true });
+        assert_eq!(
+            early("doubling", Collective::AllReduce, 4, 1),
+            Early { takes: 0, sends: 1, all: false, apart: true }
+        );
+        assert_eq!(early("pairwise", Collective::AllToAll, 4, 1), Early { takes: 0, sends: 3, all: true, apart: true });
         // A ring passes on to the rank that it sends its own part to.
         assert!(!early("ring", Collective::AllReduce, 4, 1).apart);
         // The host of a guest receives before it sends.

@@ -240,7 +240,22 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
 
 /// Whether what a program [sends first](super::ahead::Early) has all been accepted. Never of one that moves in pieces.
 pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
-    state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.sends)
+    state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.ops())
+}
+
+/// Whether all has come, or begun to come, that call `seq` combines with its input before it [sends](super::ahead::Early).
+pub(super) fn has_come(core: &Core, engine: &mut Engine, plan: &MessagePlan, seq: u64) -> Result<bool> {
+    let Some(ops) = plan.program.channels.first() else { return Ok(true) };
+    for from in ops[..plan.early.takes].iter().filter_map(Op::receives_from) {
+        let header = match engine.links.receiver(core, from, CHANNEL_LANE)? {
+            Some(end) => end.poll_header()?,
+            None => None,
+        };
+        if header.is_none_or(|header| header.sequence != seq) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Tries what a program [sends first](super::ahead::Early), and nothing else.

@@ -101,6 +101,16 @@ const HOSTS: &[Road] = &[
         ],
         Rounding::PerStep,
     ),
+    road(
+        "hosts, leader, channels",
+        &[
+            ("NCCL_HOSTID", PROCESS),
+            ("OXCCL_ALGO", "leader,linear"),
+            ("OXCCL_MAX_CHANNELS", "4"),
+            ("OXCCL_SLOT_BYTES", "4096"),
+        ],
+        Rounding::PerStep,
+    ),
     road("hosts, long slots", &[("NCCL_HOSTID", PROCESS), ("OXCCL_SLOT_BYTES", "4194304")], Rounding::PerStep),
     // No whole number of slots is as long as a piece.
     road(
@@ -141,6 +151,7 @@ const PAIRS: &[Road] = &[
         &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "^hierarchical"), ("OXCCL_CORES", "64")],
         Rounding::PerStep,
     ),
+    road("pairs, leader", &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "leader,linear")], Rounding::PerStep),
     road("pairs, shm", &[("NCCL_HOSTID", PAIR), ("OXCCL_P2P", "shm")], Rounding::PerStep),
 ];
 

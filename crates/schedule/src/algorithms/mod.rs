@@ -14,6 +14,7 @@ mod binomial;
 mod doubling;
 mod flat;
 pub(crate) mod hierarchical;
+mod leader;
 mod linear;
 mod one_shot;
 mod pairwise;
@@ -81,7 +82,7 @@ impl Algorithm {
     /// Whether partners combine the same two values, each what it has with what has come from the other: for equal bits on both the
     /// executor has to put that of the lower rank first (of two zeros the second is kept by a maximum).
     pub fn combines_on_both_sides(&self) -> bool {
-        matches!(self.name, "doubling" | "hierarchical")
+        matches!(self.name, "doubling" | "hierarchical" | "leader")
     }
 
     /// Whether it serves `collective` of so many ranks where nobody has asked for it.
@@ -232,6 +233,15 @@ pub const ALGORITHMS: &[Algorithm] = &[
         doc: "those that share memory first, then the same place of all machines, then those that share memory; least traffic between machines",
         accepts: hierarchical::accepts,
         build: hierarchical::program,
+    },
+    Algorithm {
+        name: "leader",
+        collectives: &[AllReduce],
+        needs: Needs::Messages,
+        min_slots: 1,
+        doc: "those that share memory give to one of them, these exchange and give it to the others; fewest messages between machines",
+        accepts: hierarchical::accepts,
+        build: leader::program,
     },
     Algorithm {
         name: "flat",
