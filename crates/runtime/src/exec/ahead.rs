@@ -11,7 +11,8 @@
 //! What a rank sends first may be the sum of its input and of what others send first: it is made, in scratch, once all of that is there.
 //!
 //! A call begins early only if it is not long, if its input is not what a call before it will write, and if whatever those
-//! before it have still to send goes to other ranks than what it sends first, and comes from others than what it takes first.
+//! before it have still to send goes to other ranks than what it sends first. What it takes first it takes only where that is what
+//! comes next from each: then those before it have had theirs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub(crate) struct Early {
     pub sends: usize,
     /// Whether nothing is sent after them.
     pub all: bool,
-    /// Whether nothing is sent after them to the same ranks, nor received from those that they receive from.
+    /// Whether nothing is sent after them to the same ranks.
     apart: bool,
 }
 
@@ -78,11 +79,9 @@ impl Early {
         // What is taken is sent, or it may as well wait.
         let takes = if sends > 0 { takes } else { 0 };
         let (early, late) = ops.split_at(takes + sends);
-        let meet = |of: &dyn Fn(&Op) -> Option<u32>| {
-            late.iter().filter_map(of).any(|rank| early.iter().filter_map(of).any(|first| first == rank))
-        };
         let all = !late.iter().any(|op| to(op).is_some());
-        Early { takes, sends, all, apart: !meet(&to) && !meet(&Op::receives_from) }
+        let apart = !late.iter().filter_map(to).any(|rank| early.iter().filter_map(to).any(|first| first == rank));
+        Early { takes, sends, all, apart }
     }
 
     /// The ops of the program.
@@ -177,19 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_received_late_from_who_gives_early_keeps_calls_apart() {
+    fn nothing_is_taken_early_into_the_output_or_for_nobody() {
         let chunk = |buffer| oxccl_schedule::ir::Chunk { buffer, block: 0, part: 0, parts: 1 };
         let (input, output, scratch) = (chunk(Buffer::Input), chunk(Buffer::Output), chunk(Buffer::Scratch));
-        let of = |late: Op| {
-            let take = Op::RecvReduce { from: 1, src: input, dst: scratch };
-            let ops = vec![take, Op::Send { to: 2, src: scratch }, late];
-            Early::of(&Program { rank: 0, channels: vec![ops], scratch_slots: 1, epochs: 0 }, false)
+        let of = |dst, late: Op| {
+            let ops = vec![Op::RecvReduce { from: 1, src: input, dst }, late];
+            let early = Early::of(&Program { rank: 0, channels: vec![ops], scratch_slots: 1, epochs: 0 }, false);
+            (early.takes, early.sends, early.all)
         };
-        let early = Early { takes: 1, sends: 1, all: true, apart: true };
-        assert_eq!(of(Op::Recv { from: 2, dst: output }), early);
-        assert_eq!(of(Op::Recv { from: 1, dst: output }), Early { apart: false, ..early });
-        assert_eq!(of(Op::Send { to: 1, src: scratch }), Early { sends: 2, ..early });
-        assert_eq!(of(Op::Send { to: 2, src: output }), Early { all: false, apart: false, ..early });
+        assert_eq!(of(scratch, Op::Send { to: 2, src: scratch }), (1, 1, true));
+        // Calls before it may still write, or the program read, the output.
+        assert_eq!(of(output, Op::Send { to: 2, src: output }), (0, 0, false));
+        assert_eq!(of(scratch, Op::Send { to: 2, src: output }), (0, 0, false));
+        assert_eq!(of(scratch, Op::Recv { from: 2, dst: output }), (0, 0, true));
     }
 
     #[test]

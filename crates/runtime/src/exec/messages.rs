@@ -243,7 +243,8 @@ pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
     state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.ops())
 }
 
-/// Whether all has come, or begun to come, that call `seq` combines with its input before it [sends](super::ahead::Early).
+/// Whether all has come, or begun to come, that call `seq` combines with its input before it [sends](super::ahead::Early): then it is
+/// also what comes next, and calls before this one have had theirs.
 pub(super) fn has_come(core: &Core, engine: &mut Engine, plan: &MessagePlan, seq: u64) -> Result<bool> {
     let Some(ops) = plan.program.channels.first() else { return Ok(true) };
     for from in ops[..plan.early.takes].iter().filter_map(Op::receives_from) {

@@ -82,38 +82,65 @@ impl Made {
     }
 }
 
-#[test]
-fn queued_calls_give_what_they_would_one_by_one() {
+fn seed() -> u64 {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     println!("seed {seed}");
+    seed
+}
+
+/// Makes `calls` in a row on `ranks` ranks, none of which share all memory, and looks at what all buffers hold then.
+fn in_a_row(ranks: usize, change: impl Fn(usize, &mut config::Config) + Sync, calls: &[Made], name: &str) {
+    let buffer = |rank: usize, b: usize| (0..BYTES).map(|i| (i * 7 + rank * 31 + b * 101) as u8).collect();
+    let begin: Vec<Vec<Vec<u8>>> = (0..ranks).map(|rank| (0..BUFFERS).map(|b| buffer(rank, b)).collect()).collect();
+    let mut end = begin.clone();
+    calls.iter().for_each(|call| call.model(&mut end));
+    world_by_rank(ranks, change, |comm| {
+        assert!(!comm.core().unwrap().whole);
+        let stream = Stream::new().unwrap();
+        let mut buffers = begin[comm.rank].clone();
+        calls.iter().for_each(|call| call.submit(&comm, &mut buffers, &stream));
+        stream.synchronize().unwrap();
+        for (b, (is, should)) in buffers.iter().zip(&end[comm.rank]).enumerate() {
+            let at = is.iter().zip(should).position(|(a, b)| a != b);
+            assert_eq!(at, None, "{ranks} ranks, {name}: rank {}, buffer {b} of {calls:?}", comm.rank);
+        }
+        comm.destroy().unwrap();
+    });
+}
+
+#[test]
+fn queued_calls_give_what_they_would_one_by_one() {
+    let seed = seed();
     // All share no memory, or the first two do: then sends and receives have partners near and far.
     for (ranks, near) in [(2, 0), (3, 0), (4, 0), (3, 2), (4, 2)] {
         let mut numbers = Numbers(seed ^ ranks as u64);
         let calls: Vec<Made> = (0..200).map(|_| Made::any(&mut numbers, ranks)).collect();
-        let buffer = |rank: usize, b: usize| (0..BYTES).map(|i| (i * 7 + rank * 31 + b * 101) as u8).collect();
-        let begin: Vec<Vec<Vec<u8>>> = (0..ranks).map(|rank| (0..BUFFERS).map(|b| buffer(rank, b)).collect()).collect();
-        let mut end = begin.clone();
-        calls.iter().for_each(|call| call.model(&mut end));
-        world_by_rank(
-            ranks,
-            |rank, c| c.shm = rank < near,
-            |comm| {
-                assert!(!comm.core().unwrap().whole);
-                let stream = Stream::new().unwrap();
-                let mut buffers = begin[comm.rank].clone();
-                calls.iter().for_each(|call| call.submit(&comm, &mut buffers, &stream));
-                stream.synchronize().unwrap();
-                for (b, (is, should)) in buffers.iter().zip(&end[comm.rank]).enumerate() {
-                    let at = is.iter().zip(should).position(|(a, b)| a != b);
-                    assert_eq!(
-                        at, None,
-                        "{ranks} ranks ({near} near), seed {seed}: rank {}, buffer {b} of {calls:?}",
-                        comm.rank
-                    );
-                }
-                comm.destroy().unwrap();
-            },
-        );
+        in_a_row(ranks, |rank, c| c.shm = rank < near, &calls, &format!("{near} near, seed {seed}"));
+    }
+}
+
+/// Of calls alike those behind are summed while the first waits; others come between, and a rank may be late.
+#[test]
+fn leaders_sum_what_belongs_to_each_call() {
+    let seed = seed();
+    // Two groups, three, of which one is a guest, and four.
+    for (ranks, local) in [(4, 2), (6, 3), (6, 2), (8, 2)] {
+        let mut numbers = Numbers(seed ^ (ranks * local) as u64);
+        let mut calls = Vec::new();
+        while calls.len() < 200 {
+            let mut any = Made::any(&mut numbers, ranks);
+            any.count = any.count.min(BYTES / ranks);
+            let collective = if numbers.below(4) > 0 { Collective::AllReduce } else { any.collective };
+            for _ in 0..1 + numbers.below(12) {
+                let Made { from, to, .. } = Made::any(&mut numbers, ranks);
+                let to = if from == to { (to + 1) % BUFFERS } else { to };
+                calls.push(Made { collective, from, to, ..any });
+            }
+        }
+        let change = |rank: usize, c: &mut config::Config| {
+            (c.host_id, c.algo) = (Some((rank / local).to_string()), "leader,linear,flat,pairwise".into());
+        };
+        in_a_row(ranks, change, &calls, &format!("groups of {local}, seed {seed}"));
     }
 }
 

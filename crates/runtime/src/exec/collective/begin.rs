@@ -121,13 +121,10 @@ impl CollectiveTask {
         if !may_follow || !early(messages) || !ahead::has_room(under_way as u64, others) {
             return None;
         }
-        // What is taken first must not be what a call before it takes. Long ones leave the caches until they are sent on.
-        if messages.early.takes > 0 {
-            let apart = others.is_empty() || behind == ahead::id(core, &plan) && behind != ahead::any(core);
-            let seq = engine.next_number();
-            if !short || !apart || !messages::has_come(core, &mut engine, messages, seq).ok()? {
-                return None;
-            }
+        // What is long has left the caches when it is sent on at last.
+        let seq = engine.next_number();
+        if messages.early.takes > 0 && !(short && messages::has_come(core, &mut engine, messages, seq).ok()?) {
+            return None;
         }
         self.extent.as_mut()?.under_way = under_way;
         self.plan = Some(plan);
