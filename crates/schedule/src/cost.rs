@@ -228,7 +228,7 @@ impl CostModel {
     fn network_round_us(&self, name: &str, shape: &Shape) -> f64 {
         /// Of the kernel: what fits the times that were measured (docs/performance-changes.md).
         const CALLS: f64 = 5.0;
-        let looking = if name == "leader" { self.leaders_per_core(shape) } else { self.per_core };
+        let looking = if matches!(name, "leader" | "relay") { self.leaders_per_core(shape) } else { self.per_core };
         if self.per_core > 1.0 { self.per_core * self.switch_us + looking * CALLS * self.tcp.op_us } else { 0.0 }
     }
 }
@@ -383,7 +383,7 @@ fn at_work(m: &CostModel, name: &str, shape: &Shape, link: Link) -> f64 {
     match (link, shape.collective.rooted(), name) {
         (Link::Tcp, true, "flat") => 2.0 / f64::from(shape.ranks),
         (Link::Tcp, true, _) => 0.5,
-        (Link::Tcp, _, "leader") => (WITH_LEADER * m.leaders_per_core(shape) / m.per_core).min(1.0),
+        (Link::Tcp, _, "leader" | "relay") => (WITH_LEADER * m.leaders_per_core(shape) / m.per_core).min(1.0),
         // Guests only wait.
         (Link::Tcp, _, "doubling") => f64::from(1u32 << shape.ranks.ilog2()) / f64::from(shape.ranks),
         _ => 1.0,
@@ -707,7 +707,7 @@ mod tests {
                 for (ranks, local) in shapes.filter(|(ranks, local)| ranks % local == 0) {
                     let shape = Shape { collective, ranks, root: ranks - 1, channels: 3, in_place: false, local };
                     if !a.supports(&shape) {
-                        let of_groups = matches!(a.name, "hierarchical" | "leader");
+                        let of_groups = matches!(a.name, "hierarchical" | "leader" | "relay");
                         assert!(of_groups && (local == 1 || local == ranks), "{} {shape:?}", a.name);
                         continue;
                     }

@@ -50,6 +50,7 @@ pub(crate) fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
         "linear" => linear(shape),
         "hierarchical" => both(hierarchical(shape)),
         "leader" => both(leader(shape)),
+        "relay" => both(relay(shape).0),
         "flat" => flat(shape),
         "binomial" => binomial(shape),
         "one_shot" => one_shot(shape),
@@ -169,6 +170,22 @@ fn leader(shape: &Shape) -> Steps {
     messages(2.0 + far, 2.0 * (near + far), near + far, near + far)
 }
 
+/// The same of blocks, and how much of it stays within a group. Messages to a leader of another group go out together, and of those that
+/// follow each other from one neighbour to another each costs half of a step by itself (measured, docs/performance-changes.md).
+fn relay(shape: &Shape) -> (Steps, f64) {
+    let (n, local) = (f64::from(shape.ranks), f64::from(shape.local));
+    let (near, far) = (local - 1.0, n - local);
+    let ops = near * (n + 1.0) / 2.0 + 2.0 * far / local;
+    let (inside, steps) = match shape.collective {
+        Collective::AllGather => {
+            let inside = near * n + local;
+            (inside, messages(3.0, ops, inside + 2.0 * far, 0.0))
+        }
+        _ => (near * (n + 1.0), messages(3.0, ops, near + far, near * n + far)),
+    };
+    (steps, inside / (inside + 2.0 * far))
+}
+
 fn flat(shape: &Shape) -> (Steps, Steps) {
     let n = f64::from(shape.ranks);
     let (ops, copies, reduces) =
@@ -271,6 +288,7 @@ pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f
             let far = rounds_of_leaders(shape.ranks / shape.local);
             (2.0 / (2.0 + far), (local - 1.0) / (local - 1.0 + far))
         }
+        ("relay", _) => (2.0 / 3.0, relay(shape).1),
         // Guests are mostly next to their hosts.
         ("doubling", _) => {
             let guests = if shape.ranks.is_power_of_two() { 0.0 } else { 2.0 };

@@ -502,8 +502,8 @@ fn by_model(
 fn ranks_that_share_memory_work_together_before_they_use_a_network() {
     // What was measured between two hosts on 2 cores (docs/performance-changes.md).
     for (collective, hosts, no, yes) in [
-        (Collective::AllGather, (8, 4), 16 << 10, 128 << 10),
-        (Collective::ReduceScatter, (8, 4), 16 << 10, 128 << 10),
+        (Collective::AllGather, (8, 4), 16 << 10, 1 << 20),
+        (Collective::ReduceScatter, (8, 4), 16 << 10, 1 << 20),
         (Collective::AllReduce, (8, 4), 32 << 10, 1 << 20),
         (Collective::ReduceScatter, (4, 2), 16 << 10, 128 << 10),
         (Collective::AllReduce, (4, 2), 2 << 10, 256 << 10),
@@ -534,26 +534,37 @@ fn ranks_that_share_memory_work_together_before_they_use_a_network() {
 /// 1.15 times as fast as the others (docs/performance-changes.md).
 #[test]
 fn what_is_short_goes_by_way_of_leaders_where_ranks_share_cores() {
-    let at = |hosts: (u32, u32), bytes| {
+    let at = |collective, hosts: (u32, u32), bytes| {
         let model = CostModel::of_travelling_lines(2.0);
-        by_model(model, Collective::AllReduce, hosts, bytes, f64::from(hosts.0) / 2.0)
+        by_model(model, collective, hosts, bytes, f64::from(hosts.0) / 2.0)
     };
-    for (hosts, leader, no) in [
-        ((4, 2), 8 << 10, 128 << 10),
-        ((6, 3), 32 << 10, 4 << 20),
-        ((8, 4), 64 << 10, 4 << 20),
-        ((12, 6), 128 << 10, 4 << 20),
-        ((8, 2), 8 << 10, 512 << 10),
+    use Collective::{AllGather, AllReduce, ReduceScatter};
+    for (collective, hosts, yes, no) in [
+        (AllReduce, (4, 2), 8 << 10, 128 << 10),
+        (AllReduce, (6, 3), 32 << 10, 4 << 20),
+        (AllReduce, (8, 4), 64 << 10, 4 << 20),
+        (AllReduce, (12, 6), 128 << 10, 4 << 20),
+        (AllReduce, (8, 2), 8 << 10, 512 << 10),
+        (AllGather, (4, 2), 2 << 10, 128 << 10),
+        (AllGather, (6, 3), 32 << 10, 1 << 20),
+        (AllGather, (8, 4), 64 << 10, 1 << 20),
+        (ReduceScatter, (4, 2), 64, 64 << 10),
+        (ReduceScatter, (6, 3), 8 << 10, 1 << 20),
+        (ReduceScatter, (8, 4), 32 << 10, 1 << 20),
     ] {
-        for bytes in [8, 64, 2 << 10, leader] {
-            assert_eq!(at(hosts, bytes), "leader", "{hosts:?} {bytes}");
+        let by_leaders = |bytes| matches!(at(collective, hosts, bytes), "leader" | "relay");
+        for bytes in [8, 64, yes] {
+            assert!(by_leaders(bytes), "{collective} {hosts:?} {bytes}: {}", at(collective, hosts, bytes));
         }
-        assert_ne!(at(hosts, no), "leader", "{hosts:?}");
+        assert!(!by_leaders(no), "{collective} {hosts:?}");
     }
     // A rank that has a core need not wait for another one to have it.
     for hosts in [(16, 8), (64, 8), (16, 4)] {
-        for bytes in [64, 8 << 10, 1 << 20] {
-            assert_ne!(of_hosts(Collective::AllReduce, hosts, bytes, 1.0), "leader", "{hosts:?} {bytes}");
+        for collective in [AllReduce, AllGather, ReduceScatter] {
+            for bytes in [64, 8 << 10, 1 << 20] {
+                let name = of_hosts(collective, hosts, bytes, 1.0);
+                assert!(!matches!(name, "leader" | "relay"), "{collective} {hosts:?} {bytes}: {name}");
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ fn roots(a: &Shape) -> Vec<u32> {
 /// The shape with all groups of ranks that share memory, of an algorithm that looks at them; of others the shape itself.
 fn groups(a: &Algorithm, shape: &Shape) -> Vec<Shape> {
     let sizes = match a.name {
-        "hierarchical" | "leader" => 2..=shape.ranks / 2,
+        "hierarchical" | "leader" | "relay" => 2..=shape.ranks / 2,
         "binomial" => 1..=shape.ranks,
         _ => 1..=1,
     };
@@ -79,7 +79,7 @@ macro_rules! exhaustive {
 }
 
 exhaustive!(one_shot two_shot shared_one_shot staged_one_shot staged_two_shot ring tree doubling recursive pat pairwise linear hierarchical
-            leader flat binomial);
+            leader relay flat binomial);
 
 /// What the executor lets two ranks do where memory is not mapped: calls in a row are more iterations.
 #[test]
@@ -112,10 +112,11 @@ fn sampled_up_to_256_ranks() {
             let channels = if ranks > 64 { 1 } else { rng.u32(1..=4) };
             let root = if collective.rooted() { rng.u32(0..ranks) } else { 0 };
             let mut shape = Shape { collective, ranks, root, channels, in_place: rng.bool(), local: 1 };
-            if matches!(a.name, "hierarchical" | "leader" | "binomial") {
+            if matches!(a.name, "hierarchical" | "leader" | "relay" | "binomial") {
                 shape.ranks &= !1;
                 shape.root %= shape.ranks;
-                shape = *rng.choice(&groups(a, &shape)).expect("an even number of ranks has a divisor");
+                let served: Vec<Shape> = groups(a, &shape).into_iter().filter(|shape| a.supports(shape)).collect();
+                shape = *rng.choice(&served).expect("an even number of ranks has a divisor");
             }
             if !a.supports(&shape) {
                 shape.in_place = false;

@@ -38,7 +38,8 @@ fn every(direct: bool) -> impl Iterator<Item = (&'static Algorithm, Schedule)> {
             })
         });
         // The others do not look at groups.
-        let shapes = shapes.filter(|s| s.local == 1 || matches!(a.name, "hierarchical" | "leader" | "binomial"));
+        let shapes =
+            shapes.filter(|s| s.local == 1 || matches!(a.name, "hierarchical" | "leader" | "relay" | "binomial"));
         shapes.filter(|s| a.supports(s)).map(move |s| (a, a.schedule(&s)))
     })
 }

@@ -69,9 +69,10 @@ impl Early {
             return Early { takes: 0, sends, all: true, apart: true };
         }
         let [ops] = program.channels.as_slice() else { return Early::default() };
-        let taken = |op: &&Op| {
-            matches!(op, Op::RecvReduce { src, dst, .. }
-                if src.buffer != Buffer::Output && dst.buffer == Buffer::Scratch)
+        let taken = |op: &&Op| match op {
+            Op::RecvReduce { src, dst, .. } => src.buffer != Buffer::Output && dst.buffer == Buffer::Scratch,
+            Op::Recv { dst, .. } => dst.buffer == Buffer::Scratch,
+            _ => false,
         };
         let given = |op: &&Op| matches!(op, Op::Send { src, .. } if src.buffer != Buffer::Output);
         let takes = ops.iter().take_while(taken).count();

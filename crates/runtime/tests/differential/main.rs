@@ -105,7 +105,7 @@ const HOSTS: &[Road] = &[
         "hosts, leader, channels",
         &[
             ("NCCL_HOSTID", PROCESS),
-            ("OXCCL_ALGO", "leader,linear"),
+            ("OXCCL_ALGO", "leader,relay"),
             ("OXCCL_MAX_CHANNELS", "4"),
             ("OXCCL_SLOT_BYTES", "4096"),
         ],
@@ -151,7 +151,7 @@ const PAIRS: &[Road] = &[
         &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "^hierarchical"), ("OXCCL_CORES", "64")],
         Rounding::PerStep,
     ),
-    road("pairs, leader", &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "leader,linear")], Rounding::PerStep),
+    road("pairs, leader", &[("NCCL_HOSTID", PAIR), ("OXCCL_ALGO", "leader,relay")], Rounding::PerStep),
     road("pairs, shm", &[("NCCL_HOSTID", PAIR), ("OXCCL_P2P", "shm")], Rounding::PerStep),
 ];
 

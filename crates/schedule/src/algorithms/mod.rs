@@ -20,6 +20,7 @@ mod one_shot;
 mod pairwise;
 mod pat;
 mod recursive;
+mod relay;
 mod ring;
 pub(crate) mod shared_one_shot;
 mod staged_one_shot;
@@ -242,6 +243,15 @@ pub const ALGORITHMS: &[Algorithm] = &[
         doc: "those that share memory give to one of them, these exchange and give it to the others; fewest messages between machines",
         accepts: hierarchical::accepts,
         build: leader::program,
+    },
+    Algorithm {
+        name: "relay",
+        collectives: &[ReduceScatter, AllGather],
+        needs: Needs::Messages,
+        min_slots: relay::MOST,
+        doc: "those that share memory give blocks to one of them, these send each other what is needed and give it to the others",
+        accepts: relay::accepts,
+        build: relay::program,
     },
     Algorithm {
         name: "flat",

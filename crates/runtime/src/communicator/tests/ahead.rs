@@ -130,7 +130,8 @@ fn leaders_sum_what_belongs_to_each_call() {
         while calls.len() < 200 {
             let mut any = Made::any(&mut numbers, ranks);
             any.count = any.count.min(BYTES / ranks);
-            let collective = if numbers.below(4) > 0 { Collective::AllReduce } else { any.collective };
+            let summed = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter][numbers.below(3)];
+            let collective = if numbers.below(4) > 0 { summed } else { any.collective };
             for _ in 0..1 + numbers.below(12) {
                 let Made { from, to, .. } = Made::any(&mut numbers, ranks);
                 let to = if from == to { (to + 1) % BUFFERS } else { to };
@@ -138,7 +139,7 @@ fn leaders_sum_what_belongs_to_each_call() {
             }
         }
         let change = |rank: usize, c: &mut config::Config| {
-            (c.host_id, c.algo) = (Some((rank / local).to_string()), "leader,linear,flat,pairwise".into());
+            (c.host_id, c.algo) = (Some((rank / local).to_string()), "leader,relay,flat,pairwise".into());
         };
         in_a_row(ranks, change, &calls, &format!("groups of {local}, seed {seed}"));
     }
