@@ -224,7 +224,7 @@ impl CostModel {
     }
 
     /// The same of ranks that reach each other over a network: each looks at its connections before it hands on the core, and writes.
-    /// Or only leaders do.
+    /// Where groups have leaders, only these do.
     fn network_round_us(&self, name: &str, shape: &Shape) -> f64 {
         /// Of the kernel: what fits the times that were measured (docs/performance-changes.md).
         const CALLS: f64 = 5.0;

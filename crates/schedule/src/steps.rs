@@ -170,8 +170,8 @@ fn leader(shape: &Shape) -> Steps {
     messages(2.0 + far, 2.0 * (near + far), near + far, near + far)
 }
 
-/// The same of blocks, and how much of it stays within a group. Messages to a leader of another group go out together, and of those that
-/// follow each other from one neighbour to another each costs half of a step by itself (measured, docs/performance-changes.md).
+/// The same of blocks, and how much of it stays within a group. Messages to the leader of another group go out together; several in a
+/// row from one neighbour to another cost half a step each (what fits the times that were measured, docs/performance-changes.md).
 fn relay(shape: &Shape) -> (Steps, f64) {
     let (n, local) = (f64::from(shape.ranks), f64::from(shape.local));
     let (near, far) = (local - 1.0, n - local);

@@ -8,7 +8,8 @@
 //!
 //! Of an exchange whose peers are partly on this machine the messages to those are handed over at once, the others together.
 //!
-//! What a rank sends first may be the sum of its input and of what others send first: it is made, in scratch, once all of that is there.
+//! What a rank sends first may be what others send it first, or the sum of that and of its input: it is taken, into scratch, once it has
+//! begun to come from all of them, if its blocks are short.
 //!
 //! A call begins early only if it is not long, if its input is not what a call before it will write, and if whatever those
 //! before it have still to send goes to other ranks than what it sends first. What it takes first it takes only where that is what
@@ -47,7 +48,7 @@ pub(super) fn has_room(bytes: u64, others: &VecDeque<Box<dyn Task>>) -> bool {
 /// What a rank sends before it needs anything of its peers but what these send first, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Early {
-    /// How many ops at the beginning of the program combine what comes with the input, in scratch.
+    /// How many ops at the beginning of the program take what comes into scratch, combined with the input or as it is.
     pub takes: usize,
     /// How many ops behind them do no more than to send the input, or that.
     pub sends: usize,
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     fn early(name: &str, collective: Collective, ranks: u32, rank: u32) -> Early {
-        let local = if name == "leader" { 4 } else { 1 };
+        let local = if matches!(name, "leader" | "relay") { 4 } else { 1 };
         let shape = Shape { collective, ranks, root: 0, channels: 1, in_place: false, local };
         let algorithm = find(name).unwrap();
         Early::of(&algorithm.program(&shape, rank), algorithm.exchanges(collective))
@@ -171,7 +172,15 @@ mod tests {
             assert_eq!(early("leader", Collective::AllReduce, 8, rank), leader, "{rank}");
         }
         // Of more groups, they receive from other leaders between two sends.
-        assert_eq!(early("leader", Collective::AllReduce, 16, 0).ops(), 4);
+        let of_more = Early { takes: 3, sends: 1, all: false, apart: true };
+        assert_eq!(early("leader", Collective::AllReduce, 16, 0), of_more);
+        // Blocks are passed on as they come, or summed.
+        for (collective, takes) in [(Collective::AllGather, 3), (Collective::ReduceScatter, 24)] {
+            let relay = |rank| early("relay", collective, 8, rank);
+            assert_eq!(relay(5), Early { takes, sends: 4, ..of_more }, "{collective}");
+            let sends = if takes == 3 { 1 } else { 8 };
+            assert_eq!(relay(1), Early { takes: 0, sends, all: true, apart: true }, "{collective}");
+        }
         // Who has a guest takes that, too.
         assert_eq!(early("leader", Collective::AllReduce, 12, 0).takes, 4);
     }

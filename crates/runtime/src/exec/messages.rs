@@ -238,28 +238,37 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
     Ok(Some(over))
 }
 
-/// Whether what a program [sends first](super::ahead::Early) has all been accepted. Never of one that moves in pieces.
+/// Whether what a program [sends first](super::ahead::Early) has all been accepted, if it takes something before that as well. Never of one that moves in pieces.
 pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
     state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.ops())
 }
 
-/// Whether all has come, or begun to come, that call `seq` combines with its input before it [sends](super::ahead::Early): then it is
-/// also what comes next, and calls before this one have had theirs.
-pub(super) fn has_come(core: &Core, engine: &mut Engine, plan: &MessagePlan, seq: u64) -> Result<bool> {
-    let Some(ops) = plan.program.channels.first() else { return Ok(true) };
+/// Whether what the next call, `call`, takes before it [sends](super::ahead::Early) has begun to come from each rank. It is then also what
+/// comes next from there: calls before this one have had theirs. Nothing that may lie with its sender is taken so, which only a call that
+/// has the turn may read; and what is long leaves the caches until it is sent on.
+pub(super) fn may_take_early(core: &Core, engine: &mut Engine, call: &Call, plan: &MessagePlan) -> Result<bool> {
+    if call.block_bytes() >= LENT_FROM {
+        return Ok(false);
+    }
+    let Some(ops) = plan.program.channels.first() else { return Ok(false) };
+    let (seq, mut last) = (engine.next_number(), None);
     for from in ops[..plan.early.takes].iter().filter_map(Op::receives_from) {
+        if last.replace(from) == Some(from) {
+            continue;
+        }
         let header = match engine.links.receiver(core, from, CHANNEL_LANE)? {
             Some(end) => end.poll_header()?,
             None => None,
         };
-        if header.is_none_or(|header| header.sequence != seq) {
+        // Another call is found in turn, when what is under way is over.
+        if header.is_none_or(|h| h.sequence != seq || h.signature != call.signature) {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Tries what a program [sends first](super::ahead::Early), and nothing else.
+/// Tries what a program [sends first](super::ahead::Early), with what it takes before, and nothing else.
 pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<()> {
     while !has_begun(run.plan, state) && state.pieces == 1 {
         if try_next(run, engine, state, 0)? != Some(true) {

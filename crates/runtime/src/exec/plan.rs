@@ -80,7 +80,7 @@ pub(crate) struct MessagePlan {
     pub by_rank: bool,
     /// This rank receives something.
     pub receives: bool,
-    /// What it sends before it needs anything.
+    /// What it sends before it needs anything but what others send so.
     pub early: Early,
     /// Of each op by channel what may be done with what it sends; the second for calls in place. None where nothing is read in place.
     pub lends: [Vec<Vec<Lent>>; 2],

@@ -43,10 +43,10 @@ impl Extent {
     }
 }
 
-/// Bytes that each rank sends first of a sum, which is as much as comes to it.
+/// Bytes that a rank sends first of a sum, which is as much as comes to it, with what it takes before.
 fn sent_first(call: &Call, plan: &plan::MessagePlan) -> usize {
     let sums = call.collective.reduces() && !call.collective.rooted();
-    if sums { plan.early.sends * call.block_bytes() as usize } else { 0 }
+    if sums { plan.early.ops() * call.block_bytes() as usize } else { 0 }
 }
 
 impl CollectiveTask {
@@ -87,7 +87,7 @@ impl CollectiveTask {
         }
     }
 
-    /// Sends, behind `others`, which have let it, what is sent first. `None`: nothing was done, its turn must come first.
+    /// Sends, behind `others`, which have let it, what is sent first, with what it takes before. `None`: nothing was done, its turn must come first.
     pub(super) fn begin_ahead(&mut self, core: &Core, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let call = &self.call;
         let extent = self.extent.as_ref()?;
@@ -121,9 +121,7 @@ impl CollectiveTask {
         if !may_follow || !early(messages) || !ahead::has_room(under_way as u64, others) {
             return None;
         }
-        // What is long has left the caches when it is sent on at last.
-        let seq = engine.next_number();
-        if messages.early.takes > 0 && !(short && messages::has_come(core, &mut engine, messages, seq).ok()?) {
+        if messages.early.takes > 0 && !messages::may_take_early(core, &mut engine, call, messages).ok()? {
             return None;
         }
         self.extent.as_mut()?.under_way = under_way;
