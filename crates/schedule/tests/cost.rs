@@ -500,7 +500,7 @@ fn by_model(
 
 #[test]
 fn ranks_that_share_memory_work_together_before_they_use_a_network() {
-    // What was measured between two hosts on 2 cores (docs/performance-changes.md).
+    // Between two hosts on 2 cores: where leaders are the faster way, or all at once, and well beyond (docs/performance-changes.md).
     for (collective, hosts, no, yes) in [
         (Collective::AllGather, (8, 4), 16 << 10, 1 << 20),
         (Collective::ReduceScatter, (8, 4), 16 << 10, 1 << 20),
@@ -530,8 +530,9 @@ fn ranks_that_share_memory_work_together_before_they_use_a_network() {
     }
 }
 
-/// What was measured on two cores of the Xeon with 480 MiB, between two and four hosts of two to six ranks, where one way was at least
-/// 1.15 times as fast as the others (docs/performance-changes.md).
+/// What was measured on two cores of the Xeon with 480 MiB, between two and four hosts of two to six ranks: up to these sizes leaders
+/// were the fastest way, or level with it, but for a reduce-scatter of two hosts of two, which is faster so only where each call is
+/// waited for (docs/performance-changes.md).
 #[test]
 fn what_is_short_goes_by_way_of_leaders_where_ranks_share_cores() {
     let at = |collective, hosts: (u32, u32), bytes| {

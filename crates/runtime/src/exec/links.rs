@@ -202,6 +202,13 @@ impl Links {
         Ok(self.streams.get(core, from, lane, open_stream)?.map(|end| end as &mut Receiver))
     }
 
+    /// As [`receiver`](Self::receiver), of a connection that is open or lies in shared memory: none is opened over a network.
+    pub(super) fn receiver_at_hand(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Receiver>> {
+        let far = &self.streams.lanes;
+        let is_open = || far.get(lane).and_then(|ends| ends.get(from as usize)).is_some_and(Option::is_some);
+        if is_local(core, from) || is_open() { self.receiver(core, from, lane) } else { Ok(None) }
+    }
+
     /// Drives what was accepted but not written; `true` when nothing is left, or nothing but what is held. An operation
     /// is over only then: nobody polls its connections afterwards.
     #[inline]

@@ -238,7 +238,7 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
     Ok(Some(over))
 }
 
-/// Whether what a program [sends first](super::ahead::Early) has all been accepted, if it takes something before that as well. Never of one that moves in pieces.
+/// Whether what a program [sends first](super::ahead::Early) has all been accepted, with what it takes before. Never of one that moves in pieces.
 pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
     state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.ops())
 }
@@ -256,7 +256,7 @@ pub(super) fn may_take_early(core: &Core, engine: &mut Engine, call: &Call, plan
         if last.replace(from) == Some(from) {
             continue;
         }
-        let header = match engine.links.receiver(core, from, CHANNEL_LANE)? {
+        let header = match engine.links.receiver_at_hand(core, from, CHANNEL_LANE)? {
             Some(end) => end.poll_header()?,
             None => None,
         };

@@ -120,7 +120,7 @@ const HOSTS: &[Road] = &[
     ),
     road(
         "hosts, not hierarchical",
-        &[("NCCL_HOSTID", PROCESS), ("OXCCL_ALGO", "^hierarchical"), ("OXCCL_SLOT_BYTES", "4096")],
+        &[("NCCL_HOSTID", PROCESS), ("OXCCL_ALGO", "^hierarchical,leader,relay"), ("OXCCL_SLOT_BYTES", "4096")],
         Rounding::PerStep,
     ),
 ];

@@ -8,7 +8,7 @@ use super::*;
 use crate::group;
 
 /// Bytes of a buffer, and how many each rank has.
-const BYTES: usize = 64 << 10;
+const BYTES: usize = 128 << 10;
 const BUFFERS: usize = 5;
 
 /// SplitMix64: the same numbers on all ranks.
@@ -42,7 +42,8 @@ impl Made {
         let others = if collective == AllReduce { BUFFERS } else { BUFFERS - 1 };
         let to = (from + BUFFERS - numbers.below(others)) % BUFFERS;
         let to = if to == from && collective != AllReduce { (from + 1) % BUFFERS } else { to };
-        let count = [1, 8, 100, 1000, 4000, 9000, 16_000][numbers.below(7)];
+        // The last one is long enough to be read where it lies.
+        let count = [1, 8, 100, 1000, 4000, 9000, 16_000, 20_000][numbers.below(8)];
         Made { collective, from, to, count, root: numbers.below(ranks) }
     }
 
@@ -277,6 +278,57 @@ fn a_call_that_differs_is_found_among_those_that_began_early() {
             comm.abort().unwrap();
         },
     );
+}
+
+/// Two hosts of two ranks, which have leaders.
+fn hosts_of_two(rank: usize, c: &mut config::Config) {
+    (c.host_id, c.algo) = (Some((rank / 2).to_string()), "leader".into());
+}
+
+#[test]
+fn calls_that_leaders_take_early_end_with_a_rank_that_makes_no_more() {
+    for gone in 0..4 {
+        let begun = Barrier::new(4);
+        world_by_rank(4, hosts_of_two, |comm| {
+            let stream = Stream::new().unwrap();
+            let (send, mut recv) = ([1; 64], [0; 64]);
+            let mut all_reduce = || comm.submit(request(Collective::AllReduce, &send, &mut recv, 64, 0, &stream));
+            all_reduce().unwrap();
+            stream.synchronize().unwrap();
+            if comm.rank == gone {
+                begun.wait();
+                return comm.abort().unwrap();
+            }
+            (0..30).for_each(|_| all_reduce().unwrap());
+            assert!(!stream.query().unwrap(), "rank {gone} makes none");
+            begun.wait();
+            let error = stream.synchronize().unwrap_err();
+            assert_eq!(error.code, ResultCode::RemoteError, "rank {gone} is gone: {error:?}");
+            comm.abort().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_call_that_differs_is_found_among_those_that_leaders_take_early() {
+    for odd in 0..4 {
+        // An abort may overtake the error.
+        let over = Barrier::new(4);
+        world_by_rank(4, hosts_of_two, |comm| {
+            let stream = Stream::new().unwrap();
+            let (send, mut recv) = ([1; 64], [0; 64]);
+            for i in 0..30 {
+                let n = if i == 20 && comm.rank == odd { 63 } else { 64 };
+                // Enqueued before or after the communicator has failed.
+                let _ = comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream));
+            }
+            let error = stream.synchronize();
+            over.wait();
+            let error = error.unwrap_err();
+            assert_eq!(error.code, ResultCode::InvalidUsage, "rank {odd} differs: {error:?}");
+            comm.abort().unwrap();
+        });
+    }
 }
 
 /// Sends and receives with neighbours near and far, of which one differs.
