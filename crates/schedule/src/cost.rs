@@ -218,11 +218,6 @@ impl CostModel {
         if ranks > self.cores { self.switch_us * ranks / self.cores } else { 0.0 }
     }
 
-    /// Leaders that share a core: one, or more where several groups are on a machine.
-    fn leaders_per_core(&self, shape: &Shape) -> f64 {
-        (self.per_core / f64::from(shape.local)).max(1.0)
-    }
-
     /// The same of ranks that reach each other over a network: each looks at its connections before it hands on the core, and writes.
     /// Where groups have leaders, only these do.
     fn network_round_us(&self, name: &str, shape: &Shape) -> f64 {
@@ -230,6 +225,11 @@ impl CostModel {
         const CALLS: f64 = 5.0;
         let looking = if matches!(name, "leader" | "relay") { self.leaders_per_core(shape) } else { self.per_core };
         if self.per_core > 1.0 { self.per_core * self.switch_us + looking * CALLS * self.tcp.op_us } else { 0.0 }
+    }
+
+    /// Leaders that share a core: one, or more where several groups are on a machine.
+    fn leaders_per_core(&self, shape: &Shape) -> f64 {
+        (self.per_core / f64::from(shape.local)).max(1.0)
     }
 }
 

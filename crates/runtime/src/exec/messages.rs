@@ -238,7 +238,8 @@ fn try_next(run: Run<'_>, engine: &mut Engine, state: &mut MessageState, channel
     Ok(Some(over))
 }
 
-/// Whether what a program [sends first](super::ahead::Early) has all been accepted, with what it takes before. Never of one that moves in pieces.
+/// Whether what a program [sends first](super::ahead::Early) has all been accepted, with what it takes before. Never of one that moves
+/// in pieces.
 pub(super) fn has_begun(plan: &MessagePlan, state: &MessageState) -> bool {
     state.pieces == 1 && state.lanes.len() == 1 && (state.lanes[0].piece == 1 || state.lanes[0].pc >= plan.early.ops())
 }

@@ -1,10 +1,12 @@
 //! Calls that are queued over a network, where those behind a call that waits begin early.
 
+use std::cell::OnceCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use oxccl_types::ResultCode;
 
 use super::*;
+use crate::exec::links::CHANNEL_LANE;
 use crate::group;
 
 /// Bytes of a buffer, and how many each rank has.
@@ -260,24 +262,29 @@ fn calls_that_began_early_end_with_the_communicator() {
     );
 }
 
+/// Calls in a row of which rank `odd` makes one otherwise: every rank hears of it.
+fn one_differs(ranks: usize, odd: usize, change: impl Fn(usize, &mut config::Config) + Sync) {
+    // An abort may overtake the error.
+    let over = Barrier::new(ranks);
+    world_by_rank(ranks, change, |comm| {
+        let stream = Stream::new().unwrap();
+        let (send, mut recv) = ([1; 64], [0; 64]);
+        for i in 0..30 {
+            let n = if i == 20 && comm.rank == odd { 63 } else { 64 };
+            // Enqueued before or after the communicator has failed.
+            let _ = comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream));
+        }
+        let error = stream.synchronize();
+        over.wait();
+        let error = error.unwrap_err();
+        assert_eq!(error.code, ResultCode::InvalidUsage, "rank {odd} differs: {error:?}");
+        comm.abort().unwrap();
+    });
+}
+
 #[test]
 fn a_call_that_differs_is_found_among_those_that_began_early() {
-    world(
-        2,
-        |c| c.shm = false,
-        |comm| {
-            let stream = Stream::new().unwrap();
-            let (send, mut recv) = ([1; 64], [0; 64]);
-            for i in 0..30 {
-                let n = if i == 20 && comm.rank == 1 { 63 } else { 64 };
-                // Enqueued before or after the communicator has failed.
-                let _ = comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream));
-            }
-            let error = stream.synchronize().unwrap_err();
-            assert_eq!(error.code, ResultCode::InvalidUsage, "{error:?}");
-            comm.abort().unwrap();
-        },
-    );
+    one_differs(2, 1, |_, c| c.shm = false);
 }
 
 /// Two hosts of two ranks, which have leaders.
@@ -311,24 +318,38 @@ fn calls_that_leaders_take_early_end_with_a_rank_that_makes_no_more() {
 
 #[test]
 fn a_call_that_differs_is_found_among_those_that_leaders_take_early() {
-    for odd in 0..4 {
-        // An abort may overtake the error.
-        let over = Barrier::new(4);
-        world_by_rank(4, hosts_of_two, |comm| {
-            let stream = Stream::new().unwrap();
-            let (send, mut recv) = ([1; 64], [0; 64]);
-            for i in 0..30 {
-                let n = if i == 20 && comm.rank == odd { 63 } else { 64 };
-                // Enqueued before or after the communicator has failed.
-                let _ = comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream));
+    (0..4).for_each(|odd| one_differs(4, odd, hosts_of_two));
+}
+
+/// What the other leader has got of calls that it does not make: a sum of each.
+#[test]
+fn a_leader_sends_the_sums_of_the_calls_behind_while_it_waits() {
+    const CALLS: u64 = 8;
+    /// A frame's header, and the bytes of a call.
+    const FRAME: u64 = 64 + 64;
+    let (seen, over) = (AtomicBool::new(false), Barrier::new(4));
+    world_by_rank(4, hosts_of_two, |comm| {
+        let stream = Stream::new().unwrap();
+        let (send, mut recv) = ([1; 64], [0; 64]);
+        let mut good = true;
+        if comm.rank < 2 {
+            for _ in 0..CALLS {
+                comm.submit(request(Collective::AllReduce, &send, &mut recv, 64, 0, &stream)).unwrap();
             }
-            let error = stream.synchronize();
-            over.wait();
-            let error = error.unwrap_err();
-            assert_eq!(error.code, ResultCode::InvalidUsage, "rank {odd} differs: {error:?}");
-            comm.abort().unwrap();
-        });
-    }
+            good = soon(|| !stream.query().unwrap() && seen.load(Ordering::Acquire));
+        } else if comm.rank == 3 {
+            let (core, from) = (comm.core().unwrap(), OnceCell::new());
+            let taken = || core.take_stream(0, CHANNEL_LANE as u8).is_some_and(|stream| from.set(stream).is_ok());
+            good = soon(|| from.get().is_some() || taken());
+            let came = || from.get().is_some_and(|from| rustix::io::ioctl_fionread(from).unwrap() == CALLS * FRAME);
+            good &= soon(came);
+            seen.store(true, Ordering::Release);
+        }
+        // Also when something is wrong: the others wait here.
+        over.wait();
+        comm.abort().unwrap();
+        assert!(good, "rank {}", comm.rank);
+    });
 }
 
 /// Sends and receives with neighbours near and far, of which one differs.

@@ -87,7 +87,8 @@ impl CollectiveTask {
         }
     }
 
-    /// Sends, behind `others`, which have let it, what is sent first, with what it takes before. `None`: nothing was done, its turn must come first.
+    /// Sends, behind `others`, which have let it, what is sent first, with what it takes before. `None`: nothing was done, its turn must
+    /// come first.
     pub(super) fn begin_ahead(&mut self, core: &Core, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let call = &self.call;
         let extent = self.extent.as_ref()?;
