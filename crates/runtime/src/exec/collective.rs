@@ -608,7 +608,7 @@ impl CollectiveTask {
             return Ok(true);
         };
         let turn = self.is_turn(core);
-        if road != Road::Mapped && !turn || !lent::in_order(core, engine, plan, road, self.seq, turn) {
+        if !(turn || lent::is_early(plan, road)) || !lent::in_order(core, engine, plan, road, self.seq, turn) {
             return Ok(false);
         }
         if let (Road::Mapped, Some(place), Some(plan)) = (road, self.place, &self.plan)

@@ -287,6 +287,12 @@ pub(super) fn is_input_mapped(words: &Words) -> bool {
     words[0] & INPUT != 0
 }
 
+/// Whether a line says that its rank's input lies where peers let the kernel copy it.
+#[inline]
+pub(super) fn is_reached(words: &Words) -> bool {
+    words[0] & (REACHES | BESIDE | IN_SLOT | PIPED) == REACHES && !is_sent(words)
+}
+
 /// Whether a line says that peers can map the output.
 #[inline]
 pub(super) fn is_output_mapped(words: &Words) -> bool {
@@ -440,7 +446,14 @@ pub(super) fn locate(
 }
 
 /// Where `len` bytes of `rank` lie: at offset `at` of `segment`, or at address `at` of its process.
-fn spot(core: &Core, engine: &mut Engine, rank: usize, segment: Option<u32>, at: u64, len: u64) -> Result<Spot> {
+pub(super) fn spot(
+    core: &Core,
+    engine: &mut Engine,
+    rank: usize,
+    segment: Option<u32>,
+    at: u64,
+    len: u64,
+) -> Result<Spot> {
     let address = std::ptr::with_exposed_provenance_mut(at as usize);
     Ok(match segment {
         _ if core.one_process => Spot::near(address),

@@ -24,8 +24,9 @@ use crate::request::VCounts;
 const BY_MESSAGES: u32 = 0;
 pub(super) const IN_LINE: u32 = 1;
 pub(super) const IN_SLOT: u32 = 2;
-/// In the memory of the rank, see [`lent_v`].
+/// In the memory of the rank, see [`lent_v`]: peers can map it, or let the kernel copy.
 pub(super) const LENT: u32 = 3;
+pub(super) const LENT_FAR: u32 = 8;
 /// In a small slot, or one of medium size, of which there are more.
 const IN_SMALL_SLOT: u32 = 4;
 const IN_MEDIUM_SLOT: u32 = 5;

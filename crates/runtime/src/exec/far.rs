@@ -132,6 +132,24 @@ pub(super) unsafe fn run(
     Ok(())
 }
 
+/// Copies `bytes` bytes of a transfer of `whole` bytes from `src` to `to`, which lies here.
+///
+/// # Safety
+/// Both are valid for as many, `to` for writing; they do not overlap, and nobody writes to either meanwhile.
+///
+/// # Errors
+/// As those of [`run`].
+pub(super) unsafe fn fetch(src: Spot, to: *mut u8, bytes: usize, whole: usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if src.far.is_some() {
+            return read(src, to, bytes);
+        }
+        kernels::copy_part(&[to], src.at, bytes, whole);
+    }
+    Ok(())
+}
+
 /// # Safety
 /// As [`run`], for bytes.
 unsafe fn copy(desk: &mut Desk<'_>, src: Spot, dsts: &[Spot], bytes: usize) -> Result<()> {

@@ -20,7 +20,7 @@ use oxccl_types::{Collective, Result};
 use super::call::{self, Call};
 use super::collective::Engine;
 use super::direct::{self, Cursor, Road, Words};
-use super::plan::{DirectPlan, FarPlans, Plan};
+use super::plan::{Aside, DirectPlan, FarPlans, Plan};
 use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::IdleStream;
@@ -33,6 +33,8 @@ pub(crate) struct Part {
     /// Its input is read by others, and on no road anybody writes its output: its peers may read the input before the calls
     /// in front are over.
     lends: bool,
+    /// The same of an input that peers cannot map, which the kernel copies.
+    lends_far: bool,
     /// It is the only one whose memory others touch, and they write its output: each of them a block.
     opens: bool,
     /// The one lender's takers may end before all have met.
@@ -46,14 +48,17 @@ pub(crate) struct Part {
 
 impl Part {
     /// That of member `me`.
-    pub(super) fn of(me: usize, mapped: &DirectPlan, far: Option<&FarPlans>) -> Part {
+    pub(super) fn of(me: usize, mapped: &DirectPlan, far: Option<&FarPlans>, aside: Aside) -> Part {
         let mut ops = mapped.program.channels.iter().flatten();
         let waits = mapped.program.scratch_slots > 0 || ops.any(|op| matches!(op, Op::Wait { .. }));
         let lenders = (0..mapped.reads_input.len()).filter(|m| mapped.touches(*m)).count();
         let writes = |plan: &DirectPlan| plan.writes_output[me];
+        let lends = mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes));
         Part {
             takes: lenders == 1 && !waits && !mapped.touches(me),
-            lends: mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes)),
+            lends,
+            // Where it is put somewhere before all have come each call waits for the one in front, and one lender's road is known to nobody.
+            lends_far: lends && far.is_some() && lenders > 1 && !(aside.beside || aside.apart || aside.piped),
             opens: lenders == 1 && writes(mapped),
             early: lenders == 1,
             for_one: lenders == 1 && mapped.writes_output.contains(&true),
@@ -151,7 +156,7 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 /// write their blocks.
 pub(super) fn trails(core: &Core, engine: &Engine, plan: &Plan, call: &Call, own: &Words, seq: u64) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
-    let may = part.lends && direct::is_input_mapped(own)
+    let may = part.lends && (direct::is_input_mapped(own) || part.lends_far && direct::is_reached(own))
         || (part.shares || opens(part, call) && !engine.slotted.may_be_unasked(seq))
             && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
@@ -185,7 +190,8 @@ pub(super) fn may_follow(
             _ if part.shares => is_mapped(call.send, input) && is_mapped(call.recv.cast_const(), output) && !bars(),
             // It may take before those in front are over, so it must not write what they lend.
             true => {
-                is_mapped(call.send, input) && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
+                (part.lends_far && core.reaches || is_mapped(call.send, input))
+                    && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
             }
             false => opens(part, call) && !unasked && is_mapped(call.recv.cast_const(), output) && !bars(),
         }
@@ -196,6 +202,13 @@ pub(super) fn may_follow(
 pub(super) fn may_take_early(plan: Option<&Plan>, call: &Call) -> bool {
     let Some(Plan::Direct { part, .. }) = plan else { return false };
     part.shares || part.lends && !call.collective.rooted()
+}
+
+/// Whether a call served by `plan` may go by `road` before its turn, if it [may do its part](may_take_early): the others of that road wait for
+/// those in front.
+pub(super) fn is_early(plan: &Plan, road: Road) -> bool {
+    let Plan::Direct { part, .. } = plan else { return false };
+    road == Road::Mapped || road == Road::Far && part.lends_far
 }
 
 /// Whether peers write parts of the output of calls served by `plan`.
@@ -224,10 +237,11 @@ pub(super) fn in_order(core: &Core, engine: &mut Engine, plan: &Plan, road: Road
     true
 }
 
-/// Whether nothing is left to be done of a mapped program of `call` at `cursor` but to wait until peers have read the input.
+/// Whether nothing is left to be done of a program of `call` at `cursor` but to wait until peers have read the input.
 pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &Cursor) -> bool {
-    let Some(Plan::Direct { mapped, part, .. }) = plan else { return false };
-    (part.lends || part.shares) && road == Road::Mapped && call.bias.is_null() && direct::only_waits(mapped, cursor)
+    let Some(plan @ Plan::Direct { part, .. }) = plan else { return false };
+    let waits = || plan.direct(road).is_some_and(|program| direct::only_waits(program, cursor));
+    (part.lends || part.shares) && is_early(plan, road) && call.bias.is_null() && waits()
 }
 
 /// Whether peers may not write the output of `next` before `call` is over on `rank`, which is served by `plan`, or without one if its

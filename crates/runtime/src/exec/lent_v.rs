@@ -1,5 +1,5 @@
-//! AlltoAllv straight from mapped memory: a rank whose send buffer its peers can map says in its line where each peer's part
-//! lies, and waits until all have taken theirs. Where ranks share cores, parts of some length that peers cannot map are copied to
+//! AlltoAllv straight from the memory of peers: a rank whose send buffer they can map, or let the kernel copy, says in its line where
+//! each peer's part lies, and waits until all have taken theirs. Where ranks share cores, parts of some length that peers cannot map are copied to
 //! where they can (`stage`): each rank then has one line to write and one to read of every other, and no message.
 //!
 //! Each rank decides for itself, as in [`eager_v`](super::eager_v): of the parts that a rank gets some may come with the lines,
@@ -13,20 +13,23 @@ use oxccl_types::{Error, Result};
 
 use super::call::Call;
 use super::collective::Engine;
-use super::direct::{is_raised, raise};
-use super::eager_v::LENT;
+use super::direct::{is_raised, raise, spot};
+use super::eager_v::{LENT, LENT_FAR};
+use super::far::{self, Spot};
 use super::{stage, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{INLINE_BYTES, UNEVEN_WINDOW};
 use crate::device::{Step, withdrawn};
 use crate::request::VCounts;
-use crate::transport::local::Policy;
 
 /// Words of 8 bytes in front of the table: what the line is and the segment; the place in it, or the address where there is one
-/// process; how many segments the owner has given back.
+/// process or the kernel copies; how many segments the owner has given back.
 const HEAD: usize = 3;
 /// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
 const MOST_MEMBERS: usize = INLINE_BYTES / 8 - HEAD;
+/// Bytes of a part from which on the kernel copies it sooner than two ranks do, one after the other, where they share cores (measured with 3
+/// to 8 ranks on 2 cores, docs/performance.md).
+const FAR_FROM_CROWDED: u64 = 16 << 10;
 /// Bytes that one step moves at most.
 const STEP: usize = 1 << 20;
 
@@ -37,6 +40,8 @@ pub(super) struct Place {
     at: u64,
     /// Where the parts are copied to, one after the other, and bytes of all; `None`: they are left where they lie.
     copied: Option<(*mut u8, usize)>,
+    /// `at` is an address of this process, from which peers let the kernel copy.
+    far: bool,
 }
 
 impl Place {
@@ -78,24 +83,31 @@ impl Taken {
 /// Where the parts that this rank sends lie, if the peers can take them from there. `copies`: they may be copied to where these can.
 pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, copies: bool) -> Lent {
     let fits = |n: &usize| u32::try_from(*n).is_ok();
-    let allowed = core.whole && core.eager && matches!(core.config.p2p.as_str(), "auto" | "direct");
-    if !allowed || core.members.len() > MOST_MEMBERS || !v.send_counts.iter().chain(&v.send_displs).all(fits) {
+    let mapped = matches!(core.config.p2p.as_str(), "auto" | "direct");
+    if !(core.whole && core.eager && (mapped || core.reaches && !core.one_process))
+        || core.members.len() > MOST_MEMBERS
+        || !v.send_counts.iter().chain(&v.send_displs).all(fits)
+    {
         return Lent::No;
     }
     if core.one_process {
-        return Lent::At(Place { segment: 0, at: call.send.addr() as u64, copied: None });
+        return Lent::At(Place { segment: 0, at: call.send.addr() as u64, copied: None, far: false });
     }
     let bytes = v.reads(call.send.addr(), call.dtype.size());
-    if let Some(at) = engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len()) {
+    let exported = || engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len());
+    if let Some(at) = mapped.then(exported).flatten() {
         // That of element 0, which need not be in the segment: the owner adds what the readers do.
         let before = (bytes.start - call.send.addr()) as u64;
-        return Lent::At(Place { segment: at.segment, at: at.offset.wrapping_sub(before), copied: None });
+        return Lent::At(Place { segment: at.segment, at: at.offset.wrapping_sub(before), copied: None, far: false });
     }
-    if !copies || !trail::goes_on(core) {
+    if !copies {
         return Lent::No;
     }
+    if is_far(core, call, v) {
+        return Lent::At(Place { segment: 0, at: call.send.expose_provenance() as u64, copied: None, far: true });
+    }
     let bytes = copied_bytes(core, call, v);
-    if bytes > stage::MOST || !are_copied(core, call, v) {
+    if !trail::goes_on(core) || bytes > stage::MOST {
         return Lent::No;
     }
     let taken = |seq| (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1));
@@ -105,18 +117,21 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
         None => return Lent::Full,
     };
     let Some(at) = engine.exporter.export(to, bytes) else { return Lent::No };
-    Lent::At(Place { segment: at.segment, at: at.offset, copied: Some((to, bytes)) })
+    Lent::At(Place { segment: at.segment, at: at.offset, copied: Some((to, bytes)), far: false })
 }
 
-/// Whether parts that peers cannot map are copied to where they can: where lines travel and the kernel copies longer messages only if they
-/// are no longer in the mean than what goes by slots as a message (measured with 3 to 8 ranks on 2 cores, docs/performance.md). What
-/// stays here counts: all ranks have as much in all as a rule, and where some copy and others send all wait for the slower way.
-fn are_copied(core: &Core, call: &Call, v: &VCounts) -> bool {
-    if !(core.reaches && kernels::travels_by_strings() && core.config.constants.model.kernel_from().is_some()) {
-        return true;
+/// Whether peers let the kernel copy parts that they cannot map: if they are long enough in the mean, where it copies what is long and lines
+/// travel, as it was measured. What stays here counts: all ranks have as much in all as a rule, and where some copy and others lend all wait
+/// for the slower way. Always where the user says so.
+fn is_far(core: &Core, call: &Call, v: &VCounts) -> bool {
+    if !core.reaches || core.config.p2p == "cma" {
+        return core.reaches;
     }
-    let elements = v.send_counts.iter().fold(0_usize, |all, n| all.saturating_add(*n));
-    elements.saturating_mul(call.dtype.size()) <= core.members.len() * Policy::CMA_FROM_CROWDED
+    let model = &core.config.constants.model;
+    let Some(from) = model.kernel_from().filter(|_| kernels::travels_by_strings()) else { return false };
+    let from = from.max(if core.crowded { FAR_FROM_CROWDED } else { 0 });
+    let elements = v.send_counts.iter().fold(0_u64, |all, n| all.saturating_add(*n as u64));
+    elements.saturating_mul(call.dtype.size() as u64) >= from.saturating_mul(core.members.len() as u64)
 }
 
 /// Elements from the beginning of one copied part to that of the next one: each begins with a cache line.
@@ -136,8 +151,13 @@ fn copied_bytes(core: &Core, call: &Call, v: &VCounts) -> usize {
 /// # Safety
 /// The counts and displacements lie inside the caller's buffer; the place is that which was found last.
 pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, place: Place, seq: u64) {
-    let Some((mut to, all)) = place.copied else { return };
     let element = call.dtype.size();
+    if place.far {
+        for bytes in [v.reads(call.send.addr(), element), v.writes(call.recv.addr(), element)] {
+            engine.pages.used(std::ptr::with_exposed_provenance(bytes.start), bytes.len());
+        }
+    }
+    let Some((mut to, all)) = place.copied else { return };
     for rank in core.members.iter().filter(|rank| **rank != core.rank) {
         let bytes = v.send_counts[*rank] * element;
         // SAFETY: the caller's promise; the stage has room for all parts, and no call that is not over uses that.
@@ -149,7 +169,7 @@ pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCou
     engine.stage.lend(seq, all);
 }
 
-/// Writes what the line says of them; its first word says [`LENT`].
+/// Writes what the line says of them; its first word says [`LENT`], or [`LENT_FAR`].
 ///
 /// # Safety
 /// `body` is that of this rank's line, which no peer reads any more.
@@ -171,7 +191,7 @@ pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, b
             words.add(HEAD + member).write(entry);
         }
         kept_in_order();
-        words.write(u64::from(LENT) | u64::from(place.segment) << 32);
+        words.write(u64::from(if place.far { LENT_FAR } else { LENT }) | u64::from(place.segment) << 32);
         words.add(1).write(place.at);
         words.add(2).write(withdrawn());
     }
@@ -181,7 +201,7 @@ pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, b
 #[inline]
 pub(super) fn lends(core: &Core, member: usize, seq: u64) -> bool {
     // SAFETY: the line is complete and stays until this rank has started more than a window of later calls.
-    unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() == LENT }
+    matches!(unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() }, LENT | LENT_FAR)
 }
 
 /// Whether one of the members does, all of whose lines have arrived.
@@ -201,18 +221,18 @@ fn part(core: &Core, member: usize, seq: u64) -> (usize, usize) {
     (entry as u32 as usize, (entry >> 32) as usize)
 }
 
-/// Where the first of the `bytes` bytes of that part lies here.
-fn find(core: &Core, engine: &mut Engine, member: usize, seq: u64, displ: usize, bytes: usize) -> Result<*const u8> {
+/// Where the first of the `bytes` bytes of that part lies.
+fn find(core: &Core, engine: &mut Engine, member: usize, seq: u64, displ: usize, bytes: usize) -> Result<Spot> {
     let body = core.hub.entry(member, seq).body.cast::<u64>();
     // SAFETY: as in `lends`.
     let (head, at, gone) = unsafe { (body.read(), body.add(1).read(), body.add(2).read()) };
     let at = at.wrapping_add(displ as u64);
-    if core.one_process {
-        return Ok(std::ptr::with_exposed_provenance(at as usize));
-    }
     let rank = core.members[member];
-    engine.imports.refresh(rank, gone);
-    Ok(engine.imports.address(core, rank, (head >> 32) as u32, at, bytes as u64)?.cast_const())
+    if !core.one_process {
+        engine.imports.refresh(rank, gone);
+    }
+    let segment = (head as u32 == LENT).then_some((head >> 32) as u32);
+    spot(core, engine, rank, segment, at, bytes as u64)
 }
 
 /// Takes the parts that lie in mapped memory, says so, and waits until the peers have taken those of this rank. All lines have
@@ -282,7 +302,7 @@ fn take_some(
         // read; what the owner lends stays until this rank's flag is raised.
         unsafe {
             let to = call.recv.add(v.recv_displs[rank] * element + begin);
-            kernels::copy_part(&[to], from.add(begin), end - begin, bytes);
+            far::fetch(from.add(begin), to, end - begin, bytes)?;
         }
     }
     Ok((end - begin, end == bytes))

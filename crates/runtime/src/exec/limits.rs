@@ -68,6 +68,8 @@ const GATHERED_BYTES: u64 = SMALL_BYTES as u64;
 const TAKEN_BYTES: u64 = 4 << 10;
 /// Bytes that long slots carry however many ranks have such.
 const LEAST_LONG: u64 = 64 << 10;
+/// Bytes of a block from which on the kernel copies it sooner than two ranks do, one after the other, by a slot.
+const BLOCK_BY_KERNEL: u64 = 32 << 10;
 /// Bytes of a payload slot where ranks outnumber cores: what a rank can do before the core passes to another is what counts.
 const CROWDED_SLOT: usize = 32 << 10;
 
@@ -140,7 +142,7 @@ impl<'a> Limits<'a> {
 
     /// The most bytes of a payload that goes by a long slot where peers cannot map it; 0 where none does. The more calls are under way
     /// the fewer switches of the cores a call costs where ranks share them; but all slots that are written have to stay in half a last
-    /// cache. Where the kernel's copies are the faster ones only calls for which votes are cast go so, up to what was measured.
+    /// cache. Where the kernel's copies are the faster ones it is what was measured.
     ///
     /// Where ranks have cores of their own, what a root broadcasts has such slots.
     #[must_use]
@@ -153,7 +155,7 @@ impl<'a> Limits<'a> {
             return 0;
         }
         if self.model.kernel_from().is_some() {
-            return if votes::are_cast(collective) { LEAST_LONG } else { 0 };
+            return self.long_by_kernel(collective);
         }
         let payloads = match collective {
             Collective::Broadcast | Collective::Scatter => 1,
@@ -163,6 +165,18 @@ impl<'a> Limits<'a> {
         };
         let each = self.model.last_cache_bytes / 2.0 / LONG_SLOTS as f64 / f64::from(payloads);
         (each as u64).clamp(LEAST_LONG, LONG_BYTES as u64)
+    }
+
+    /// The same for ranks that share cores, where the kernel's copies of long messages are the faster ones: each of them costs a call of the
+    /// kernel, so the more there are of a payload the longer it may be.
+    fn long_by_kernel(&self, collective: Collective) -> u64 {
+        match collective {
+            Collective::Broadcast => 2 * LEAST_LONG,
+            Collective::Scatter => (u64::from(self.ranks) * BLOCK_BY_KERNEL).min(LONG_BYTES as u64),
+            Collective::Gather => BLOCK_BY_KERNEL,
+            c if votes::are_cast(c) => LEAST_LONG,
+            _ => 0,
+        }
     }
 
     /// The most bytes that a root puts into a slot for several ranks with cores of their own: it writes what the next call gives while
@@ -208,7 +222,7 @@ mod tests {
         assert_eq!(long(&small, Broadcast, 4), 256 * KIB);
         let mut by_kernel = config(2.0, f64::from(32 << 20), true);
         by_kernel.constants.model = CostModel { cores: 2.0, ..CostModel::default() };
-        assert_eq!([Broadcast, Gather, AllToAll].map(|c| long(&by_kernel, c, 3) / KIB), [0, 0, 64]);
+        assert_eq!([Broadcast, Gather, AllToAll].map(|c| long(&by_kernel, c, 3) / KIB), [128, 32, 64]);
         // Ranks with cores of their own have none; and who says how long payloads are gets that.
         assert_eq!(long(&config(4.0, f64::from(32 << 20), true), Broadcast, 4), 0);
         assert_eq!(long(&config(2.0, f64::from(32 << 20), false), Broadcast, 4), 0);

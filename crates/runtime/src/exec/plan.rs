@@ -225,7 +225,6 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 None => None,
             };
             let mapped = program(choice.algorithm)?;
-            let part = Part::of(core.me, &mapped, far.as_deref());
             // Where nothing is combined on the way, or by the root alone.
             let simple = staged.name == "staged_one_shot" && piped::serves(core, call.collective);
             let piped = simple && (far.is_none() || !core.reaches);
@@ -235,7 +234,9 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             };
             let sent = choice.sent.map_or([false; 2], |(_, usual, in_place)| [usual, in_place]);
             let by_kernel = core.trades_lines && core.ranks == 2 && core.reaches && far.is_some() && !choice.beside;
-            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent, by_kernel };
+            let aside = Aside { beside: choice.beside, piped, apart, slotted: false, sent, by_kernel };
+            let part = Part::of(core.me, &mapped, far.as_deref(), aside);
+            let aside = Aside { slotted: part.is_for_one(), ..aside };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }

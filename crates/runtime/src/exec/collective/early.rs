@@ -27,7 +27,7 @@ impl CollectiveTask {
         let may = match &self.phase {
             Phase::Meet if self.v.is_some() => true,
             Phase::LentV(_) => true,
-            Phase::Meet | Phase::Direct { road: Road::Mapped, .. } => {
+            Phase::Meet | Phase::Direct { road: Road::Mapped | Road::Far, .. } => {
                 lent::may_take_early(self.plan.as_deref(), &self.call)
             }
             _ => false,
