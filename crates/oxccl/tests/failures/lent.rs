@@ -99,13 +99,13 @@ fn uneven(from: usize, to: usize) -> usize {
 }
 
 /// A burst of calls by which every rank takes from every other what these lend, or writes its part to all: alltoall, v
-/// (AlltoAllv), private (the same from memory that peers cannot map: copied to where they can), reduce_scatter, all_reduce, reduce,
+/// (AlltoAllv), private (the same from memory that peers cannot map), far (alltoall from such), reduce_scatter, all_reduce, reduce,
 /// small (reductions to rank 0 that go by slots at first, then inputs are lent), some (the same to rank 1, but that rank 2 lends nothing),
-/// ring (Send and Recv), turns (these and all-gather in turn, but for private, small, some and ring). Call `odd.0` of rank `odd.1` has an element less.
+/// ring (Send and Recv), turns (these and all-gather in turn, but for private, far, small, some and ring). Call `odd.0` of rank `odd.1` has an element less.
 fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usize, usize)>) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
-    let is_private = order.words[2] == "private" || order.words[2] == "some" && me == 2;
+    let is_private = ["private", "far"].contains(&order.words[2].as_str()) || order.words[2] == "some" && me == 2;
     let memory = if is_private { Memory::Malloc } else { Memory::Device };
     let root = usize::from(order.words[2] == "some");
     let mut from: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(memory, LEN * ranks, value(i, me))).collect();
@@ -113,6 +113,7 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
     let kind = |i: usize| match order.words[2].as_str() {
         "turns" => ["alltoall", "all_reduce", "v", "reduce", "reduce_scatter", "all_gather"][i / 3 % 6],
         "private" => "v",
+        "far" => "alltoall",
         one => one,
     };
     let stream = Stream::on(comm.device())?;
@@ -486,7 +487,8 @@ fn mixed_bursts_give_what_they_should() {
 /// Bursts with a root.
 const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
 /// Bursts in which all take from all.
-const AMONG_ALL: [&str; 8] = ["alltoall", "v", "private", "reduce_scatter", "all_reduce", "reduce", "small", "turns"];
+const AMONG_ALL: [&str; 9] =
+    ["alltoall", "v", "private", "far", "reduce_scatter", "all_reduce", "reduce", "small", "turns"];
 
 fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
     let all: Vec<usize> = (0..4).collect();
@@ -570,7 +572,7 @@ fn calls_that_differ_in_bursts_fail_on_every_rank() {
 #[test]
 fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
     let _alone = alone();
-    for kind in KINDS.into_iter().chain(["alltoall", "v", "private", "small"]) {
+    for kind in KINDS.into_iter().chain(["alltoall", "v", "private", "far", "small"]) {
         for how in ["destroy", "exit"] {
             for who in [0, 2] {
                 let mut pool = Pool::new(4, 1, &[]);

@@ -114,7 +114,7 @@ pub(crate) struct CollectiveTask {
     early: bool,
     /// Its end is known to the communicator.
     over: bool,
-    /// A connection failed: the error, until it is known whether it was the cause.
+    /// A connection, or a copy by the kernel, failed: the error, until it is known whether it was the cause.
     doubt: Option<Error>,
 }
 

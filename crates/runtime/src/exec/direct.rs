@@ -435,11 +435,13 @@ pub(super) fn locate(
             let len = call.input_bytes(rank as u32, core.ranks);
             let segment = (w[0] & INPUT != 0).then_some(segment_of_input(&w));
             engine.spots[m].input = spot(core, engine, rank, segment, w[1], len)?;
+            engine.any_far |= engine.spots[m].input.far.is_some();
         }
         if plan.writes_output[m] {
             let len = call.output_bytes(rank as u32, core.ranks);
             let segment = (w[0] & OUTPUT != 0).then_some((w[0] >> 36) as u32);
             engine.spots[m].output = spot(core, engine, rank, segment, w[2], len)?;
+            engine.any_far |= engine.spots[m].output.far.is_some();
         }
     }
     Ok(())
@@ -463,7 +465,6 @@ pub(super) fn spot(
             let (pid, handle) = core.handles[rank].as_ref().ok_or_else(|| {
                 Error::internal(format!("rank {rank} said that it can be reached, but its process is not known"))
             })?;
-            engine.any_far = true;
             // The handle is open as long as the communicator lives.
             let owner = Owner { rank: rank as u32, pid: *pid, handle: handle.as_raw_fd() };
             Spot { at: address, far: Some(owner) }

@@ -26,7 +26,6 @@ pub(super) const IN_LINE: u32 = 1;
 pub(super) const IN_SLOT: u32 = 2;
 /// In the memory of the rank, see [`lent_v`]: peers can map it, or let the kernel copy.
 pub(super) const LENT: u32 = 3;
-pub(super) const LENT_FAR: u32 = 8;
 /// In a small slot, or one of medium size, of which there are more.
 const IN_SMALL_SLOT: u32 = 4;
 const IN_MEDIUM_SLOT: u32 = 5;
@@ -123,7 +122,8 @@ impl Way {
     }
 
     /// Of a call that begins: parts that are not small are left where they lie if peers can map that. They are copied once then,
-    /// and no slots are written that peers have read. Else those that no slot has room for may be lent from a copy, see [`lent_v`].
+    /// and no slots are written that peers have read. Else those that no slot has room for may be lent from there through the kernel, or
+    /// from a copy, see [`lent_v`].
     pub(super) fn start(self, core: &Core, engine: &mut Engine, call: &Call, v: &VCounts) -> Start {
         let large = self.0.is_none_or(|(_, bytes)| bytes > SMALL_BYTES);
         let lent = if large { lent_v::place(core, engine, call, v, self.0.is_none()) } else { Lent::No };
@@ -168,7 +168,7 @@ impl Start {
     }
 }
 
-/// Announces the call, with this rank's parts where they are small, or where they lie if peers can map that. Whether one of the
+/// Announces the call, with this rank's parts where they are small, or where they lie if they are lent. Whether one of the
 /// two holds. `may_publish(seq)` does.
 pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, start: Start, seq: u64) -> bool {
     let Start { way: Way(way), lent } = start;
@@ -273,7 +273,7 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
     }
 }
 
-/// Whether the parts of `member` for this rank came with its line, or lie in mapped memory. The line of `seq` has arrived.
+/// Whether the parts of `member` for this rank came with its line, or are lent. The line of `seq` has arrived.
 pub(super) fn came(core: &Core, member: usize, seq: u64) -> bool {
     // SAFETY: the line is complete and stays as said above.
     unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() != BY_MESSAGES }

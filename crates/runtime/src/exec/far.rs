@@ -1,7 +1,7 @@
 //! Moves between user memory of processes that have not mapped each other's: the kernel copies what lies in another
 //! process, in pieces that stay in the core's cache until they are combined or passed on.
 //!
-//! It knows addresses and processes; which memory may be touched when is the program's and `direct`'s.
+//! It knows addresses and processes; which memory may be touched when is the program's, `direct`'s and `lent_v`'s.
 
 use std::os::fd::{BorrowedFd, RawFd};
 

@@ -20,7 +20,7 @@ use oxccl_types::{Collective, Result};
 use super::call::{self, Call};
 use super::collective::Engine;
 use super::direct::{self, Cursor, Road, Words};
-use super::plan::{Aside, DirectPlan, FarPlans, Plan};
+use super::plan::{DirectPlan, FarPlans, Plan};
 use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::IdleStream;
@@ -47,22 +47,22 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// That of member `me`.
-    pub(super) fn of(me: usize, mapped: &DirectPlan, far: Option<&FarPlans>, aside: Aside) -> Part {
+    /// That of member `me`. `waits`: each call over memory that peers cannot map waits for the one in front.
+    pub(super) fn of(me: usize, mapped: &DirectPlan, far: Option<&FarPlans>, waits: bool) -> Part {
         let mut ops = mapped.program.channels.iter().flatten();
-        let waits = mapped.program.scratch_slots > 0 || ops.any(|op| matches!(op, Op::Wait { .. }));
+        let meets = mapped.program.scratch_slots > 0 || ops.any(|op| matches!(op, Op::Wait { .. }));
         let lenders = (0..mapped.reads_input.len()).filter(|m| mapped.touches(*m)).count();
         let writes = |plan: &DirectPlan| plan.writes_output[me];
+        let shares = is_shared_out(mapped);
         let lends = mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes));
         Part {
-            takes: lenders == 1 && !waits && !mapped.touches(me),
+            takes: lenders == 1 && !meets && !mapped.touches(me),
             lends,
-            // Where it is put somewhere before all have come each call waits for the one in front, and one lender's road is known to nobody.
-            lends_far: lends && far.is_some() && lenders > 1 && !(aside.beside || aside.apart || aside.piped),
+            lends_far: lends && far.is_some() && !waits && !shares,
             opens: lenders == 1 && writes(mapped),
             early: lenders == 1,
             for_one: lenders == 1 && mapped.writes_output.contains(&true),
-            shares: is_shared_out(mapped),
+            shares,
         }
     }
 

@@ -3,7 +3,7 @@
 //! where they can (`stage`): each rank then has one line to write and one to read of every other, and no message.
 //!
 //! Each rank decides for itself, as in [`eager_v`](super::eager_v): of the parts that a rank gets some may come with the lines,
-//! some lie in mapped memory, and the rest comes by messages when these were taken.
+//! some are lent, and the rest comes by messages when these were taken.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use oxccl_types::{Error, Result};
 use super::call::Call;
 use super::collective::Engine;
 use super::direct::{is_raised, raise, spot};
-use super::eager_v::{LENT, LENT_FAR};
+use super::eager_v::LENT;
 use super::far::{self, Spot};
 use super::{stage, trail};
 use crate::communicator::core::{Core, Lane};
@@ -27,21 +27,22 @@ use crate::request::VCounts;
 const HEAD: usize = 3;
 /// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
 const MOST_MEMBERS: usize = INLINE_BYTES / 8 - HEAD;
-/// Bytes of a part from which on the kernel copies it sooner than two ranks do, one after the other, where they share cores (measured with 3
-/// to 8 ranks on 2 cores, docs/performance.md).
+/// Bytes of a part in the mean from which on the kernel copies it sooner than two ranks do, one after the other, where they share cores
+/// (measured with 3 to 8 ranks on 2 cores, docs/performance-changes.md).
 const FAR_FROM_CROWDED: u64 = 16 << 10;
+/// What the line says in place of a segment where the kernel copies.
+const FAR: u32 = u32::MAX;
 /// Bytes that one step moves at most.
 const STEP: usize = 1 << 20;
 
 /// Where the parts that are sent lie, or their copies, as the line says it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    segment: u32,
+    /// `None`: `at` is an address of this process, from which peers let the kernel copy.
+    segment: Option<u32>,
     at: u64,
     /// Where the parts are copied to, one after the other, and bytes of all; `None`: they are left where they lie.
     copied: Option<(*mut u8, usize)>,
-    /// `at` is an address of this process, from which peers let the kernel copy.
-    far: bool,
 }
 
 impl Place {
@@ -80,8 +81,9 @@ impl Taken {
     }
 }
 
-/// Where the parts that this rank sends lie, if the peers can take them from there. `copies`: they may be copied to where these can.
-pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, copies: bool) -> Lent {
+/// Where the parts that this rank sends lie, if the peers can take them from there. `unslotted`: no slot has room for them, so
+/// that they may also be lent through the kernel, or from copies.
+pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, unslotted: bool) -> Lent {
     let fits = |n: &usize| u32::try_from(*n).is_ok();
     let mapped = matches!(core.config.p2p.as_str(), "auto" | "direct");
     if !(core.whole && core.eager && (mapped || core.reaches && !core.one_process))
@@ -91,20 +93,20 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
         return Lent::No;
     }
     if core.one_process {
-        return Lent::At(Place { segment: 0, at: call.send.addr() as u64, copied: None, far: false });
+        return Lent::At(Place { segment: Some(0), at: call.send.addr() as u64, copied: None });
     }
     let bytes = v.reads(call.send.addr(), call.dtype.size());
     let exported = || engine.exporter.export(std::ptr::with_exposed_provenance(bytes.start), bytes.len());
     if let Some(at) = mapped.then(exported).flatten() {
         // That of element 0, which need not be in the segment: the owner adds what the readers do.
         let before = (bytes.start - call.send.addr()) as u64;
-        return Lent::At(Place { segment: at.segment, at: at.offset.wrapping_sub(before), copied: None, far: false });
+        return Lent::At(Place { segment: Some(at.segment), at: at.offset.wrapping_sub(before), copied: None });
     }
-    if !copies {
+    if !unslotted {
         return Lent::No;
     }
     if is_far(core, call, v) {
-        return Lent::At(Place { segment: 0, at: call.send.expose_provenance() as u64, copied: None, far: true });
+        return Lent::At(Place { segment: None, at: call.send.expose_provenance() as u64, copied: None });
     }
     let bytes = copied_bytes(core, call, v);
     if !trail::goes_on(core) || bytes > stage::MOST {
@@ -117,21 +119,20 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
         None => return Lent::Full,
     };
     let Some(at) = engine.exporter.export(to, bytes) else { return Lent::No };
-    Lent::At(Place { segment: at.segment, at: at.offset, copied: Some((to, bytes)), far: false })
+    Lent::At(Place { segment: Some(at.segment), at: at.offset, copied: Some((to, bytes)) })
 }
 
-/// Whether peers let the kernel copy parts that they cannot map: if they are long enough in the mean, where it copies what is long and lines
-/// travel, as it was measured. What stays here counts: all ranks have as much in all as a rule, and where some copy and others lend all wait
-/// for the slower way. Always where the user says so.
+/// Whether peers are to let the kernel copy this rank's parts, which they cannot map: always with `OXCCL_P2P=cma`; else if the parts are long
+/// enough in the mean, on processors where lines travel and strings are fast all the same, as it was measured. What stays here counts: all ranks
+/// have as much in all as a rule, and where some copy and others lend all wait for the slower way.
 fn is_far(core: &Core, call: &Call, v: &VCounts) -> bool {
-    if !core.reaches || core.config.p2p == "cma" {
-        return core.reaches;
-    }
-    let model = &core.config.constants.model;
-    let Some(from) = model.kernel_from().filter(|_| kernels::travels_by_strings()) else { return false };
-    let from = from.max(if core.crowded { FAR_FROM_CROWDED } else { 0 });
-    let elements = v.send_counts.iter().fold(0_u64, |all, n| all.saturating_add(*n as u64));
-    elements.saturating_mul(call.dtype.size() as u64) >= from.saturating_mul(core.members.len() as u64)
+    let is_long = |least: u64| {
+        let least = least.max(if core.crowded { FAR_FROM_CROWDED } else { 0 });
+        let elements = v.send_counts.iter().fold(0_u64, |all, n| all.saturating_add(*n as u64));
+        elements.saturating_mul(call.dtype.size() as u64) >= least.saturating_mul(core.members.len() as u64)
+    };
+    let least = || core.config.constants.model.kernel_from().filter(|_| kernels::travels_by_strings());
+    core.reaches && (core.config.p2p == "cma" || least().is_some_and(is_long))
 }
 
 /// Elements from the beginning of one copied part to that of the next one: each begins with a cache line.
@@ -146,15 +147,20 @@ fn copied_bytes(core: &Core, call: &Call, v: &VCounts) -> usize {
     all.saturating_mul(call.dtype.size())
 }
 
-/// Copies the parts of call `seq` to where its line will say that they lie, if they do not lie there.
+/// Copies the parts of call `seq` to where its line will say that they lie, if they do not lie there. What the kernel will copy is put on
+/// large pages.
 ///
 /// # Safety
 /// The counts and displacements lie inside the caller's buffer; the place is that which was found last.
 pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, place: Place, seq: u64) {
     let element = call.dtype.size();
-    if place.far {
+    if place.segment.is_none() {
         for bytes in [v.reads(call.send.addr(), element), v.writes(call.recv.addr(), element)] {
-            engine.pages.used(std::ptr::with_exposed_provenance(bytes.start), bytes.len());
+            let at = std::ptr::with_exposed_provenance(bytes.start);
+            // What peers can map is left as it is.
+            if engine.pages.minds(bytes.len()) && engine.exporter.export(at, bytes.len()).is_none() {
+                engine.pages.used(at, bytes.len());
+            }
         }
     }
     let Some((mut to, all)) = place.copied else { return };
@@ -169,7 +175,7 @@ pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCou
     engine.stage.lend(seq, all);
 }
 
-/// Writes what the line says of them; its first word says [`LENT`], or [`LENT_FAR`].
+/// Writes what the line says of them; its first word says [`LENT`].
 ///
 /// # Safety
 /// `body` is that of this rank's line, which no peer reads any more.
@@ -191,7 +197,7 @@ pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, b
             words.add(HEAD + member).write(entry);
         }
         kept_in_order();
-        words.write(u64::from(if place.far { LENT_FAR } else { LENT }) | u64::from(place.segment) << 32);
+        words.write(u64::from(LENT) | u64::from(place.segment.unwrap_or(FAR)) << 32);
         words.add(1).write(place.at);
         words.add(2).write(withdrawn());
     }
@@ -201,7 +207,7 @@ pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, b
 #[inline]
 pub(super) fn lends(core: &Core, member: usize, seq: u64) -> bool {
     // SAFETY: the line is complete and stays until this rank has started more than a window of later calls.
-    matches!(unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() }, LENT | LENT_FAR)
+    unsafe { core.hub.entry(member, seq).body.cast::<u32>().read() == LENT }
 }
 
 /// Whether one of the members does, all of whose lines have arrived.
@@ -231,11 +237,11 @@ fn find(core: &Core, engine: &mut Engine, member: usize, seq: u64, displ: usize,
     if !core.one_process {
         engine.imports.refresh(rank, gone);
     }
-    let segment = (head as u32 == LENT).then_some((head >> 32) as u32);
+    let segment = Some((head >> 32) as u32).filter(|segment| *segment != FAR);
     spot(core, engine, rank, segment, at, bytes as u64)
 }
 
-/// Takes the parts that lie in mapped memory, says so, and waits until the peers have taken those of this rank. All lines have
+/// Takes the parts that peers lend, says so, and waits until the peers have taken those of this rank. All lines have
 /// arrived, and the lengths were compared.
 pub(super) fn step(
     core: &Core,

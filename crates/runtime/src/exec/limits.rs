@@ -168,7 +168,7 @@ impl<'a> Limits<'a> {
     }
 
     /// The same for ranks that share cores, where the kernel's copies of long messages are the faster ones: each of them costs a call of the
-    /// kernel, so the more there are of a payload the longer it may be.
+    /// kernel, so that where each rank gets or gives a block these count. It is what was measured.
     fn long_by_kernel(&self, collective: Collective) -> u64 {
         match collective {
             Collective::Broadcast => 2 * LEAST_LONG,
@@ -222,6 +222,7 @@ mod tests {
         assert_eq!(long(&small, Broadcast, 4), 256 * KIB);
         let mut by_kernel = config(2.0, f64::from(32 << 20), true);
         by_kernel.constants.model = CostModel { cores: 2.0, ..CostModel::default() };
+        assert_eq!([3, 7, 8, 9].map(|ranks| long(&by_kernel, Scatter, ranks) / KIB), [96, 224, 256, 256]);
         assert_eq!([Broadcast, Gather, AllToAll].map(|c| long(&by_kernel, c, 3) / KIB), [128, 32, 64]);
         // Ranks with cores of their own have none; and who says how long payloads are gets that.
         assert_eq!(long(&config(4.0, f64::from(32 << 20), true), Broadcast, 4), 0);

@@ -13,6 +13,7 @@ use crate::common::{Children, wait};
 use crate::given::Constants;
 use crate::job::seed;
 use crate::large;
+use crate::lent;
 use crate::network::alone;
 use crate::runs;
 use crate::scenarios::{Comm, Ints, To, request, team};
@@ -328,6 +329,17 @@ fn all_that_a_stream_carries_keeps_its_order_among_processes() {
 fn all_that_a_stream_carries_keeps_its_order_where_the_kernel_copies_what_outgrows_the_caches() {
     let constants = Constants::of("outgrows", "cache = 10000\nkernel_crowd = 10000\nkernel_crowd_message = 10000\n");
     processes(5, &[("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2")], "no");
+}
+
+/// The kernel copies what peers cannot map and no slot carries, of an AlltoAllv where the processor is of that kind or the user says so; calls
+/// begin behind such as peers have still to read.
+#[test]
+fn all_that_a_stream_carries_keeps_its_order_where_the_kernel_copies_everything() {
+    let constants = Constants::of("far", "shm_copy = 10\nkernel_op = 0.1\nkernel_copy = 0.01\n");
+    let (file, cores) = (("OXCCL_TUNE_FILE", constants.path()), ("OXCCL_CORES", "2"));
+    processes(5, &[file, cores, ("OXCCL_EAGER_LIMIT", "0")], "no");
+    processes(5, &[file, cores], "lends");
+    processes(4, &[file, cores, ("OXCCL_EAGER_LIMIT", "0"), ("OXCCL_P2P", "cma")], "lends");
 }
 
 #[test]
@@ -734,6 +746,7 @@ fn one_of_a_crowd() {
     let seed = || words[2].parse().unwrap();
     match words[3] {
         "no" | "sends" => mixture(rank, ranks, &comms, 30, words[3] == "sends", seed()),
+        "lends" => lent::one(rank, ranks, &comms[0], seed()),
         "long" => long(rank, ranks, &comms[0], seed()),
         "alone" => in_turn(rank, ranks, &comms),
         "differs" => return differs(rank, &comms[0]),

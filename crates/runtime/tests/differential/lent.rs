@@ -134,17 +134,7 @@ struct Member<'a> {
 fn crowd(test: impl Fn(Member<'_>) + Sync) {
     let ranks = (processors() + 1).clamp(5, 9);
     let seed = seed();
-    team(ranks, 1, |rank, comms| {
-        test(Member {
-            rank,
-            ranks,
-            comm: &comms[0],
-            stream: Stream::new().unwrap(),
-            rng: fastrand::Rng::with_seed(seed),
-            own: fastrand::Rng::with_seed(seed ^ (rank as u64 + 1)),
-            seed,
-        });
-    });
+    team(ranks, 1, |rank, comms| test(Member::new(rank, ranks, &comms[0], seed)));
 }
 
 #[test]
@@ -161,12 +151,36 @@ fn calls_that_are_waited_for_pass_into_calls_that_are_not() {
 
 /// `waits` says now and then whether each of the next calls is waited for.
 fn mixture(waits: impl Fn(&mut fastrand::Rng) -> bool + Sync) {
-    crowd(|Member { rank, ranks, comm, stream, mut rng, mut own, seed }| {
+    crowd(|member| member.mixes(false, &waits));
+}
+
+/// One of several processes, whose buffers peers cannot map.
+pub fn one(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
+    Member::new(rank, ranks, comm, seed).mixes(true, &|rng| rng.u8(..4) == 0);
+}
+
+impl<'a> Member<'a> {
+    fn new(rank: usize, ranks: usize, comm: &'a Comm, seed: u64) -> Member<'a> {
+        Member {
+            rank,
+            ranks,
+            comm,
+            stream: Stream::new().unwrap(),
+            rng: fastrand::Rng::with_seed(seed),
+            own: fastrand::Rng::with_seed(seed ^ (rank as u64 + 1)),
+            seed,
+        }
+    }
+
+    /// `waits` as for [`mixture`].
+    fn mixes(self, private: bool, waits: &dyn Fn(&mut fastrand::Rng) -> bool) {
+        let Member { rank, ranks, comm, stream, mut rng, mut own, seed } = self;
         for round in 0..90 {
             // Beyond what goes with the lines, or after a while; an even number is memory of the library.
             let count = [2100, 600, 5000, 1000, 20_000][round % 5];
             let value = |rank: usize, buffer: usize| (round * 1000 + rank * 10 + buffer) as i32;
-            let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(count * ranks, value(rank, b))).collect();
+            let elements = (count * ranks) | usize::from(private);
+            let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(elements, value(rank, b))).collect();
             let mut model: Vec<Vec<Vec<i32>>> =
                 (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![value(r, b); ranks]).collect()).collect();
             let mut made = Vec::new();
@@ -209,7 +223,7 @@ fn mixture(waits: impl Fn(&mut fastrand::Rng) -> bool + Sync) {
                 );
             }
         }
-    });
+    }
 }
 
 /// The first ones go by slots, of which each rank makes all of its output; those behind them by mapped memory, into which peers

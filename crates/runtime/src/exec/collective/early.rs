@@ -35,6 +35,10 @@ impl CollectiveTask {
         if !self.trails || !may {
             return Step::Blocked;
         }
+        // What failed is not tried again; but what ended the communicator is heard.
+        if self.doubt.is_some() {
+            return core.check().map_or_else(|cause| self.failed(core, cause), |()| Step::Blocked);
+        }
         let mut go = || {
             core.check()?;
             let mut engine = core.lock_engine();
@@ -46,6 +50,14 @@ impl CollectiveTask {
         self.early = false;
         match went {
             Ok(step) => step,
+            // Perhaps there is a better reason, now or in its turn; calls in front may end well.
+            Err(error) if error.code == ResultCode::RemoteError => match core.check() {
+                Ok(()) => {
+                    (self.started_ns, self.doubt) = (0, Some(error));
+                    Step::Blocked
+                }
+                Err(cause) => self.failed(core, cause),
+            },
             Err(error) => self.failed(core, error),
         }
     }
@@ -53,7 +65,7 @@ impl CollectiveTask {
 
 /// AlltoAllv.
 impl CollectiveTask {
-    /// All lines have arrived. What came with them is taken from there, what lies in mapped memory next; the rest is exchanged.
+    /// All lines have arrived. What came with them is taken from there, what is lent next; the rest is exchanged.
     /// `false`: not before the turn has come.
     pub(super) fn meet_v(&mut self, core: &Core, engine: &mut Engine) -> Result<bool> {
         let Some(v) = &self.v else { return Ok(false) };
@@ -72,7 +84,7 @@ impl CollectiveTask {
         Ok(true)
     }
 
-    /// Exchanges what neither came with the lines nor lies in mapped memory.
+    /// Exchanges what neither came with the lines nor is lent.
     pub(super) fn message_road_v(&mut self, core: &Core, engine: &mut Engine) -> Result<Phase> {
         if self.plan.is_none() {
             self.plan = Some(engine.plans.get(core, &self.call)?);
