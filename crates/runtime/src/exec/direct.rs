@@ -287,12 +287,6 @@ pub(super) fn is_input_mapped(words: &Words) -> bool {
     words[0] & INPUT != 0
 }
 
-/// Whether a line says that its rank's input lies where peers let the kernel copy it.
-#[inline]
-pub(super) fn is_reached(words: &Words) -> bool {
-    words[0] & (REACHES | BESIDE | IN_SLOT | PIPED) == REACHES && !is_sent(words)
-}
-
 /// Whether a line says that peers can map the output.
 #[inline]
 pub(super) fn is_output_mapped(words: &Words) -> bool {

@@ -33,7 +33,7 @@ pub(crate) struct Part {
     /// Its input is read by others, and on no road anybody writes its output: its peers may read the input before the calls
     /// in front are over.
     lends: bool,
-    /// The same of an input that peers cannot map, which the kernel copies.
+    /// The same, whatever memory the input is: the kernel copies what peers cannot map.
     lends_far: bool,
     /// It is the only one whose memory others touch, and they write its output: each of them a block.
     opens: bool,
@@ -47,7 +47,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// That of member `me`. `waits`: each call over memory that peers cannot map waits for the one in front.
+    /// That of member `me`. `waits`: each call over memory that peers cannot map waits for the one in front,
+    /// or the kernel may not copy it.
     pub(super) fn of(me: usize, mapped: &DirectPlan, far: Option<&FarPlans>, waits: bool) -> Part {
         let mut ops = mapped.program.channels.iter().flatten();
         let meets = mapped.program.scratch_slots > 0 || ops.any(|op| matches!(op, Op::Wait { .. }));
@@ -156,7 +157,8 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 /// write their blocks.
 pub(super) fn trails(core: &Core, engine: &Engine, plan: &Plan, call: &Call, own: &Words, seq: u64) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
-    let may = part.lends && (direct::is_input_mapped(own) || part.lends_far && direct::is_reached(own))
+    let may = part.lends_far
+        || part.lends && direct::is_input_mapped(own)
         || (part.shares || opens(part, call) && !engine.slotted.may_be_unasked(seq))
             && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
@@ -190,7 +192,7 @@ pub(super) fn may_follow(
             _ if part.shares => is_mapped(call.send, input) && is_mapped(call.recv.cast_const(), output) && !bars(),
             // It may take before those in front are over, so it must not write what they lend.
             true => {
-                (part.lends_far && core.reaches || is_mapped(call.send, input))
+                (part.lends_far || is_mapped(call.send, input))
                     && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
             }
             false => opens(part, call) && !unasked && is_mapped(call.recv.cast_const(), output) && !bars(),

@@ -235,7 +235,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             let sent = choice.sent.map_or([false; 2], |(_, usual, in_place)| [usual, in_place]);
             let by_kernel = core.trades_lines && core.ranks == 2 && core.reaches && far.is_some() && !choice.beside;
             // What lies beside a line lies there until the next call; and calls with a root have roads of their own.
-            let waits = choice.beside || apart || call.collective.rooted();
+            let waits = !core.reaches || choice.beside || apart || call.collective.rooted();
             let part = Part::of(core.me, &mapped, far.as_deref(), waits);
             let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent, by_kernel };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
