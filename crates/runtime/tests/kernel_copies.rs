@@ -70,6 +70,10 @@ fn run(scenario: &str) {
     let constants: Vec<Constants> = (0..RANKS).map(|rank| Constants::of(scenario, rank)).collect();
     workers::run(RANKS, LIMIT, scenario, |command, rank, id| {
         command.env(VARIABLE, format!("{rank} {scenario} {id}")).env("OXCCL_TUNE_FILE", &constants[rank].0);
+        if scenario.starts_with("awaited") {
+            // On processors, too, where the kernel is not the faster one.
+            command.env("OXCCL_P2P", "cma").env("OXCCL_CORES", "2");
+        }
     });
 }
 
@@ -151,6 +155,16 @@ fn who_gives_to_the_root_does_not_wait_for_it() {
     run("ahead-in_place");
 }
 
+/// What goes by a slot while nobody waits for it.
+#[test]
+fn the_kernel_copies_what_the_other_rank_waits_for() {
+    for call in ["in_place", "reduce", "gather", "scatter"] {
+        run(&format!("awaited-{call}"));
+        // By what this machine does of itself.
+        run(&format!("waited-{call}"));
+    }
+}
+
 #[test]
 fn results_stay_right_when_the_pages_of_the_buffers_become_large() {
     run("large");
@@ -211,6 +225,7 @@ fn worker() {
         "outgrows" | "long" => side.outgrows(call),
         "later" => side.is_refused(call),
         "ahead" => side.runs_ahead(call),
+        "awaited" | "waited" => side.is_awaited(call, scenario == "awaited"),
         "large" => side.repeats(),
         "remade" => side.remakes(call),
         "shared" if call == "mixed" => side.mixes(),
@@ -615,11 +630,16 @@ impl Side {
 
     /// Rank `from` sends one element to the other.
     fn passes_word(&mut self, from: usize) {
+        self.pass_word(from).unwrap();
+    }
+
+    /// The same where the communicator may have failed.
+    fn pass_word(&mut self, from: usize) -> Result<()> {
         let mut word = 0_u32;
         let at: *mut u8 = (&raw mut word).cast();
         let collective = if self.rank == from { Collective::Send } else { Collective::Recv };
-        self.submit(collective, at.cast_const(), at, 1, 1 - self.rank).unwrap();
-        self.stream.synchronize().unwrap();
+        self.submit(collective, at.cast_const(), at, 1, 1 - self.rank)?;
+        self.stream.synchronize()
     }
 
     /// Sends what rank 1 waits for, beside what the stream holds.
@@ -630,6 +650,55 @@ impl Side {
         request.stream = stream.clone();
         self.comm.submit(request).unwrap();
         stream.synchronize().unwrap();
+    }
+
+    /// Calls that are waited for, with other elements each time, so that a rank that gives too early is found out; then the kernel is
+    /// refused: a call that the other rank comes to late ends well, and one that it waits for does not. `always`: on any processor, not only where the kernel is the faster one.
+    fn is_awaited(&mut self, call: &str, always: bool) {
+        // Blocks that have room in the slots of any machine.
+        let count = if matches!(call, "gather" | "scatter") { 2 << 10 } else { 4 << 10 };
+        let giver = usize::from(call != "scatter");
+        let mut round = 0_u32;
+        let mut next = |side: &mut Side| {
+            round += 1;
+            let given = move |rank: usize, i: usize| Self::given(rank, i).wrapping_add(round * 1000);
+            let values = (0..RANKS * count).map(|i| given(side.rank, i));
+            side.input.clear();
+            side.input.extend(values);
+            side.output.clear();
+            side.output.resize(RANKS * count, u32::MAX);
+            if call == "in_place" && side.rank == 1 {
+                side.output[..count].copy_from_slice(&side.input[..count]);
+            }
+            let recv = side.output.as_mut_ptr().cast();
+            side.make_at(call, side.input.as_ptr().cast(), recv, count)?;
+            side.check_of(call, count, &side.output, given);
+            Ok(())
+        };
+        for _ in 0..500 {
+            next(self).unwrap();
+        }
+        if !always {
+            return self.comm.destroy().unwrap();
+        }
+        // Who gives may be ahead by as many calls as there are slots, and would need the kernel for the next.
+        self.passes_word(1 - giver);
+        refuse();
+        for _ in 0..3 {
+            if self.rank != giver {
+                self.passes_word(giver);
+            }
+            next(self).unwrap();
+            if self.rank == giver {
+                self.passes_word(giver);
+            }
+        }
+        let end = Instant::now() + LIMIT / 2;
+        // The one that gives is never ahead, so that there is always a slot.
+        let mut one = || next(self).and_then(|()| self.pass_word(1 - giver));
+        let error = std::iter::from_fn(|| (Instant::now() < end).then(|| one().err()));
+        let error = error.flatten().next().expect("one of the ranks needs the kernel for a call that is awaited");
+        self.ends_with(&error, &["not permitted", "forbids it now"]);
     }
 
     /// Rank 1 gives another number of elements than rank 0 takes.

@@ -92,6 +92,9 @@ pub struct CostModel {
     /// What a broadcast or reduction by scratch in one shot, or beside the lines, costs of what it would if all ranks that share cores
     /// worked as long as the one that works most: the others only wait, and calls follow one another.
     pub crowd_rooted: f64,
+    /// What a call of two ranks with a core each by scratch in one shot costs of what it would, where what they work on is past the last
+    /// caches: what goes through scratch does not leave them, and what is combined or passed on is written past them.
+    pub scratch_past: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
     /// the last cache. Not messages of up to 64 KiB, nor of [`kernel_both_ways_below`](Self::kernel_both_ways_below) and more.
@@ -129,6 +132,7 @@ impl Default for CostModel {
             kernel_large_below: NEVER_BYTES,
             kernel_both_ways_below: NEVER_BYTES,
             crowd_rooted: 1.0,
+            scratch_past: 1.0,
             kernel_crowd_from: NEVER_BYTES,
             kernel_crowd_message_from: NEVER_BYTES,
         }
@@ -175,7 +179,7 @@ impl CostModel {
         let cache_bytes = (cores * f64::from(2 << 20)).max(memory.cache_bytes);
         let kernel = CostModel { kernel_op_us: 0.7, kernel_us_per_kib: 0.05, kernel_large_us_per_kib: 0.05, ..memory };
         let kernel_crowd_from = f64::from(256 << 10);
-        CostModel { shm, cores, cache_bytes, crowd_rooted: 0.4, kernel_crowd_from, ..kernel }
+        CostModel { shm, cores, cache_bytes, crowd_rooted: 0.4, scratch_past: 0.6, kernel_crowd_from, ..kernel }
     }
 
     /// Bytes from which on the kernel's copy of a message between processes is faster than two copies by way of a slot; `None`:
@@ -189,6 +193,11 @@ impl CostModel {
     /// twice what fits (measured with one of 32 MiB, docs/performance.md).
     pub fn past_caches(&self, ranks: usize) -> u64 {
         (2.0 * self.last_cache_bytes * self.last_caches.min(ranks as f64)) as u64
+    }
+
+    /// Whether the buffers of a call of `bytes` are past them.
+    fn is_past(&self, ranks: u32, bytes: u64) -> bool {
+        2.0 * f64::from(ranks) * bytes as f64 >= self.past_caches(ranks as usize) as f64
     }
 
     /// Whether ranks that share cores give each other so much in a call of `bytes`, each block to one rank only, that the kernel copies
@@ -210,6 +219,13 @@ impl CostModel {
             Collective::Broadcast | Collective::Reduce => self.crowd_rooted,
             _ => 1.0,
         }
+    }
+
+    /// What a call of `bytes` by scratch in one shot costs of what it would, see [`scratch_past`](Self::scratch_past). Measured with 32 to 128
+    /// MiB (docs/performance-changes.md): all-gather and what a root gives or gets the kernel copies faster there as well.
+    fn of_past(&self, collective: Collective, ranks: u32, bytes: u64) -> f64 {
+        let measured = matches!(collective, Collective::AllReduce | Collective::Reduce | Collective::AllToAll);
+        if measured && self.is_past(ranks, bytes) && ranks == 2 && self.cores >= 2.0 { self.scratch_past } else { 1.0 }
     }
 
     /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it
@@ -314,8 +330,9 @@ impl Rates {
             true => m.dram_factor,
             false => 1.0,
         };
-        let memory = memory * burst(m, a.name, shape);
         let one_shot = a.name == "staged_one_shot";
+        let past = if one_shot { m.of_past(shape.collective, shape.ranks, bytes) } else { 1.0 };
+        let memory = memory * burst(m, a.name, shape) * past;
         let crowd = if one_shot { crowd * m.of_rooted(shape.collective, n, beyond_caches) } else { crowd };
         // One thread serves the channels of a rank in turn.
         let cpu = crowd * f64::from(shape.channels);
@@ -460,9 +477,11 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
+    let past = m.is_past(shape.ranks, bytes) && (a.name, shape.collective) == ("shared_one_shot", Collective::Reduce);
+    let saved = if past { 0.0 } else { saved };
     let readers = match a.name {
         "two_shot" => Readers::ByParts,
-        "shared_one_shot" => Readers::Ranks(shape.ranks - 1 - shared_one_shot::carried(shape.ranks)),
+        "shared_one_shot" if shape.ranks > 2 => Readers::Ranks(shape.ranks - 1 - shared_one_shot::carried(shape.ranks)),
         _ => Readers::Ranks(shape.ranks - 1),
     };
     let contention = contention::of_kernel(m, shape, bytes, readers);
@@ -476,7 +495,7 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
         _ => long && below(rates.block_kib),
     };
     let kernel_us_per_kib = if large { m.kernel_large_us_per_kib } else { m.kernel_us_per_kib };
-    let shared = a.name == "shared_one_shot";
+    let shared = a.name == "shared_one_shot" && shape.collective != Collective::Reduce;
     // Of two ranks parts that follow each other are one call; the other side waits for that of the root.
     let calls = if shared && shape.ranks == 2 { 1.25 } else { far };
     let op = m.kernel_op_us * rates.outside.op / m.direct.op_us;
@@ -614,6 +633,9 @@ pub fn pipes_in_place(m: &CostModel, collective: Collective, bytes: u64, ranks: 
 fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
     let others = f64::from(shape.ranks) - 1.0;
     match (name, shape.collective) {
+        // The root reads two parts; the other one of two ranks in the same time one, which it writes. What was read is in the cache of
+        // who combines it, as far as that was measured.
+        ("shared_one_shot", Collective::Reduce) => (2.0 * others, 1.25),
         // Of two ranks the leaf has the longer side, unless the root has nothing to copy and could carry half.
         ("shared_one_shot", _) if shape.ranks == 2 => {
             let parts = f64::from(shared_one_shot::PARTS);

@@ -11,6 +11,7 @@ pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
         _ if shape.ranks == 1 => 1,
         ("two_shot", Collective::AllGather) => 1,
         ("two_shot" | "staged_two_shot", _) | ("ring", Collective::AllReduce) => shape.ranks,
+        ("shared_one_shot", Collective::Reduce) => shared_one_shot::reduced_parts(shape.ranks),
         ("shared_one_shot", _) if shape.ranks == 2 => shared_one_shot::PARTS,
         ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
         ("hierarchical", Collective::AllReduce) => hierarchical::parts(shape),
@@ -235,6 +236,9 @@ fn two_shot(shape: &Shape) -> (Steps, Steps) {
 /// The root's side, which is the longer one where all is mapped.
 pub(crate) fn shared_steps(shape: &Shape) -> Steps {
     let n = f64::from(shape.ranks);
+    if shape.collective == Collective::Reduce {
+        return mapped(1.0, n, 2.0, 2.0 * move_copies(n, 1.0));
+    }
     let moves = match shape.ranks {
         2 => shared_one_shot::PARTS + 1,
         more => shared_one_shot::carried(more) + 1,

@@ -656,3 +656,37 @@ fn ranks_that_share_cores_go_the_way_that_was_measured_to_be_faster_where_lines_
     let other = CostModel { crowd_rooted: 1.0, kernel_crowd_from: 1e13, ..model };
     assert_eq!((serves(other, Reduce, 5, 128), serves(other, AllToAll, 8, 1024)), ("kernel", "scratch"));
 }
+
+/// What was measured with two ranks on two cores of the Xeon with 480 MiB, of whose last cache they have 64 (docs/performance-changes.md).
+#[test]
+fn two_ranks_past_the_last_caches_go_by_scratch_where_lines_travel() {
+    use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, Scatter};
+    let model = CostModel { last_cache_bytes: f64::from(64 << 20), ..CostModel::of_travelling_lines(2.0) };
+    let served = |model, collective, bytes| private_by(model, collective, 2, bytes, false);
+    for (collective, by_kernel) in [(AllReduce, "two_shot"), (Reduce, "shared_one_shot"), (AllToAll, "one_shot")] {
+        assert_eq!(served(model, collective, 16 << 20), by_kernel, "{collective}");
+        for mib in [32, 128] {
+            assert_eq!(served(model, collective, mib << 20), "staged_one_shot", "{collective} of {mib} MiB");
+        }
+        // Where that was not measured nothing of it counts.
+        let other = CostModel { scratch_past: 1.0, ..model };
+        assert_ne!(served(other, collective, 32 << 20), "staged_one_shot", "{collective}");
+    }
+    for collective in [AllGather, Broadcast, Gather, Scatter] {
+        assert!(!served(model, collective, 128 << 20).starts_with("staged"), "{collective}");
+    }
+}
+
+/// A reduction of which the other rank of two has to write its part to the root, too, is shared unequally; not where all is mapped, and
+/// it writes what it has read.
+#[test]
+fn the_root_of_two_ranks_carries_more_of_a_reduction_that_the_kernel_copies() {
+    let model = CostModel::of_travelling_lines(2.0);
+    for kib in [64, 256, 1024, 8192] {
+        assert_eq!(private_by(model, Collective::Reduce, 2, kib << 10, false), "shared_one_shot", "{kib} KiB");
+        assert_eq!(private_by(model, Collective::Reduce, 2, kib << 10, true), "shared_one_shot", "{kib} KiB");
+        assert_ne!(private_by(model, Collective::Reduce, 3, kib << 10, false), "shared_one_shot", "{kib} KiB");
+        let mapped = Query { model, eager_limit: 0, ..Query::new(Collective::Reduce, kib << 10, 2, Reach::MappedUser) };
+        assert_eq!(candidates(&mapped)[0].algorithm, "two_shot", "{kib} KiB");
+    }
+}

@@ -10,6 +10,7 @@ use oxccl_sys::{LatchGuard, prefetch};
 use oxccl_types::{Error, Result};
 
 use super::at_once_direct::{failed, patience, see_through};
+use super::awaited;
 use super::beside::{self, Given};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
@@ -34,6 +35,8 @@ struct Made {
     aside: Aside,
     /// See [`is_slotted_if_waited`](beside::is_slotted_if_waited).
     slotted_if_waited: bool,
+    /// See [`may_be`](awaited::may_be).
+    may_be_awaited: bool,
     /// Whether there must be a buffer to read and one to write.
     sends: bool,
     receives: bool,
@@ -85,6 +88,7 @@ impl Engine {
         // Where there is no plan the call itself says so.
         let Ok(plan) = self.plans.get(core, call) else { return };
         let Plan::Direct { aside, .. } = *plan else { return };
+        let may_be_awaited = awaited::may_be(core, call, &plan);
         let (sends, receives) = call.needs(core.rank as u32);
         let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
         let (words, resolved, old) = match place.take() {
@@ -98,6 +102,7 @@ impl Engine {
             plan,
             aside,
             slotted_if_waited: beside::is_slotted_if_waited(core, call),
+            may_be_awaited,
             sends,
             receives,
             words,
@@ -113,6 +118,15 @@ impl Engine {
 }
 
 impl Made {
+    /// Where a private input goes; `waited`: it is taken to be [waited for](super::run), `awaited`: maybe by the peer, too.
+    fn aside_if(&self, waited: bool, awaited: bool) -> Aside {
+        Aside {
+            slotted: self.aside.slotted || waited && self.slotted_if_waited,
+            lent_if_awaited: awaited,
+            ..self.aside
+        }
+    }
+
     /// Where it is kept.
     fn place(&self) -> u8 {
         (self.shape.mix() as usize % SHAPES) as u8
@@ -170,15 +184,15 @@ impl Made {
         }
     }
 
-    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it. `waited`: it is
-    /// taken to be [waited for](super::run).
+    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it. `aside`: where
+    /// a private input goes.
     fn advance(
         &mut self,
         core: &Core,
         engine: &mut Engine,
         seq: &mut u64,
         ends: bool,
-        waited: bool,
+        aside: Aside,
     ) -> Result<Option<Phase>> {
         core.check()?;
         engine.seen.look(patience(core, &self.call));
@@ -186,15 +200,7 @@ impl Made {
         if !engine.seen.may_publish(core, *seq, slotted::lines_ahead(core, engine, &self.call, *seq)) {
             return Ok(Some(Phase::Announce));
         }
-        let own = direct::announce(
-            core,
-            engine,
-            &self.call,
-            *seq,
-            self.call.send,
-            Aside { slotted: self.aside.slotted || waited, ..self.aside },
-            !ends,
-        );
+        let own = direct::announce(core, engine, &self.call, *seq, self.call.send, aside, !ends);
         if !ends {
             return Ok(Some(Phase::Meet));
         }
@@ -364,9 +370,12 @@ pub(super) fn run(
     };
     // Counted before the line is written: a count waits for all stores in front of it, and those for a line that peers have read.
     let counted = (behind > 0).then(|| (core.clone(), made.plan.clone()));
-    let waited = made.slotted_if_waited && !engine.run.is_long(idle.waits(), seq, true) && behind == 0;
+    let asks = made.slotted_if_waited || made.may_be_awaited;
+    let waited = asks && !engine.run.is_long(idle.waits(), seq, true) && behind == 0;
+    let awaited = waited && made.may_be_awaited && awaited::is_apart(core, &mut engine, &made.call, made.aside);
+    let aside = made.aside_if(waited, awaited);
     let mut seq = 0;
-    let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0, waited)).and_then(|step| step);
+    let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0, aside)).and_then(|step| step);
     let place = if trail::goes_on(core) { Some(made.place()) } else { None };
     let task = |phase| {
         let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
@@ -374,6 +383,7 @@ pub(super) fn run(
     };
     match step {
         Ok(None) => {
+            engine.awaited.note_end(seq);
             engine.known_direct.keep(made);
             core.pass_turn(Lane::Collectives, turn);
             let unsettled = engine.is_unsettled(seq);
@@ -383,6 +393,9 @@ pub(super) fn run(
             }
         }
         Ok(Some(phase)) => {
+            if awaited {
+                engine.awaited.note_late();
+            }
             let Some((counted, plan)) = counted else {
                 let task = task(phase);
                 engine.known_direct.keep(made);

@@ -3,8 +3,8 @@
 //! protocol does with small ones; but each rank decides for itself.
 //!
 //! What fits a payload slot and is all that moves between ranks (what a root gives to all others, or of two ranks one to the
-//! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them. Its
-//! line says where that lies: where stores wait for lines of another core payloads of one of two ranks go round many more of them.
+//! root) is put into the slot: it is taken from there whatever memory the others have, and who gives does not wait for them (`awaited` is
+//! the exception). Its line says where that lies: where stores wait for lines of another core payloads of one of two ranks go round many more of them.
 //! All else is put into an *area*; the ranks meet, and if every input came so the call ends there.
 //!
 //! The area is at the end of a half of the scratch (see `scratch`); direct calls use the halves in turn. A rank puts something
@@ -151,8 +151,7 @@ fn most_by_slot(core: &Core, call: &Call, aside: Aside) -> usize {
     let geometry = core.hub.geometry();
     let usual = geometry.eager_bytes;
     // Where the kernel is the faster one half as much: a giver that does not wait is worth the rest.
-    let halved = aside.by_kernel && call.collective != Collective::Reduce;
-    let large = if halved { geometry.large_bytes / 2 } else { geometry.large_bytes };
+    let large = if aside.by_kernel { geometry.large_bytes / 2 } else { geometry.large_bytes };
     match call.collective {
         Collective::Reduce => usual.max(large),
         Collective::Broadcast | Collective::Scatter if geometry.crowded => {
@@ -166,6 +165,11 @@ fn most_by_slot(core: &Core, call: &Call, aside: Aside) -> usize {
         Collective::Scatter => usual.max(large / 8),
         _ => usual.max(large / 4),
     }
+}
+
+/// Whether what this rank gives in `call` goes into a slot if peers cannot map it, and no line of the eager protocol serves it.
+pub(super) fn is_for_slot(core: &Core, call: &Call, aside: Aside) -> bool {
+    core.eager && giver(core, call) == Some(core.me) && moved(core, call) <= most_by_slot(core, call, aside)
 }
 
 /// Whether what this rank, the root, gives in `call` goes by messages in any case: peers cannot map it, and it fits nowhere else.

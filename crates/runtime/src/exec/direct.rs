@@ -13,6 +13,7 @@ use oxccl_sys::Belfry;
 use oxccl_sys::sync::{Ordering, pause_between};
 use oxccl_types::{Collective, Error, Result};
 
+use super::awaited;
 use super::beside::{self, InSlot};
 use super::call::Call;
 use super::collective::Engine;
@@ -136,7 +137,8 @@ pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
 }
 
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
-/// payload slot if that is all that moves and fits, also one that they can if `aside` says so; else beside the line if
+/// payload slot if that is all that moves and fits, also one that they can if `aside` says so, but not if the peer of two ranks is found
+/// to wait for it; else beside the line if
 /// there is room, or it is begun to be piped, or will be sent, if `aside` says so. `behind`: calls in front of it are not
 /// over. What the line says is returned.
 #[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
@@ -170,6 +172,8 @@ pub(super) fn announce(
             } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;
+            } else if aside.lent_if_awaited && awaited::is(core, call, seq) {
+                engine.pages.used(send, input_bytes);
             } else if let Some(slot) = beside::put_in_slot(core, engine, call, seq, send, input_bytes, aside) {
                 words[0] |= IN_SLOT | if slot.away { AWAY } else { 0 };
                 words[1] = slot.at;
@@ -591,13 +595,13 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
     true
 }
 
-/// Adds `next` to the last deed where both are copies and it goes on where that one ends: one call of the kernel.
+/// Adds `next` to the last deed where it goes on where that one ends: fewer calls of the kernel.
 fn join(deeds: &mut [Deed], spots: &[Spot], next: Deed, element: usize) -> bool {
     let Some(Deed::Move { at, middle, end, count, .. }) = deeds.last_mut() else { return false };
     let Deed::Move { at: from, middle: to, end: last, count: more, .. } = next else { return false };
     let bytes = *count * element;
-    let copies = (*middle - *at, *end - *middle, to - from, last - to) == (1, 1, 1, 1);
-    if !copies || spots[*at].add(bytes) != spots[from] || spots[*middle].add(bytes) != spots[to] {
+    let alike = (*middle - *at, *end - *middle) == (to - from, last - to);
+    if !alike || !(0..last - from).all(|i| spots[*at + i].add(bytes) == spots[from + i]) {
         return false;
     }
     *count += more;

@@ -202,7 +202,7 @@ impl Seen {
 
 /// Whether `member` has written its line of call `seq`, or does so while this looks, at `most` so often.
 #[inline]
-fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
+pub(super) fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
     is_written(&core.hub.entry(member, seq), seq, most)
 }
 

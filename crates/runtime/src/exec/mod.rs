@@ -18,6 +18,7 @@ pub(crate) mod ahead;
 mod apart;
 pub(crate) mod at_once;
 mod at_once_direct;
+mod awaited;
 mod beside;
 pub(crate) mod call;
 pub(crate) mod collective;

@@ -100,6 +100,8 @@ pub(crate) struct Aside {
     pub slotted: bool,
     /// If the root gives it, by messages, for which it waits for nobody; and the same where it works in place.
     pub sent: [bool; 2],
+    /// If the peer of two [waits](super::awaited) for it, by the kernel in place of a slot. That says no plan either.
+    pub lent_if_awaited: bool,
     /// Of two ranks: the kernel copies it faster than it goes by a slot, if it is longer than half of what slots are for elsewhere.
     pub by_kernel: bool,
 }
@@ -212,7 +214,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 .staged
                 .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
             let program = |algorithm| direct_plan(core, algorithm, &shape);
-            let far = match choice.far {
+            let far = match far_of_two(core, call).or(choice.far) {
                 Some(far) => {
                     let other = choice.far_in_place.filter(|other| other.name != far.name);
                     Some(Box::new(FarPlans {
@@ -237,11 +239,22 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
             // What lies beside a line lies there until the next call; and calls with a root have roads of their own.
             let waits = !core.reaches || choice.beside || apart || call.collective.rooted();
             let part = Part::of(core.me, &mapped, far.as_deref(), waits);
-            let aside = Aside { beside: choice.beside, piped, apart, slotted: part.is_for_one(), sent, by_kernel };
+            let aside = Aside {
+                beside: choice.beside,
+                piped,
+                apart,
+                slotted: part.is_for_one(),
+                lent_if_awaited: false,
+                sent,
+                by_kernel,
+            };
             Ok(Plan::Direct { mapped, far, staged: program(staged)?, aside, part })
         }
     }
 }
+
+/// Bytes from which on both ranks carry a part of it.
+const FAR_BY_BOTH: u64 = 64 << 10;
 
 /// What selection came to: the algorithm and, for algorithms over mapped user memory, the one for private memory.
 pub(super) struct Choice {
@@ -343,6 +356,15 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         staged: None,
         channels: channels.min(MAX_CHANNELS as u32),
     })
+}
+
+/// The algorithm of a reduction of two ranks that the kernel copies for because its root [waits](super::awaited) for it. The other rank
+/// carries a part of longer ones; of shorter ones that costs more than it gains (measured, docs/performance-changes.md).
+fn far_of_two(core: &Core, call: &Call) -> Option<&'static Algorithm> {
+    let short = call.collective == Collective::Reduce && sized(core, call) < FAR_BY_BOTH;
+    let one_shot = find("one_shot").filter(|a| core.allowed.allows(a.name));
+    // What all ranks know alike.
+    one_shot.filter(|_| short && core.ranks == 2 && core.trades_lines)
 }
 
 /// The message algorithm for a call of `bytes` over memory that the kernel, or scratch, could move in as many us as `far` says, the

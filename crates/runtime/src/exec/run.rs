@@ -1,4 +1,5 @@
-//! Where ranks share cores: whether the calls of this rank follow one another, or it waits for its stream after each. What is lent
+//! Whether the calls of this rank follow one another, or it waits for its stream after each, where ranks share cores; of two ranks with
+//! a core each it is where [`awaited`](super::awaited) begins. What is lent
 //! to peers makes it wait for them: of calls that follow one another one wait ends many, and what is not copied is gained. A rank that
 //! waits for each call has more of a slot, with which the call is over here at once.
 //!

@@ -138,10 +138,10 @@ pub const ALGORITHMS: &[Algorithm] = &[
     },
     Algorithm {
         name: "shared_one_shot",
-        collectives: &[Broadcast, Gather, Scatter],
+        collectives: &[Broadcast, Reduce, Gather, Scatter],
         needs: Needs::MappedUser,
         min_slots: 0,
-        doc: "one_shot in which the root carries a sixth of the transfer, or the blocks of 3 of 5 others: where the kernel copies",
+        doc: "one_shot in which the root carries a sixth of the transfer, or the blocks of 3 of 5 others, or two parts of a reduction: where the kernel copies",
         accepts: |_| true,
         build: shared_one_shot::program,
     },

@@ -4,6 +4,9 @@
 //! Of two ranks the root carries a sixth of the transfer, and its own part; they are done when each has signalled, since each reads or
 //! writes memory of the other. Of more ranks it carries the whole blocks of some, which only wait for it, while the others carry their
 //! own: these get in each other's way at the pages of the root, and the root is in nobody's way at theirs.
+//!
+//! Of a reduction each rank carries a part, and the root two, since all others have to write theirs to it as well. It is
+//! [`two_shot`](super::two_shot) but for that, and of two ranks the faster one.
 
 use super::{Lane, at, copy, lanes, pull};
 use crate::ir::{Buffer, Chunk, Op, Program, Rank, Shape};
@@ -11,6 +14,11 @@ use oxccl_types::Collective;
 
 /// Parts of a transfer, of which the root carries the first.
 pub(crate) const PARTS: u32 = 6;
+
+/// Parts of a reduction of so many ranks: one for each, and another one for the root.
+pub(crate) const fn reduced_parts(ranks: u32) -> u32 {
+    ranks + 1
+}
 
 /// Ranks, of three or more, whose blocks the root carries: those that follow it. They are as many as it carries in the time in which
 /// the others carry theirs, of blocks of 32 and 128 KiB of 4 to 16 ranks with a core each (docs/performance-cores.md).
@@ -21,6 +29,7 @@ pub(crate) const fn carried(ranks: u32) -> u32 {
 /// The program of `rank`.
 pub(super) fn program(shape: &Shape, rank: Rank) -> Program {
     lanes(shape, rank, 0, 1, |l, ops| match l.n {
+        _ if shape.collective == Collective::Reduce => reduced(l, ops),
         2 => of_two(l, shape.collective, ops),
         _ => of_more(l, shape.collective, ops),
     })
@@ -38,6 +47,18 @@ fn of_two(l: &Lane, collective: Collective, ops: &mut Vec<Op>) {
         ops.push(Op::Signal);
         ops.push(Op::Wait { rank: l.root, epoch: 1 });
     }
+}
+
+/// Each rank combines its part, the root the first two, and puts the result where the root wants it.
+fn reduced(l: &Lane, ops: &mut Vec<Op>) {
+    let parts = if l.is_root() { 0..2 } else { l.relative() + 1..l.relative() + 2 };
+    let piece = |buffer, part| l.piece(buffer, 0, part, reduced_parts(l.n));
+    ops.extend(parts.map(|part| {
+        let srcs = (0..l.n).map(|rank| at(rank, piece(Buffer::Input, part))).collect();
+        Op::Move { srcs, dsts: vec![at(l.root, piece(Buffer::Output, part))] }
+    }));
+    ops.push(Op::Signal);
+    l.wait_others(1, ops);
 }
 
 /// The root carries the blocks of the ranks that follow it, and the others theirs.

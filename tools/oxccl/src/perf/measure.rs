@@ -16,6 +16,9 @@ const REPETITION_US: f64 = 3_000.0;
 const REPETITION_SHARED_US: f64 = 12_000.0;
 /// Measured time after which no further repetition begins.
 const BUDGET_US: f64 = 150_000.0;
+/// Time of the unmeasured calls before single ones are measured, and how many there are at most.
+const LONE_WARM_UP_US: f64 = 20_000.0;
+const LONE_CALLS: usize = 1000;
 const REPETITIONS: std::ops::RangeInclusive<usize> = 5..=201;
 /// With calls so slow that even the fewest repetitions take long, three must do.
 const LONG_US: f64 = 4e6;
@@ -170,10 +173,17 @@ impl Meter<'_> {
 
     /// The JSON lines' way: repetitions of equal length until the budget is spent.
     fn repetitions(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<Half> {
-        let calibrated = self.args.mode == Mode::BackToBack && self.args.iters.is_none();
-        if !calibrated {
-            let k = if self.args.mode == Mode::Sync { 1 } else { self.args.iters.unwrap_or(1) };
-            return self.equal(row, in_place, k);
+        if let Some(k) = self.args.iters {
+            return self.equal(row, in_place, if self.args.mode == Mode::Sync { 1 } else { k });
+        }
+        if self.args.mode == Mode::Sync {
+            // Lone calls take some hundred to become as fast as they get: the first ones find processors that were idle.
+            let each = self.burst(row, in_place, one)? * self.args.aggregate as f64;
+            let calls = (LONE_WARM_UP_US / (each + 0.05)) as usize;
+            for _ in 0..calls.min(LONE_CALLS) {
+                self.repetition(row, in_place, 1)?;
+            }
+            return self.equal(row, in_place, 1);
         }
         let mut k = self.calibrated(row, in_place, one)?;
         for _ in 0..CALIBRATIONS {
@@ -190,14 +200,19 @@ impl Meter<'_> {
     }
 
     /// Calls a repetition, of which one takes about `one` microseconds after warming up.
-    fn calibrated(&self, row: &Row<'_>, in_place: bool, mut one: f64) -> Result<usize> {
-        // A few calls say little about many in a row: a short burst first.
+    fn calibrated(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<usize> {
+        // A few calls say little about many in a row.
+        self.burst(row, in_place, one).map(|one| self.calls_of(one))
+    }
+
+    /// A short burst of calls, of which one takes about `one` microseconds: how many it takes then.
+    fn burst(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<f64> {
         let burst = ((5_000.0 / (one + 0.05)) as usize).min(200);
-        if burst > 0 {
-            let span = self.repetition(row, in_place, burst)?.span_us(self.team.one_clock());
-            one = span / burst as f64 / self.args.aggregate as f64;
+        if burst == 0 {
+            return Ok(one);
         }
-        Ok(self.calls_of(one))
+        let span = self.repetition(row, in_place, burst)?.span_us(self.team.one_clock());
+        Ok(span / burst as f64 / self.args.aggregate as f64)
     }
 
     /// Calls of `one` microseconds each that fill a repetition.

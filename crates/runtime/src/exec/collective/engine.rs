@@ -6,6 +6,7 @@ use crate::communicator::core::Core;
 use crate::device::Exporter;
 use crate::exec::again_direct::Calls;
 use crate::exec::apart::Apart;
+use crate::exec::awaited::Awaited;
 use crate::exec::copies::Copies;
 use crate::exec::direct::Buffers;
 use crate::exec::entry::{History, Seen};
@@ -79,6 +80,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) votes: Votes,
     pub(in crate::exec) run: Run,
     pub(in crate::exec) apart: Apart,
+    pub(in crate::exec) awaited: Awaited,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -126,6 +128,7 @@ impl Engine {
             votes: Votes::default(),
             run: Run::default(),
             apart: Apart::default(),
+            awaited: Awaited::default(),
         }
     }
 
