@@ -105,7 +105,7 @@ constants! {
     "kernel_large_below", "bytes", (1e4, 1e13), kernel_large_below, "length below which that holds where all ranks read at once";
     "kernel_both_ways_below", "bytes", (1e4, 1e13), kernel_both_ways_below, "length below which it holds of messages where the peer sends such, too, and what follows of any";
     "crowd_rooted", "times", (0.01, 100.0), crowd_rooted, "what a broadcast or reduction by scratch, or beside the line, costs of it where ranks share cores, since most of them only wait";
-    "scratch_past", "times", (0.01, 100.0), scratch_past, "what scratch in one shot costs two ranks of it where their buffers do not fit the last caches";
+    "scratch_past", "times", (0.01, 100.0), scratch_past, "what calls of two ranks, and all-gathers, by scratch in one shot cost of it where the buffers do not fit the last caches";
     "kernel_crowd", "bytes", (1e4, 1e13), kernel_crowd_from, "what one rank gives, or the root of a gather gets, from which on the kernel copies it where ranks share cores";
     "kernel_crowd_message", "bytes", (1e4, 1e13), kernel_crowd_message_from, "length of a message from which on it does, if its rank sends no other in the call or receives none";
 }

@@ -92,8 +92,9 @@ pub struct CostModel {
     /// What a broadcast or reduction by scratch in one shot, or beside the lines, costs of what it would if all ranks that share cores
     /// worked as long as the one that works most: the others only wait, and calls follow one another.
     pub crowd_rooted: f64,
-    /// What a call of two ranks with a core each by scratch in one shot costs of what it would, where what they work on is past the last
-    /// caches: what goes through scratch does not leave them, and what is combined or passed on is written past them.
+    /// What a call by scratch in one shot costs of what it would, where what the ranks work on is past the last caches: what goes through
+    /// scratch does not leave them, and what is combined or passed on is written past them. Of all-reduce, reduce and alltoall of two
+    /// ranks with a core each, and of all-gather.
     pub scratch_past: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
@@ -222,10 +223,17 @@ impl CostModel {
     }
 
     /// What a call of `bytes` by scratch in one shot costs of what it would, see [`scratch_past`](Self::scratch_past). Measured with 32 to 128
-    /// MiB (docs/performance-changes.md): all-gather and what a root gives or gets the kernel copies faster there as well.
+    /// MiB (docs/performance-changes.md): what a root gives or gets the kernel copies faster there as well.
     fn of_past(&self, collective: Collective, ranks: u32, bytes: u64) -> f64 {
-        let measured = matches!(collective, Collective::AllReduce | Collective::Reduce | Collective::AllToAll);
-        if measured && self.is_past(ranks, bytes) && ranks == 2 && self.cores >= 2.0 { self.scratch_past } else { 1.0 }
+        let past = match collective {
+            Collective::AllReduce | Collective::Reduce | Collective::AllToAll => {
+                ranks == 2 && self.cores >= 2.0 && self.is_past(ranks, bytes)
+            }
+            // The outputs alone: little else is read twice.
+            Collective::AllGather => u64::from(ranks) * bytes >= self.past_caches(ranks as usize),
+            _ => false,
+        };
+        if past { self.scratch_past } else { 1.0 }
     }
 
     /// What a wait of one of `ranks` on a machine costs beyond the signal: the core goes round, to each rank that shares it

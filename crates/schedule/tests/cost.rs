@@ -657,9 +657,9 @@ fn ranks_that_share_cores_go_the_way_that_was_measured_to_be_faster_where_lines_
     assert_eq!((serves(other, Reduce, 5, 128), serves(other, AllToAll, 8, 1024)), ("kernel", "scratch"));
 }
 
-/// What was measured with two ranks on two cores of the Xeon with 480 MiB, of whose last cache they have 64 (docs/performance-changes.md).
+/// What was measured with two to four ranks on two cores of the Xeon with 480 MiB, of whose last cache they have 64 (docs/performance-changes.md).
 #[test]
-fn two_ranks_past_the_last_caches_go_by_scratch_where_lines_travel() {
+fn past_the_last_caches_scratch_is_faster_where_lines_travel() {
     use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, Scatter};
     let model = CostModel { last_cache_bytes: f64::from(64 << 20), ..CostModel::of_travelling_lines(2.0) };
     let served = |model, collective, bytes| private_by(model, collective, 2, bytes, false);
@@ -672,7 +672,11 @@ fn two_ranks_past_the_last_caches_go_by_scratch_where_lines_travel() {
         let other = CostModel { scratch_past: 1.0, ..model };
         assert_ne!(served(other, collective, 32 << 20), "staged_one_shot", "{collective}");
     }
-    for collective in [AllGather, Broadcast, Gather, Scatter] {
+    for (ranks, kernel, scratch) in [(2, 32, 64), (3, 32, 64), (4, 16, 32)] {
+        let at = |mib: u64| private_by(model, AllGather, ranks, mib << 20, false);
+        assert!(at(kernel) == "one_shot" && at(scratch) == "staged_one_shot", "{ranks} ranks");
+    }
+    for collective in [Broadcast, Gather, Scatter] {
         assert!(!served(model, collective, 128 << 20).starts_with("staged"), "{collective}");
     }
 }
