@@ -46,7 +46,7 @@ variables! {
     HOST_ID: "NCCL_HOSTID", "text", "", "any text",
         "Ranks of a machine with different texts are taken to be on different hosts, which share no memory, to try on one machine what runs on several; those with none are one host more. That they share cores is known all the same. Ranks of different machines, or network namespaces, share none whatever they say.";
     P2P: "OXCCL_P2P", "text", "auto", "auto, shm, direct, cma",
-        "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv; with cma what one of two ranks gives goes so, too, if the other one waits for it. Where only some ranks share memory other collectives, too, go by slots and, with auto and direct, mapped memory.";
+        "How Send, Recv and AlltoAllv move what is long between processes of a machine: shared slots, mapped device memory, process_vm_readv. What one of two ranks gives the kernel copies if the other one waits for it, with cma on any processor. Where only some ranks share memory other collectives, too, go by slots and, with auto and direct, mapped memory.";
     EAGER_LIMIT: "OXCCL_EAGER_LIMIT", "bytes", "8192", "0..=65536",
         "Collectives of which every rank publishes at most this many bytes carry them in the line that announces the call. When unset the cost model decides, up to the default; in memory that peers cannot map up to 256 KiB where ranks share cores, or of what a root broadcasts to more than two others with a core each where the kernel's copies are faster than slots. A root that shares its core and waits for each of its calls gives up to 32 KiB so, whatever memory it has.";
     SCRATCH: "OXCCL_SCRATCH", "bytes", "524288", "65536..=67108864",

@@ -94,7 +94,8 @@ pub struct CostModel {
     pub crowd_rooted: f64,
     /// What a call by scratch in one shot costs of what it would, where what the ranks work on is past the last caches: what goes through
     /// scratch does not leave them, and what is combined or passed on is written past them. Of all-reduce, reduce and alltoall of two
-    /// ranks with a core each, and of all-gather.
+    /// ranks with a core each (the reduction goes in pieces through a ring then), and of all-gathers of two and of ranks that share cores.
+    /// Below 1 it also says that reductions which two ranks share unequally were measured there.
     pub scratch_past: f64,
     /// Bytes that one rank gives to the others in a call, or the root of a gather gets, from which on ranks that share cores leave to the
     /// kernel what goes from one to one, on large pages as far as can be: what all of them keep in slots or scratch, too, does not fit
@@ -230,7 +231,10 @@ impl CostModel {
                 ranks == 2 && self.cores >= 2.0 && self.is_past(ranks, bytes)
             }
             // The outputs alone: little else is read twice.
-            Collective::AllGather => u64::from(ranks) * bytes >= self.past_caches(ranks as usize),
+            Collective::AllGather => {
+                let measured = ranks == 2 || f64::from(ranks) > self.cores;
+                measured && u64::from(ranks) * bytes >= self.past_caches(ranks as usize)
+            }
             _ => false,
         };
         if past { self.scratch_past } else { 1.0 }
@@ -485,8 +489,10 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let mut rates = Rates::new(m, a, shape, bytes, Link::Direct, u64::MAX);
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
-    let past = m.is_past(shape.ranks, bytes) && (a.name, shape.collective) == ("shared_one_shot", Collective::Reduce);
-    let saved = if past { 0.0 } else { saved };
+    let reduced = (a.name, shape.collective) == ("shared_one_shot", Collective::Reduce);
+    let past = reduced && m.is_past(shape.ranks, bytes);
+    // What was measured of it goes with `scratch_past`.
+    let saved = if past || reduced && m.scratch_past >= 1.0 { 0.0 } else { saved };
     let readers = match a.name {
         "two_shot" => Readers::ByParts,
         "shared_one_shot" if shape.ranks > 2 => Readers::Ranks(shape.ranks - 1 - shared_one_shot::carried(shape.ranks)),

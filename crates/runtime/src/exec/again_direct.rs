@@ -383,7 +383,7 @@ pub(super) fn run(
     };
     match step {
         Ok(None) => {
-            engine.awaited.note_end(seq);
+            engine.awaited.note_end(seq, Some(made.call.block_bytes()));
             engine.known_direct.keep(made);
             core.pass_turn(Lane::Collectives, turn);
             let unsettled = engine.is_unsettled(seq);
@@ -393,9 +393,7 @@ pub(super) fn run(
             }
         }
         Ok(Some(phase)) => {
-            if awaited {
-                engine.awaited.note_late();
-            }
+            engine.awaited.note_end(seq, None);
             let Some((counted, plan)) = counted else {
                 let task = task(phase);
                 engine.known_direct.keep(made);

@@ -15,13 +15,19 @@ use super::entry::has_come;
 use super::plan::{Aside, Plan};
 use crate::communicator::core::Core;
 
-/// Ticks from the end of a call to the next one from which on they do not follow each other, about a microsecond: who only waits for the
-/// stream in between takes up to 0.8 us, until all that was written has left the store buffer.
+/// Ticks from the end of a call to the next one from which on they do not follow each other, 0.5 to 1 us: who only waits for the stream in
+/// between is mostly faster, though all that was written has to leave the store buffer.
 const APART: u64 = if cfg!(target_arch = "x86_64") { 2048 } else { 1000 };
 /// An end of which nobody knows when it was.
 const UNKNOWN: u64 = u64::MAX - APART;
-/// Calls that are not offered to the kernel behind one for which this rank had to wait: its peer had made it, and did something else.
+/// Calls that are not looked at behind one for which this rank had to wait, since its peer had made it and did something else; or
+/// behind some in a row to which the peer came late.
 const SHY: u32 = 64;
+const LATE: u32 = 8;
+/// Ticks that a call takes at most that nobody waited in, of `bytes`: some three times what was measured.
+const fn most_ticks(bytes: u64) -> u64 {
+    2 * APART + bytes / 2
+}
 /// Bytes from which on the kernel is the faster one.
 const LEAST: u64 = 8 << 10;
 /// Looks at the line of the peer, and bytes for each of which there is one more: those with pauses, of some 50 ns. A rank that
@@ -36,6 +42,12 @@ pub(in crate::exec) struct Awaited {
     /// The last one of which it was looked at whether it is awaited, and when that was over, or [`UNKNOWN`].
     last: u64,
     ended: u64,
+    /// When it began.
+    begun: u64,
+    /// The kernel was to copy it.
+    lent: bool,
+    /// Calls in a row to which the peer came late.
+    late: u32,
     /// Calls that are not looked at.
     shy: u32,
 }
@@ -43,7 +55,7 @@ pub(in crate::exec) struct Awaited {
 impl Awaited {
     /// Whether call `seq`, which begins at `now`, follows the last such one.
     fn follows(&mut self, seq: u64, now: u64) -> bool {
-        self.last = seq;
+        (self.last, self.begun, self.lent) = (seq, now, false);
         now < std::mem::replace(&mut self.ended, UNKNOWN) + APART
     }
 
@@ -53,16 +65,24 @@ impl Awaited {
         self.shy > 0
     }
 
-    /// A call that was taken to be awaited is not over at once.
-    pub(in crate::exec) fn note_late(&mut self) {
-        self.shy = SHY;
+    /// Whether the peer `has` made the call at hand.
+    fn note_peer(&mut self, has: bool) {
+        self.lent = has;
+        self.late = if has { 0 } else { self.late + 1 };
+        if self.late == LATE {
+            (self.shy, self.late) = (SHY, 0);
+        }
     }
 
-    /// Call `seq` is over.
+    /// Call `seq`, of blocks of `bytes`, is over; `None`: not at once.
     #[inline]
-    pub(in crate::exec) fn note_end(&mut self, seq: u64) {
-        if self.last == seq {
-            self.ended = clock::ticks();
+    pub(in crate::exec) fn note_end(&mut self, seq: u64, bytes: Option<u64>) {
+        if self.last != seq {
+            return;
+        }
+        self.ended = if bytes.is_some() { clock::ticks() } else { UNKNOWN };
+        if self.lent && bytes.is_none_or(|bytes| self.ended > self.begun + most_ticks(bytes)) {
+            self.shy = SHY;
         }
     }
 }
@@ -85,9 +105,11 @@ pub(super) fn is_apart(core: &Core, engine: &mut Engine, call: &Call, aside: Asi
 }
 
 /// Whether the peer has made call `seq`, by which this rank gives and which it announces next.
-pub(super) fn is(core: &Core, call: &Call, seq: u64) -> bool {
+pub(super) fn is(core: &Core, awaited: &mut Awaited, call: &Call, seq: u64) -> bool {
     let looks = LOOKS + (call.block_bytes() as usize / BYTES_A_LOOK) as u32;
-    has_come(core, 1 - core.me, seq, looks.min(MOST_LOOKS))
+    let has = has_come(core, 1 - core.me, seq, looks.min(MOST_LOOKS));
+    awaited.note_peer(has);
+    has
 }
 
 #[cfg(test)]
@@ -108,21 +130,48 @@ mod tests {
     #[test]
     fn only_ends_of_calls_that_were_looked_at_count() {
         let mut awaited = Awaited::default();
-        awaited.note_end(1);
+        awaited.note_end(1, Some(LEAST));
         assert_eq!(awaited.ended, 0);
         awaited.follows(2, clock::ticks());
-        awaited.note_end(2);
+        awaited.note_end(2, Some(LEAST));
         let ended = awaited.ended;
         assert!(ended > 0 && clock::ticks() >= ended);
-        awaited.note_end(3);
+        awaited.note_end(3, Some(LEAST));
         assert_eq!(awaited.ended, ended);
     }
 
     #[test]
     fn some_calls_behind_one_that_was_late_are_not_looked_at() {
+        let shy = |awaited: &mut Awaited| (0..2 * SHY).filter(|_| awaited.is_shy()).count() as u32;
+        // What a call is like: whether the peer had come, and how long it takes, if it is over at once.
+        let make = |awaited: &mut Awaited, has: bool, takes: Option<u64>| {
+            awaited.follows(1, clock::ticks().saturating_sub(takes.unwrap_or(0)));
+            awaited.note_peer(has);
+            awaited.note_end(1, takes.map(|_| LEAST));
+        };
         let mut awaited = Awaited::default();
         assert!(!awaited.is_shy());
-        awaited.note_late();
-        assert_eq!((0..2 * SHY).filter(|_| awaited.is_shy()).count() as u32, SHY - 1);
+        // By a slot it may take as long as it likes.
+        make(&mut awaited, false, Some(1 << 30));
+        make(&mut awaited, false, None);
+        assert_eq!(shy(&mut awaited), 0);
+        for takes in [None, Some(1 << 30)] {
+            make(&mut awaited, true, takes);
+            assert_eq!(shy(&mut awaited), SHY - 1, "{takes:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_always_late_is_not_looked_for() {
+        let mut awaited = Awaited::default();
+        for n in 1..LATE {
+            awaited.note_peer(false);
+            assert!(!awaited.is_shy(), "{n}");
+        }
+        awaited.note_peer(true);
+        (1..LATE).for_each(|_| awaited.note_peer(false));
+        assert!(!awaited.is_shy());
+        awaited.note_peer(false);
+        assert!(awaited.is_shy());
     }
 }

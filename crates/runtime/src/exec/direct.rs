@@ -172,7 +172,7 @@ pub(super) fn announce(
             } else if let Some(at) = engine.exporter.export(send, input_bytes) {
                 words[0] |= INPUT | u64::from(at.segment) << 8;
                 words[1] = at.offset;
-            } else if aside.lent_if_awaited && awaited::is(core, call, seq) {
+            } else if aside.lent_if_awaited && awaited::is(core, &mut engine.awaited, call, seq) {
                 engine.pages.used(send, input_bytes);
             } else if let Some(slot) = beside::put_in_slot(core, engine, call, seq, send, input_bytes, aside) {
                 words[0] |= IN_SLOT | if slot.away { AWAY } else { 0 };
@@ -846,4 +846,40 @@ fn run_move(
     }
     cursor.done = if n == left { 0 } else { cursor.done + n };
     Ok(n * element * lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A move from two places to a third, each of which begins so many bytes behind where all do.
+    fn sum(spots: &mut Vec<Spot>, from: [usize; 3], count: usize) -> Deed {
+        let at = spots.len();
+        let places = [0, 10_000, 20_000].iter().zip(from);
+        spots.extend(places.map(|(at, from)| Spot::near(std::ptr::without_provenance_mut(at + from))));
+        Deed::Move { at, middle: at + 2, end: at + 3, count, post: Post::None }
+    }
+
+    #[test]
+    fn moves_are_joined_only_where_all_of_the_last_one_goes_on() {
+        for (from, joined) in
+            [([400; 3], true), ([404, 400, 400], false), ([400, 0, 400], false), ([400, 400, 404], false)]
+        {
+            let mut spots = Vec::new();
+            let first = sum(&mut spots, [0; 3], 100);
+            let next = sum(&mut spots, from, 50);
+            let mut deeds = vec![first];
+            assert_eq!(join(&mut deeds, &spots, next, 4), joined, "{from:?}");
+            let Deed::Move { count, .. } = deeds[0] else { unreachable!() };
+            assert_eq!(count, if joined { 150 } else { 100 }, "{from:?}");
+        }
+        let mut spots = Vec::new();
+        let (first, Deed::Move { at, middle, .. }) = (sum(&mut spots, [0; 3], 100), sum(&mut spots, [400; 3], 50))
+        else {
+            unreachable!()
+        };
+        let copy = Deed::Move { at, middle: at + 1, end: middle, count: 50, post: Post::None };
+        assert!(!join(&mut [first], &spots, copy, 4), "a copy is no sum");
+        assert!(!join(&mut [Deed::Signal(1)], &spots, first, 4) && !join(&mut [], &spots, first, 4));
+    }
 }

@@ -74,14 +74,16 @@ impl Part {
     }
 }
 
-/// Whether a program combines a part of all inputs into outputs of others, waits for nothing before, and then for all.
+/// Whether a program combines parts of all inputs into outputs of others, waits for nothing before, and then for all.
 fn is_shared_out(mapped: &DirectPlan) -> bool {
     let [ops] = &mapped.program.channels[..] else { return false };
-    let [Op::Move { srcs, .. }, Op::Signal, waits @ ..] = &ops[..] else { return false };
+    let parts = ops.iter().take_while(|op| matches!(op, Op::Move { .. })).count();
+    let (moves, [Op::Signal, waits @ ..]) = ops.split_at(parts) else { return false };
     let ranks = mapped.reads_input.len();
+    let of_all = |op: &Op| matches!(op, Op::Move { srcs, .. } if srcs.len() == ranks);
     let for_all = waits.len() + 1 == ranks && waits.iter().all(|op| matches!(op, Op::Wait { .. }));
     let written = mapped.writes_output.iter().any(|w| *w);
-    for_all && srcs.len() == ranks && mapped.program.scratch_slots == 0 && written
+    for_all && parts > 0 && moves.iter().all(of_all) && mapped.program.scratch_slots == 0 && written
 }
 
 /// Which lines of a call have come.

@@ -214,7 +214,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 .staged
                 .ok_or_else(|| Error::internal(format!("nothing serves {} by scratch", call.collective)))?;
             let program = |algorithm| direct_plan(core, algorithm, &shape);
-            let far = match far_of_two(core, call).or(choice.far) {
+            let far = match choice.far {
                 Some(far) => {
                     let other = choice.far_in_place.filter(|other| other.name != far.name);
                     Some(Box::new(FarPlans {
@@ -318,8 +318,8 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             let far = if sent.is_some() { others } else { by_kernel };
             return Ok(Choice {
                 algorithm,
-                far: far.map(|f| f.0),
-                far_in_place: far_in_place.map(|f| f.0),
+                far: far_of_two(core, call).or(far.map(|f| f.0)),
+                far_in_place: far_in_place.filter(|_| in_place).map(|f| f.0),
                 staged_in_place: by_kernel.is_none()
                     || pipes_in_place(&core.config.constants.model, call.collective, bytes, core.ranks as u32),
                 sent,
