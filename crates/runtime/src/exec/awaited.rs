@@ -23,10 +23,11 @@ const UNKNOWN: u64 = u64::MAX - APART;
 /// Calls that are not looked at behind one for which this rank had to wait, since its peer had made it and did something else; or
 /// behind some in a row to which the peer came late.
 const SHY: u32 = 64;
-const LATE: u32 = 8;
-/// Ticks that a call takes at most that nobody waited in, of `bytes`: some three times what was measured.
+const LATE: u32 = 16;
+/// Ticks that a call of `bytes` takes at most in which nobody waited: 10 to 20 us, of which the first ones, whose memory the kernel has not
+/// looked at for a while, take up to half.
 const fn most_ticks(bytes: u64) -> u64 {
-    2 * APART + bytes / 2
+    20 * APART + bytes
 }
 /// Bytes from which on the kernel is the faster one.
 const LEAST: u64 = 8 << 10;
