@@ -490,9 +490,9 @@ pub fn predict_far(m: &CostModel, a: &Algorithm, shape: &Shape, bytes: u64) -> f
     let kib = rates.piece_kib(parts(a.name, shape) * shape.channels);
     let (far, saved) = far_moves(a.name, shape);
     let reduced = (a.name, shape.collective) == ("shared_one_shot", Collective::Reduce);
-    let past = reduced && m.is_past(shape.ranks, bytes);
-    // What was measured of it goes with `scratch_past`.
-    let saved = if past || reduced && m.scratch_past >= 1.0 { 0.0 } else { saved };
+    // What was read is in the cache of who combines it. As far as that was measured, which goes with `scratch_past`.
+    let measured = reduced && m.scratch_past < 1.0 && !m.is_past(shape.ranks, bytes);
+    let saved = if measured { 1.25 } else { saved };
     let readers = match a.name {
         "two_shot" => Readers::ByParts,
         "shared_one_shot" if shape.ranks > 2 => Readers::Ranks(shape.ranks - 1 - shared_one_shot::carried(shape.ranks)),
@@ -647,9 +647,8 @@ pub fn pipes_in_place(m: &CostModel, collective: Collective, bytes: u64, ranks: 
 fn far_moves(name: &str, shape: &Shape) -> (f64, f64) {
     let others = f64::from(shape.ranks) - 1.0;
     match (name, shape.collective) {
-        // The root reads two parts; the other one of two ranks in the same time one, which it writes. What was read is in the cache of
-        // who combines it, as far as that was measured.
-        ("shared_one_shot", Collective::Reduce) => (2.0 * others, 1.25),
+        // The root reads two parts; the other one of two ranks in the same time one, which it writes.
+        ("shared_one_shot", Collective::Reduce) => (2.0 * others, 0.0),
         // Of two ranks the leaf has the longer side, unless the root has nothing to copy and could carry half.
         ("shared_one_shot", _) if shape.ranks == 2 => {
             let parts = f64::from(shared_one_shot::PARTS);

@@ -32,7 +32,7 @@ const fn most_ticks(bytes: u64) -> u64 {
 /// Bytes from which on the kernel is the faster one.
 const LEAST: u64 = 8 << 10;
 /// Looks at the line of the peer, and bytes for each of which there is one more: those with pauses, of some 50 ns. A rank that
-/// finds nobody has lost less than the copy takes.
+/// finds nobody has lost about what the copy takes, at most.
 const LOOKS: u32 = 64;
 const BYTES_A_LOOK: usize = 512;
 const MOST_LOOKS: u32 = LOOKS + 32;

@@ -239,13 +239,10 @@ pub(super) fn put_in_slot(
     bytes: usize,
     aside: Aside,
 ) -> Option<InSlot> {
-    if !core.eager || giver(core, call) != Some(core.me) {
+    if !is_for_slot(core, call, aside) || !engine.seen.may_publish(core, seq, SLOTS) {
         return None;
     }
     let moved = moved(core, call);
-    if moved > most_by_slot(core, call, aside) || !engine.seen.may_publish(core, seq, SLOTS) {
-        return None;
-    }
     let (to, passage) = slot(core, engine, seq, moved);
     // SAFETY: the caller's input; the slot has room, and peers are done with it: they are with all calls but the last ones, of
     // which there are no more than slots.
