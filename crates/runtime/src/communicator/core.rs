@@ -404,6 +404,13 @@ impl Core {
         }
     }
 
+    /// The operation of `ticket`, which has the turn, is over; that of the next ticket, of the same thread, needs not be woken.
+    #[inline]
+    pub(crate) fn hand_on_turn(&self, lane: Lane, ticket: u64) {
+        // SYNC: turn
+        self.turns[lane as usize].current.store(ticket + 1, Ordering::Release);
+    }
+
     /// `count` operations from `ticket` on, which have the turn, are over.
     pub(crate) fn pass_turns(&self, lane: Lane, ticket: u64, count: u64) {
         if count > 0 {

@@ -19,6 +19,7 @@ use super::order::{self, Order};
 use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
 use crate::exec::call::Call;
+use crate::exec::collective::CollectiveTask;
 use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
@@ -128,6 +129,10 @@ pub(crate) trait Task: Send {
     /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls whose
     /// messages are read where they lie: they end with the task.
     fn takes_more(&mut self, _lent: bool) -> Option<&mut Exchange> {
+        None
+    }
+    /// The call of the [lane](Task::lane) `lane` that it is, if all that is left of it is its [end](crate::exec::ends).
+    fn end_of(&mut self, _lane: usize) -> Option<&mut CollectiveTask> {
         None
     }
     /// Does, behind `others`, all of the same stream and the last of them one that [trails](Task::trails), what can be done
@@ -807,7 +812,8 @@ impl Stream {
     }
 }
 
-/// A stream that has nothing to do but, from [`Stream::try_behind`], tasks that trail; held by the calling thread.
+/// A stream that has nothing to do but, from [`Stream::try_behind`], tasks that trail, or, from [`Stream::try_behind_end`], the end of a
+/// call; held by the calling thread.
 pub(crate) struct IdleStream<'a> {
     inner: &'a Inner,
     running: LatchGuard<'a, Running>,

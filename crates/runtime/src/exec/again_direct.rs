@@ -15,6 +15,7 @@ use super::beside::{self, Given};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
 use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
+use super::ends;
 use super::known::{SHAPES, renewed};
 use super::lent::{self, Met};
 use super::piped;
@@ -37,6 +38,8 @@ struct Made {
     slotted_if_waited: bool,
     /// See [`may_be`](awaited::may_be).
     may_be_awaited: bool,
+    /// See [`first_wait`](ends::first_wait).
+    first_wait: Option<usize>,
     /// Whether there must be a buffer to read and one to write.
     sends: bool,
     receives: bool,
@@ -89,6 +92,7 @@ impl Engine {
         let Ok(plan) = self.plans.get(core, call) else { return };
         let Plan::Direct { aside, .. } = *plan else { return };
         let may_be_awaited = awaited::may_be(core, call, &plan);
+        let first_wait = ends::first_wait(core, call, &plan);
         let (sends, receives) = call.needs(core.rank as u32);
         let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
         let (words, resolved, old) = match place.take() {
@@ -103,6 +107,7 @@ impl Engine {
             aside,
             slotted_if_waited: beside::is_slotted_if_waited(core, call),
             may_be_awaited,
+            first_wait,
             sends,
             receives,
             words,
@@ -184,14 +189,21 @@ impl Made {
         }
     }
 
-    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it. `aside`: where
-    /// a private input goes.
+    /// Whether it may begin behind the [end](ends) of a call: its input, which peers may still write, goes nowhere before both have met.
+    /// Mapped ones are put aside only where ranks share cores (`apart`, `slotted::fits`, `beside::is_slotted_if_waited`).
+    fn may_follow_end(&self, core: &Core, engine: &mut Engine) -> bool {
+        let input = self.call.input_bytes(core.rank as u32, core.ranks);
+        self.first_wait.is_some() && engine.is_mapped(core, self.call.send, input)
+    }
+
+    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it, or only an
+    /// [end](ends); `leaves`: its own is left. `aside`: where a private input goes.
     fn advance(
         &mut self,
         core: &Core,
         engine: &mut Engine,
         seq: &mut u64,
-        ends: bool,
+        (ends, leaves): (bool, bool),
         aside: Aside,
     ) -> Result<Option<Phase>> {
         core.check()?;
@@ -236,9 +248,15 @@ impl Made {
             return Ok((!matches!(step, Step::Done)).then_some(Phase::Slots(next)));
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
-        let Some(pc) = self.run(core, engine, *seq)? else { return Ok(None) };
-        let cursor = self.blocked(core, engine, pc, *seq)?;
+        let leaves = leaves && self.road == Road::Mapped;
+        let Some(pc) = self.run(core, engine, *seq, leaves)? else { return Ok(None) };
+        let cursor = if leaves { self.first.at(pc) } else { self.blocked(core, engine, pc, *seq)? };
         Ok(Some(Phase::Direct { road: self.road, cursor }))
+    }
+
+    /// Whether all is done but the end, in that phase of it.
+    fn is_left(&self, phase: &Phase) -> bool {
+        matches!(phase, Phase::Direct { road: Road::Mapped, cursor } if self.first_wait == Some(cursor.op()))
     }
 
     /// Goes on with a call that needs no other line than the giver's.
@@ -273,7 +291,7 @@ impl Made {
             return Ok(None);
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
-        Ok(Some(match self.run(core, engine, seq)? {
+        Ok(Some(match self.run(core, engine, seq, false)? {
             Some(pc) => self.blocked(core, engine, pc, seq)?,
             None => self.first.at_end(),
         }))
@@ -290,8 +308,8 @@ impl Made {
         Ok(cursor)
     }
 
-    /// Runs the program: the op at which it is blocked.
-    fn run(&self, core: &Core, engine: &mut Engine, seq: u64) -> Result<Option<usize>> {
+    /// Runs the program: the op at which it is blocked, or left.
+    fn run(&self, core: &Core, engine: &mut Engine, seq: u64, leaves: bool) -> Result<Option<usize>> {
         let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(Some(0)) };
         // Peers have looked at it in the call before: it comes back while this one moves its data.
         prefetch::for_write(core.hub.flag(core.me, 0).as_ptr().cast());
@@ -299,6 +317,7 @@ impl Made {
             match *deed {
                 Deed::Nothing => {}
                 Deed::Signal(epoch) => direct::raise(core, 0, seq, epoch),
+                Deed::Wait { pc, .. } if leaves => return Ok(Some(pc)),
                 Deed::Wait { member, epoch, pc } => {
                     if !direct::is_raised(core, member, 0, seq, epoch, engine.seen.polls()) {
                         return Ok(Some(pc));
@@ -345,6 +364,29 @@ pub(super) fn go_on(
     cursor
 }
 
+/// Leaves the [end](ends) of the call `made`, of that turn and number, to the next one: in place of the one that was there, if any.
+fn leave(
+    core: &Arc<Core>,
+    mut idle: IdleStream<'_>,
+    mut engine: LatchGuard<'_, Engine>,
+    made: Box<Made>,
+    (turn, seq): (u64, u64),
+    phase: Phase,
+) {
+    #[cfg(test)]
+    ends::LEFT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if let Some(end) = idle.end_of(trail::id(core, Lane::Collectives)) {
+        end.renew(core, &made.call, &made.plan, (turn, seq), phase);
+        engine.known_direct.keep(made);
+        drop(engine);
+        return idle.renewed();
+    }
+    let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
+    engine.known_direct.keep(made);
+    drop(engine);
+    idle.go_on(task.of(core).ending().boxed());
+}
+
 /// Carries out, or begins, a call as the last one of its `shape`, behind the calls that `idle` holds, if any; `false` when
 /// there was none, or it cannot be begun now.
 pub(super) fn run(
@@ -357,32 +399,44 @@ pub(super) fn run(
 ) -> bool {
     let Some(mut made) = engine.known_direct.take(shape, send, recv) else { return false };
     let behind = idle.behind();
+    let lane = trail::id(core, Lane::Collectives);
+    let ending = behind > 0 && idle.end_of(lane).is_some();
     let seq = engine.next_number();
     if votes::decide(core, &made.call) && !votes::go_direct(&mut engine, &made.call, seq) {
         engine.known_direct.keep(made);
         return false;
     }
-    let follows =
-        behind == 0 || lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan) && !engine.bars_others();
+    let follows = match behind {
+        0 => true,
+        _ if ending => made.may_follow_end(core, &mut engine),
+        _ => lent::may_follow(core, &mut engine, &idle, &made.call, &made.plan) && !engine.bars_others(),
+    };
     let Some(turn) = follows.then(|| trail::issue(core, Lane::Collectives, &idle)).flatten() else {
         engine.known_direct.keep(made);
         return false;
     };
     // Counted before the line is written: a count waits for all stores in front of it, and those for a line that peers have read.
-    let counted = (behind > 0).then(|| (core.clone(), made.plan.clone()));
+    let counted = (behind > 0 && !ending).then(|| (core.clone(), made.plan.clone()));
     let asks = made.slotted_if_waited || made.may_be_awaited;
     let waited = asks && !engine.run.is_long(idle.waits(), seq, true) && behind == 0;
     let awaited = waited && made.may_be_awaited && awaited::is_apart(core, &mut engine, &made.call, made.aside);
     let aside = made.aside_if(waited, awaited);
+    let leaves = made.first_wait.is_some() && engine.ends.is_left(idle.waits(), seq, ending);
     let mut seq = 0;
-    let step = caught(|| made.advance(core, &mut engine, &mut seq, behind == 0, aside)).and_then(|step| step);
+    let how = (behind == 0 || ending, leaves);
+    let step = caught(|| made.advance(core, &mut engine, &mut seq, how, aside)).and_then(|step| step);
     let place = if trail::goes_on(core) { Some(made.place()) } else { None };
     let task = |phase| {
         let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
         if let Some(place) = place { task.like(place) } else { task }
     };
     match step {
+        Ok(Some(phase)) if leaves && made.is_left(&phase) => leave(core, idle, engine, made, (turn, seq), phase),
         Ok(None) => {
+            if let Some(end) = idle.end_of(lane) {
+                end.end_known(core);
+                idle.drop_end();
+            }
             engine.awaited.note_end(seq, Some(made.call.block_bytes()));
             engine.known_direct.keep(made);
             core.pass_turn(Lane::Collectives, turn);
@@ -397,7 +451,12 @@ pub(super) fn run(
             let Some((counted, plan)) = counted else {
                 let task = task(phase);
                 engine.known_direct.keep(made);
-                see_through(core, idle, engine, task);
+                if ending {
+                    drop(engine);
+                    idle.go_on(task.of(core).boxed());
+                } else {
+                    see_through(core, idle, engine, task);
+                }
                 return true;
             };
             let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);

@@ -51,8 +51,27 @@ pub(crate) fn again(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut
     if core.crowded {
         return again_crowded(core, shape, send, recv, stream);
     }
+    let Some(idle) = stream.try_behind_end(trail::id(core, Lane::Collectives)) else { return false };
     // Looked at behind what the stream still had to do: that may have ended it.
-    stream.try_idle().is_some_and(|idle| core.is_well() && begin_again::<false>(core, shape, send, recv, idle))
+    match idle.behind() {
+        0 => core.is_well() && begin_again::<false>(core, shape, send, recv, idle),
+        _ => behind_end(core, shape, send, recv, stream, idle),
+    }
+}
+
+/// [`again`] behind the [end](super::ends) of a call.
+#[inline(never)]
+fn behind_end(
+    core: &Arc<Core>,
+    shape: &Shape,
+    send: *const u8,
+    recv: *mut u8,
+    stream: &Stream,
+    idle: IdleStream<'_>,
+) -> bool {
+    let begin = |idle| core.is_well() && begin_again::<false>(core, shape, send, recv, idle);
+    // What cannot begin behind it ends it first.
+    begin(idle) || stream.try_idle().is_some_and(begin)
 }
 
 /// [`again`] where ranks share cores.
@@ -71,8 +90,8 @@ fn again_crowded(core: &Arc<Core>, shape: &Shape, send: *const u8, recv: *mut u8
     core.engine.try_lock().is_some_and(|mut engine| waits(&mut engine)) && stream.try_idle().is_some_and(begin)
 }
 
-/// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, is there ever one, and
-/// may votes decide and inputs be lent: for the others there is code without that.
+/// [`again`] behind the calls that `idle` holds, if any. Only where ranks share cores, which is `CROWDED`, do eager ones
+/// begin so, may votes decide and inputs be lent: for the others there is code without that, and direct calls that begin behind an [end](super::ends).
 #[inline]
 fn begin_again<const CROWDED: bool>(
     core: &Arc<Core>,

@@ -112,6 +112,8 @@ pub(crate) struct CollectiveTask {
     extent: Option<Box<Extent>>,
     /// It goes on before its turn.
     early: bool,
+    /// All that is left is its end, see [`ends`](super::ends).
+    ends: bool,
     /// Its end is known to the communicator.
     over: bool,
     /// A connection, or a copy by the kernel, failed: the error, until it is known whether it was the cause.
@@ -179,6 +181,7 @@ impl CollectiveTask {
             followed_by: 0,
             extent: None,
             early: false,
+            ends: false,
             over: false,
             doubt: None,
             core: None,
@@ -260,6 +263,7 @@ impl CollectiveTask {
             followed_by,
             extent,
             early,
+            ends,
             over,
             doubt,
         } = &mut *task;
@@ -267,7 +271,7 @@ impl CollectiveTask {
         (*its_turn, *its_seq, *its_phase, *send) = (turn, seq, phase, call.send);
         (*of, *v, *plan, *place, *extent, *doubt) = (Some(core), None, None, None, None, None);
         (*batch, *started_ns, *window, *followed_by) = (0, 0, WINDOW, 0);
-        (*published, *hold, *trails, *early, *over) = (false, false, false, false, false);
+        (*published, *hold, *trails, *early, *ends, *over) = (false, false, false, false, false, false);
         task
     }
 
@@ -288,6 +292,31 @@ impl CollectiveTask {
         if self.is_lent(core, engine) {
             self.trail(LENT_WINDOW);
         }
+    }
+
+    /// All that is left of it is its end.
+    pub(super) fn ending(mut self) -> CollectiveTask {
+        self.ends = true;
+        self
+    }
+
+    /// Stands, as the end of a call that is over, for that of the next one: `call`, served by `plan`, of that turn and number. The turn
+    /// passes to it.
+    #[inline]
+    pub(super) fn renew(&mut self, core: &Core, call: &Call, plan: &Arc<Plan>, (turn, seq): (u64, u64), phase: Phase) {
+        core.hand_on_turn(Lane::Collectives, self.turn);
+        match &self.plan {
+            Some(known) if Arc::ptr_eq(known, plan) => {}
+            _ => self.plan = Some(plan.clone()),
+        }
+        self.call.clone_from(call);
+        (self.turn, self.seq, self.send, self.phase, self.started_ns) = (turn, seq, call.send, phase, 0);
+    }
+
+    /// As the end of a call, is known to be over.
+    pub(super) fn end_known(&mut self, core: &Core) {
+        self.over = true;
+        core.hand_on_turn(Lane::Collectives, self.turn);
     }
 
     /// As one that starts in `phase`, or goes on there.

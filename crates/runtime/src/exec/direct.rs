@@ -86,6 +86,11 @@ impl Cursor {
         Cursor { pc, ..self }
     }
 
+    /// The op that comes next.
+    pub(super) fn op(&self) -> usize {
+        self.pc
+    }
+
     /// The same behind the last op, of a program of one channel.
     pub(super) fn at_end(self) -> Cursor {
         Cursor { channel: 1, ..self }

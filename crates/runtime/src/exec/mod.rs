@@ -7,7 +7,7 @@
 //! `beside` the line (of calls that are `apart` mapped ones, too), what moves one way between two ranks goes `piped` through a ring (`pieces`: whose places change hands), blocks of a gather in slots (`slotted`),
 //! what all give to all through `scratch`, what peers cannot map from where it was copied to (`stage`), and
 //! calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
-//! last one of its shape was). `messages`: a message program over connections. `ahead`: begun before those in front of them have
+//! last one of its shape was; `ends`: whose end is left to the next one). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
 //! receives (`p2p_quick`, `p2p_short`: small and medium ones without a task, `p2p_outgrown`: which the kernel copies), `one_sided` that of puts, signals and waits for signals; what both
 //! do alike is in `operation`. `limits`: up to which length a payload travels with its line. An executor knows no algorithm.
@@ -27,6 +27,7 @@ mod direct;
 mod eager;
 mod eager_lent;
 mod eager_v;
+pub(crate) mod ends;
 pub(crate) mod entry;
 pub(crate) mod estimate;
 mod far;

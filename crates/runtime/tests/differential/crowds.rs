@@ -10,6 +10,7 @@ use oxccl_runtime::{CommConfig, Communicator, Operator, Request, UniqueId, VCoun
 use oxccl_types::{Collective, ReduceOp, ResultCode};
 
 use crate::common::{Children, wait};
+use crate::ends;
 use crate::given::Constants;
 use crate::job::seed;
 use crate::large;
@@ -308,7 +309,11 @@ pub(crate) fn processes(ranks: usize, env: &[(&str, &str)], dies: &str) {
     let start = Instant::now();
     for (rank, child) in children.0.iter_mut().enumerate() {
         let status = wait(child, start, Duration::from_secs(100)).unwrap_or_else(|| panic!("rank {rank} hangs"));
-        assert_eq!(status.code(), Some(if dies == "dies" && rank == 1 { 7 } else { 0 }), "rank {rank}: {status}");
+        assert_eq!(
+            status.code(),
+            Some(if ["dies", "goes"].contains(&dies) && rank == 1 { 7 } else { 0 }),
+            "rank {rank}: {status}"
+        );
     }
 }
 
@@ -751,6 +756,8 @@ fn one_of_a_crowd() {
         "alone" => in_turn(rank, ranks, &comms),
         "differs" => return differs(rank, &comms[0]),
         "kept" => kept(rank, ranks, &comms[0], seed()),
+        "ends" => ends::one(rank, ranks, &comms[0], seed()),
+        "goes" => return ends::goes(rank, &comms[0]),
         "sums" | "gives" => runs::one(rank, ranks, &comms, words[3] == "gives"),
         "areas" => areas(rank, ranks, &comms[0]),
         "edges" => edges(rank, &comms[0]),

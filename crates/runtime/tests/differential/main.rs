@@ -8,6 +8,7 @@ mod case;
 #[path = "../common/mod.rs"]
 mod common;
 mod crowds;
+mod ends;
 mod exchanges;
 mod fused;
 mod given;

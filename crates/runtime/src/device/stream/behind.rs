@@ -63,14 +63,51 @@ impl Inner {
     }
 }
 
+impl Stream {
+    /// As [`try_idle`](Self::try_idle), or when all that is left is the [end](Task::end_of) of a call of that lane, for which no thread
+    /// sleeps: such a one is woken when it is over.
+    #[inline]
+    pub(crate) fn try_behind_end(&self, lane: usize) -> Option<IdleStream<'_>> {
+        order::before_push(self);
+        let inner = &*self.0;
+        let mut running = inner.running.try_lock()?;
+        let one = running.tasks.len() == 1 && inner.is_all(&running) && !inner.others_sleep(&running);
+        let ends = one && running.tasks.at(0).end_of(lane).is_some();
+        (ends || inner.catch_up(&mut running)).then_some(IdleStream { inner, running })
+    }
+}
+
 impl IdleStream<'_> {
+    /// The call that [ends](Task::end_of) there, of that lane.
+    #[inline]
+    pub(crate) fn end_of(&mut self, lane: usize) -> Option<&mut CollectiveTask> {
+        self.running.tasks.front_mut()?.end_of(lane)
+    }
+
+    /// What ended there is over, and its task stands for the next call.
+    #[inline]
+    pub(crate) fn renewed(&mut self) {
+        let queue = self.inner.queue.lock();
+        // What another thread has enqueued meanwhile ends behind this one, and was counted before: so this one keeps the count of the
+        // one that is over, and who waits for that waits for this one.
+        if queue.is_empty() {
+            self.inner.count_enqueued(&queue, 1);
+            self.inner.count_finished(&self.running, 1);
+        }
+    }
+
+    /// The call that ends there is known to be over: its task goes.
+    pub(crate) fn drop_end(&mut self) {
+        self.inner.finish(&mut self.running, 0);
+    }
+
     /// Whether a call with that [window](Task::window) may begin behind the tasks that are left.
     #[inline]
     pub(crate) fn has_room_for(&self, window: u64) -> bool {
         (self.running.tasks.len() as u64) < window
     }
 
-    /// How many tasks are left: none, unless it is from [`Stream::try_behind`].
+    /// How many tasks are left: none, unless it is from [`Stream::try_behind`] or [`Stream::try_behind_end`].
     #[inline]
     pub(crate) fn behind(&self) -> usize {
         self.running.tasks.len()

@@ -139,6 +139,11 @@ impl Tasks {
     }
 
     #[inline]
+    pub(super) fn front_mut(&mut self) -> Option<&mut Box<dyn Task>> {
+        self.all.front_mut()
+    }
+
+    #[inline]
     pub(super) fn back_mut(&mut self) -> Option<&mut Box<dyn Task>> {
         self.all.back_mut()
     }

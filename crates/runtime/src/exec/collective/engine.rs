@@ -9,6 +9,7 @@ use crate::exec::apart::Apart;
 use crate::exec::awaited::Awaited;
 use crate::exec::copies::Copies;
 use crate::exec::direct::Buffers;
+use crate::exec::ends::Ends;
 use crate::exec::entry::{History, Seen};
 use crate::exec::far::{Bounce, Spot};
 use crate::exec::imports::Imports;
@@ -81,6 +82,7 @@ pub(crate) struct Engine {
     pub(in crate::exec) run: Run,
     pub(in crate::exec) apart: Apart,
     pub(in crate::exec) awaited: Awaited,
+    pub(in crate::exec) ends: Ends,
 }
 
 // SAFETY: the raw pointers are scratch space of one step; the engine is used by one thread at a time, under its lock.
@@ -129,6 +131,7 @@ impl Engine {
             run: Run::default(),
             apart: Apart::default(),
             awaited: Awaited::default(),
+            ends: Ends::default(),
         }
     }
 

@@ -80,6 +80,10 @@ impl Task for CollectiveTask {
         self.batch == 0 && self.core.as_ref().is_some_and(|c| c.whole)
     }
 
+    fn end_of(&mut self, lane: usize) -> Option<&mut CollectiveTask> {
+        (self.ends && !self.over && self.doubt.is_none() && self.lane() == lane).then_some(self)
+    }
+
     fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
         let core = self.core.take()?;
         let step = self.begin_ahead(&core, others);
