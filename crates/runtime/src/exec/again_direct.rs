@@ -374,7 +374,7 @@ fn leave(
     phase: Phase,
 ) {
     #[cfg(test)]
-    ends::LEFT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    ends::note_left();
     if let Some(end) = idle.end_of(trail::id(core, Lane::Collectives)) {
         end.renew(core, &made.call, &made.plan, (turn, seq), phase);
         engine.known_direct.keep(made);

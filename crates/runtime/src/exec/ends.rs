@@ -51,13 +51,15 @@ pub(super) fn first_wait(core: &Core, call: &Call, plan: &Plan) -> Option<usize>
     (core.ranks == 2 && !shared && plain && ops[first..].iter().all(is_wait)).then_some(first)
 }
 
-/// Ends that were left, in all communicators of the process.
+/// Counts an end that is left.
 #[cfg(test)]
-pub(super) static LEFT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+pub(super) fn note_left() {
+    tests::LEFT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use oxccl_types::{Collective, DataType, ReduceOp};
 
@@ -66,6 +68,9 @@ mod tests {
     use crate::communicator::{CommConfig, Communicator};
     use crate::device::{self, Stream};
     use crate::request::{Operator, Request};
+
+    /// Ends that were left, in all communicators of the process.
+    pub(super) static LEFT: AtomicU64 = AtomicU64::new(0);
 
     /// Threads, whose memory all can read. Other tests of the process may keep them from their cores, and help with their streams, so
     /// they try for a while.
