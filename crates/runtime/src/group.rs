@@ -8,7 +8,7 @@ mod recorded;
 mod simulate;
 mod standing;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;
 mod together;
 
 use std::cell::{Cell, RefCell};

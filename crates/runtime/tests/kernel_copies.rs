@@ -695,14 +695,8 @@ impl Side {
             }
         }
         let end = Instant::now() + LIMIT / 2;
-        // The one that gives is never ahead, so that there is always a slot; and later than the other one, by more and less, since it looks
-        // whether that has come for a short time only.
-        let mut calls = 0_u32;
-        let mut one = || {
-            calls += 1;
-            (0..if self.rank == giver { calls % 64 * 64 } else { 0 }).for_each(|_| std::hint::spin_loop());
-            next(self).and_then(|()| self.pass_word(1 - giver))
-        };
+        // The one that gives is never ahead, so that there is always a slot.
+        let mut one = || next(self).and_then(|()| self.pass_word(1 - giver));
         let error = std::iter::from_fn(|| (Instant::now() < end).then(|| one().err()));
         let error = error.flatten().next().expect("one of the ranks needs the kernel for a call that is awaited");
         self.ends_with(&error, &["not permitted", "forbids it now"]);

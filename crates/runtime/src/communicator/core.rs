@@ -393,8 +393,7 @@ impl Core {
         let turns = &self.turns[lane as usize];
         // An operation that fails before its turn leaves the order alone: those behind it fail as well.
         if self.is_turn(lane, ticket) {
-            // SYNC: turn
-            turns.current.store(ticket + 1, Ordering::Release);
+            self.hand_on_turn(lane, ticket);
         } else {
             turns.skipped.fetch_add(1, Ordering::AcqRel);
         }

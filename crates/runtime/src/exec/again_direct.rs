@@ -373,7 +373,7 @@ fn leave(
     (turn, seq): (u64, u64),
     phase: Phase,
 ) {
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     ends::note_left();
     if let Some(end) = idle.end_of(trail::id(core, Lane::Collectives)) {
         end.renew(core, &made.call, &made.plan, (turn, seq), phase);

@@ -16,7 +16,8 @@ fn join(ranks: i32, id: &UniqueId, rank: i32, device: usize) -> Arc<Communicator
     Communicator::init_rank(ranks, id.clone(), rank, device, config, "test").unwrap()
 }
 
-fn sum(send: &[u8], recv: &mut [u8], stream: Stream) -> Request {
+/// An all-reduce of bytes.
+pub(crate) fn sum(send: &[u8], recv: &mut [u8], stream: Stream) -> Request {
     Request {
         collective: Collective::AllReduce,
         send: send.as_ptr(),

@@ -93,7 +93,8 @@ pub(crate) fn one(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
     mixes(rank, ranks, comm, seed);
 }
 
-/// Elements of long calls, so that peers are at them for a while, and of such that who gives does not wait for: an odd number, of which peers cannot map the memory.
+/// Elements of long calls, so that peers are at them for a while, and of such that who gives does not wait for: an odd number, of which
+/// peers cannot map the memory.
 const LONG: usize = 100_000;
 const SLOTS: [usize; 3] = [5001, 4001, 3001];
 /// More than 16, after which ends are left.
