@@ -176,7 +176,8 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
 }
 
 /// A burst of the kind that word 2 of the order says: broadcast, scatter, gather, alternate (broadcasts with roots in turn), both (gather,
-/// then broadcast of the same), or one [among all](burst_among_all).
+/// then broadcast of the same), few and parts (broadcast and scatter of what goes by slots at first, and then is lent), or one
+/// [among all](burst_among_all).
 fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let kind = order.words[2].as_str();
@@ -184,9 +185,14 @@ fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
         return burst_among_all(order, comm, n, None);
     }
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
-    let mut small: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN, value(i, me))).collect();
+    let len = match kind {
+        "few" => SMALL,
+        "parts" => SMALL / ranks,
+        _ => LEN,
+    };
+    let mut small: Vec<Buffer> = (0..BURST).map(|i| Buffer::filled(Memory::Device, len, value(i, me))).collect();
     let mut large: Vec<Buffer> =
-        (0..BURST).map(|i| Buffer::filled(Memory::Device, LEN * ranks, value(i, me))).collect();
+        (0..BURST).map(|i| Buffer::filled(Memory::Device, len * ranks, value(i, me))).collect();
     let root = |i: usize| if kind == "alternate" { i % ranks } else { 0 };
     let stream = Stream::on(comm.device())?;
     stream.scope(|s| {
@@ -196,7 +202,7 @@ fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
             }
             let (a, b): (Lent<'_, f32>, Lent<'_, f32>) = (s.lend(a.get_mut()), s.lend(b.get_mut()));
             match kind {
-                "scatter" => s.scatter(comm, b, a, root(i))?,
+                "scatter" | "parts" => s.scatter(comm, b, a, root(i))?,
                 "gather" => s.gather(comm, a, b, root(i))?,
                 "both" => {
                     s.gather(comm, a, b, root(i))?;
@@ -214,9 +220,9 @@ fn burst(order: &Order, comm: &Communicator, n: u64, late: Late) -> Result<()> {
             "gather" | "both" => {
                 for r in 0..ranks {
                     assert!(
-                        b[r * LEN..][..LEN].iter().all(|v| *v == value(i, r)),
+                        b[r * len..][..len].iter().all(|v| *v == value(i, r)),
                         "{kind} {n} {i} of {r}: {}",
-                        b[r * LEN]
+                        b[r * len]
                     );
                 }
             }
@@ -485,7 +491,7 @@ fn mixed_bursts_give_what_they_should() {
 }
 
 /// Bursts with a root.
-const KINDS: [&str; 5] = ["broadcast", "scatter", "gather", "alternate", "both"];
+const KINDS: [&str; 7] = ["broadcast", "scatter", "gather", "alternate", "both", "few", "parts"];
 /// Bursts in which all take from all.
 const AMONG_ALL: [&str; 9] =
     ["alltoall", "v", "private", "far", "reduce_scatter", "all_reduce", "reduce", "small", "turns"];
@@ -589,7 +595,7 @@ fn who_goes_after_its_part_of_a_burst_disturbs_nobody() {
 #[test]
 fn who_goes_does_not_make_a_late_one_an_error() {
     let _alone = alone();
-    goes_and_comes_late(&["broadcast", "scatter", "gather", "some"]);
+    goes_and_comes_late(&["broadcast", "scatter", "gather", "some", "few", "parts"]);
 }
 
 /// The same where the late one, as soon as it has come, loses its core to those that it wakes and to others: its part of the call is

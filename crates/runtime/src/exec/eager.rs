@@ -2,7 +2,7 @@
 //! call. One line per rank and call, no second flag, no barrier; lines and slots are used again some calls later.
 //!
 //! It is the fused form of the `one_shot` schedules, which remain its oracle. What a line says of its payload beside that is
-//! known to `votes` and `eager_lent`; who lends a reduction its input puts nothing into a slot, and waits.
+//! known to `votes` and `eager_lent`; who lends an input puts nothing into a slot, and waits.
 
 use oxccl_kernels as kernels;
 use oxccl_sys::prefetch;

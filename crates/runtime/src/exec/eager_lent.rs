@@ -1,10 +1,10 @@
-//! Reductions of more than a small slot holds, where ranks share cores: a rank whose input peers can map, and which makes many such
-//! calls without waiting for them, lends its input and copies nothing; the root takes it from where it lies. Other inputs travel in
+//! Calls with a root of more than a small slot holds, where ranks share cores: a rank whose input peers can map, and which makes many such
+//! calls without waiting for them, lends its input and copies nothing; who takes it does so from where it lies. Other inputs travel in
 //! slots, as in [`eager`](super::eager).
 //!
-//! Each rank decides for itself, and its line says what it did: the root takes each input from where it is. Who lends waits until the
-//! root has taken, and begins its next calls behind that (see [`trail`]). Who used a slot is over at once: it is the better way for
-//! one that waits for its stream after each call, since that would have to wait for the root.
+//! Each rank that gives decides for itself, and its line says what it did: each input is taken from where it is. Who lends waits until
+//! it has been taken, and begins its next calls behind that (see [`trail`]). Who used a slot is over at once: it is the better way for
+//! one that waits for its stream after each call, since that would have to wait for its peers.
 
 use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
@@ -26,19 +26,30 @@ pub(super) const AHEAD: u64 = LINES_AHEAD;
 /// Whether the lines of `call`, an eager one, say whether inputs are lent. The same answer on every rank.
 #[inline]
 pub(super) fn serves(core: &Core, call: &Call) -> bool {
-    call.collective == Collective::Reduce
-        && call.scale.is_none()
-        && call.block_bytes() > SMALL_BYTES as u64
-        && trail::goes_on(core)
+    // Of a gather all but one rank would wait, with a task each, until the root has copied what a slot would hold.
+    let is_one = matches!(call.collective, Collective::Reduce | Collective::Broadcast | Collective::Scatter);
+    is_one && call.scale.is_none() && bytes(core, call) > SMALL_BYTES as u64 && trail::goes_on(core)
+}
+
+/// Bytes of the input of a rank that [gives].
+#[inline]
+fn bytes(core: &Core, call: &Call) -> u64 {
+    call.block_bytes() * if call.collective == Collective::Scatter { core.ranks as u64 } else { 1 }
+}
+
+/// Whether this rank gives in `call`, which [may be lent](serves); the others take.
+#[inline]
+fn gives(core: &Core, call: &Call) -> bool {
+    (core.rank as u32 == call.root) != (call.collective == Collective::Reduce)
 }
 
 /// What the line of `call` says, which begins next, on `stream`, and [may be lent](serves), if this rank lends its input.
-#[inline]
+#[inline(always)]
 pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, stream: &IdleStream<'_>) -> Option<Words> {
-    if core.rank as u32 == call.root {
+    if !gives(core, call) {
         return None;
     }
-    let words = direct::lend(core, engine, call.send, call.block_bytes());
+    let words = direct::lend(core, engine, call.send, bytes(core, call));
     let seq = engine.next_number();
     let many = engine.run.is_long(stream.waits(), seq, words.is_some());
     words.filter(|_| many)
@@ -56,7 +67,13 @@ pub(super) fn start(core: &Core, signature: [u64; 2], seq: u64, words: &Words) {
 /// Whether this rank lends its input of `call`, which it has announced as `seq`.
 #[inline]
 pub(super) fn lends(core: &Core, call: &Call, seq: u64) -> bool {
-    seq > 0 && serves(core, call) && core.rank as u32 != call.root && is_lent(core, core.me, seq)
+    seq > 0 && serves(core, call) && gives(core, call) && is_lent(core, core.me, seq)
+}
+
+/// Whether this rank, which [lends](lends) its input of call `seq`, waits for `rank` with it.
+pub(super) fn awaits(core: &Core, call: &Call, seq: u64, rank: usize) -> bool {
+    let takes = rank == call.root as usize || core.rank as u32 == call.root;
+    takes && rank != core.rank && !direct::is_raised(core, core.member_of[rank], 0, seq, 1, 1)
 }
 
 /// Goes on with call `seq`, whose lines say who lends: whether it is over here.
@@ -65,16 +82,51 @@ pub(super) fn lends(core: &Core, call: &Call, seq: u64) -> bool {
 /// Those of [`Seen::arrived`](super::entry::Seen::arrived), and where memory that is lent cannot be mapped.
 #[inline(never)]
 pub(super) fn finish(core: &Core, engine: &mut Engine, form: &Form, call: &Call, seq: u64) -> Result<bool> {
-    if core.rank as u32 == call.root {
-        return take(core, engine, form, call, seq);
-    }
-    if !lends(core, call, seq) {
-        return Ok(true);
-    }
-    // Its line first: by that it is known to make the same call.
     let root = core.member_of[call.root as usize];
+    match (gives(core, call), root == core.me) {
+        (false, true) => return take(core, engine, form, call, seq),
+        (false, false) => return receive(core, engine, form, call, seq),
+        (true, false) => return Ok(!is_lent(core, core.me, seq) || has_taken(core, engine, call, root, seq)?),
+        (true, true) => {}
+    }
+    if !is_lent(core, core.me, seq) {
+        return form.finish(core, call, seq, &mut engine.seen, &mut engine.srcs);
+    }
+    for member in (0..core.members.len()).filter(|m| *m != root) {
+        if !has_taken(core, engine, call, member, seq)? {
+            return Ok(false);
+        }
+    }
+    // SAFETY: its own input, and the output that only this rank writes; both are the caller's.
+    unsafe { form.combine(core, call, |_| call.send, &mut engine.srcs) };
+    Ok(true)
+}
+
+/// Whether `member` has taken what this rank lends.
+#[inline(always)]
+fn has_taken(core: &Core, engine: &mut Engine, call: &Call, member: usize, seq: u64) -> Result<bool> {
+    // Its line first: by that it is known to make the same call.
     let polls = engine.seen.polls();
-    Ok(engine.seen.arrived(core, call, root, seq)? && direct::is_raised(core, root, 0, seq, 1, polls))
+    Ok(engine.seen.arrived(core, call, member, seq)? && direct::is_raised(core, member, 0, seq, 1, polls))
+}
+
+/// This rank takes what the root gives, and says so where that is lent; `false` if it is not there yet.
+#[inline(never)]
+fn receive(core: &Core, engine: &mut Engine, form: &Form, call: &Call, seq: u64) -> Result<bool> {
+    let root = core.member_of[call.root as usize];
+    if !engine.seen.arrived(core, call, root, seq)? {
+        return Ok(false);
+    }
+    if !is_lent(core, root, seq) {
+        return form.finish(core, call, seq, &mut engine.seen, &mut engine.srcs);
+    }
+    let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(false) };
+    let at = direct::find_lent(core, engine, root, seq, bytes(core, call))?;
+    // SAFETY: the input is complete, since the line has arrived, and stays until the flag of this rank is raised; the output is the
+    // caller's and only this rank writes it.
+    unsafe { form.combine(core, call, |_| at, &mut engine.srcs) };
+    direct::raise(core, 0, seq, 1);
+    Ok(true)
 }
 
 /// The root combines the inputs, and says so where some are lent; `false` if one is not there yet.

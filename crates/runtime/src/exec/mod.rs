@@ -2,7 +2,7 @@
 //!
 //! `collective` is the task of one collective call of one rank; it takes one of three roads. `eager`: the payload
 //! travels in the line that announces the call (`at_once`: carried out without a task, `known`: as the last one of its
-//! shape, `again_v`: an AlltoAllv as the last one, `pair_v`: that of two ranks, `streak`: several of a group together, `fused`: many of a group in one line and slot, `trail`: begun before those in front of them have ended, `eager_lent`: reductions whose inputs are lent in place of going into slots, `run`: whether calls are waited for). `direct`: a
+//! shape, `again_v`: an AlltoAllv as the last one, `pair_v`: that of two ranks, `streak`: several of a group together, `fused`: many of a group in one line and slot, `trail`: begun before those in front of them have ended, `eager_lent`: reductions, broadcasts and scatters whose inputs are lent in place of going into slots, `run`: whether calls are waited for). `direct`: a
 //! direct program over mapped memory, or over memory that the kernel copies (`far`; `lent`: where some ranks only lend theirs); payloads of medium size may lie
 //! `beside` the line (of calls that are `apart` mapped ones, too), what moves one way between two ranks goes `piped` through a ring (`pieces`: whose places change hands), blocks of a gather in slots (`slotted`),
 //! what all give to all through `scratch`, what peers cannot map from where it was copied to (`stage`), and

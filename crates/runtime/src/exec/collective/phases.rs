@@ -20,8 +20,8 @@ impl CollectiveTask {
         if !form.finish_voting(core, engine, &self.call, self.seq)? {
             return Ok(false);
         }
-        // The root has taken what this rank lent: it has seen the lines of all.
-        if !form.settled && !eager_lent::lends(core, &self.call, self.seq) {
+        // What this rank lent was taken: it, or the root that took it, has seen the lines of all.
+        if !form.settled && !(form.may_lend && eager_lent::lends(core, &self.call, self.seq)) {
             engine.leave_unsettled(self.seq, self.call.signature);
         }
         Ok(true)

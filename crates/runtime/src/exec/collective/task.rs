@@ -4,7 +4,7 @@ use super::*;
 use crate::device::Likeness;
 
 impl CollectiveTask {
-    /// Whether its input, that of a small reduction, is lent to the root, as its line says.
+    /// Whether its input, a small one, is lent, as its line says.
     fn lends_small(&self, core: &Core) -> bool {
         self.trails && matches!(self.phase, Phase::EagerWait) && eager_lent::lends(core, &self.call, self.seq)
     }

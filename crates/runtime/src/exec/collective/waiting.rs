@@ -12,7 +12,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Whether its input is lent to the root of a small reduction, for which it waits.
+    /// Whether its small input is lent to those that take it, for which it waits.
     fn lends(&self) -> bool {
         eager_lent::lends(self.core, &self.task.call, self.task.seq)
     }
@@ -54,7 +54,7 @@ impl Blocked for Waiting<'_> {
                 drop(engine);
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
-            Phase::EagerWait if self.lends() => rank == task.call.root as usize,
+            Phase::EagerWait if self.lends() => eager_lent::awaits(self.core, &task.call, task.seq, rank),
             Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
                 Some(member) => rank == self.core.members[member],
                 None => self.missing(task.seq).contains(&rank),
