@@ -36,6 +36,8 @@ struct Made {
     aside: Aside,
     /// See [`is_slotted_if_waited`](beside::is_slotted_if_waited).
     slotted_if_waited: bool,
+    /// See [`asks_if_alone`](slotted::asks_if_alone).
+    asks_if_alone: bool,
     /// See [`may_be`](awaited::may_be).
     may_be_awaited: bool,
     /// See [`first_wait`](ends::first_wait).
@@ -106,6 +108,7 @@ impl Engine {
             plan,
             aside,
             slotted_if_waited: beside::is_slotted_if_waited(core, call),
+            asks_if_alone: slotted::asks_if_alone(core, call),
             may_be_awaited,
             first_wait,
             sends,
@@ -123,11 +126,13 @@ impl Engine {
 }
 
 impl Made {
-    /// Where a private input goes; `waited`: it is taken to be [waited for](super::run), `awaited`: maybe by the peer, too.
-    fn aside_if(&self, waited: bool, awaited: bool) -> Aside {
+    /// Where a private input goes of the next call if that is taken to be [waited for](super::run), maybe by the peer, too.
+    #[inline(never)]
+    fn aside_if_waited(&self, core: &Core, engine: &mut Engine) -> Aside {
+        let asks = self.asks_if_alone && engine.run.is_alone();
         Aside {
-            slotted: self.aside.slotted || waited && self.slotted_if_waited,
-            lent_if_awaited: awaited,
+            slotted: self.aside.slotted || self.slotted_if_waited || asks,
+            lent_if_awaited: self.may_be_awaited && awaited::is_apart(core, engine, &self.call, self.aside),
             ..self.aside
         }
     }
@@ -417,10 +422,13 @@ pub(super) fn run(
     };
     // Counted before the line is written: a count waits for all stores in front of it, and those for a line that peers have read.
     let counted = (behind > 0 && !ending).then(|| (core.clone(), made.plan.clone()));
-    let asks = made.slotted_if_waited || made.may_be_awaited;
-    let waited = asks && !engine.run.is_long(idle.waits(), seq, true) && behind == 0;
-    let awaited = waited && made.may_be_awaited && awaited::is_apart(core, &mut engine, &made.call, made.aside);
-    let aside = made.aside_if(waited, awaited);
+    let mut aside = made.aside;
+    if made.slotted_if_waited || made.may_be_awaited || made.asks_if_alone {
+        let many = engine.run.is_long(idle.waits(), seq, true);
+        if !many && behind == 0 {
+            aside = made.aside_if_waited(core, &mut engine);
+        }
+    }
     let leaves = made.first_wait.is_some() && engine.ends.is_left(idle.waits(), seq, ending);
     let mut seq = 0;
     let how = (behind == 0 || ending, leaves);

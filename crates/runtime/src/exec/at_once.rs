@@ -515,6 +515,9 @@ pub(crate) fn exchange<'a, S: 'a>(
         return Ok(true);
     }
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
+    if core.crowded {
+        exchange.copy_if_waited_for(core, &mut links, idle.waits());
+    }
     let turn = if exchange.is_quick(core) { core.issue_at_once(Lane::P2p) } else { None };
     let Some(turn) = turn else {
         exchange.give_back(&mut links);

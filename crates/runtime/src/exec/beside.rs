@@ -135,10 +135,20 @@ fn moved(core: &Core, call: &Call) -> usize {
 }
 
 /// Whether what this rank gives in `call` goes into a slot though peers can map it, if the rank [waits](super::run) for each call: where ranks
-/// share cores, of a root, if a usual slot has room for it. What is longer others take sooner than it is copied.
+/// share cores, of a root. What is longer others take sooner than it is copied.
 pub(super) fn is_slotted_if_waited(core: &Core, call: &Call) -> bool {
-    let gives = matches!(call.collective, Collective::Broadcast | Collective::Scatter) && core.rank as u32 == call.root;
-    gives && trail::goes_on(core) && moved(core, call) <= core.hub.geometry().eager_bytes
+    /// Of what the root gives so many bytes for each rank: to wait for it costs a turn of its core.
+    const FOR_EACH: usize = 16 << 10;
+    /// The same of blocks, of which each rank copies one.
+    const BLOCK: usize = 64 << 10;
+    let for_each = match call.collective {
+        Collective::Broadcast => FOR_EACH,
+        Collective::Scatter => BLOCK,
+        _ => return false,
+    };
+    let most = (for_each * core.ranks).min(limits::long_limit(core, call.collective) as usize);
+    let gives = core.rank as u32 == call.root && trail::goes_on(core);
+    gives && moved(core, call) <= most.max(core.hub.geometry().eager_bytes)
 }
 
 /// Bytes up to which what this rank gives goes into a slot, as this rank alone decides; a slot has as many.

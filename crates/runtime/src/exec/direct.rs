@@ -195,7 +195,9 @@ pub(super) fn announce(
             }
         }
         if output_bytes > 0 {
-            if let Some(at) = engine.exporter.export(call.recv, output_bytes) {
+            if aside.slotted && slotted::asks(core, call) {
+                slotted::say(core, engine, call, seq);
+            } else if let Some(at) = engine.exporter.export(call.recv, output_bytes) {
                 words[0] |= OUTPUT | u64::from(at.segment) << 36;
                 words[2] = at.offset;
             } else {

@@ -9,6 +9,7 @@ use oxccl_types::{Collective, Error, Result};
 
 use super::imports::Imports;
 use super::p2p::Exchange;
+use super::run::Run;
 use crate::communicator::core::{Core, POOL};
 use crate::config::Config;
 use crate::device::{Exporter, withdrawn};
@@ -154,6 +155,8 @@ pub(crate) struct Links {
     exporter: Exporter,
     /// Buffers of which each message is but a part.
     pages: Option<Pages>,
+    /// The calls that began on an idle stream where ranks share cores.
+    pub(super) run: Run,
 }
 
 /// Lane of sends and receives.

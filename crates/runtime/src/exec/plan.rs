@@ -95,8 +95,8 @@ pub(crate) struct Aside {
     pub piped: bool,
     /// Beside the line, also if peers can map it, where calls are [apart](super::apart).
     pub apart: bool,
-    /// Into a slot, also if peers can map it. Of what a root gets, if it is known to take it from there; of what it gives, if it waits for
-    /// each of its calls: that says no plan, but who makes the call.
+    /// Into a slot, also if peers can map it. Of what a root gets, if it is known to take it from there; of what it gives, and of what it
+    /// gathers from others, whom its line then asks for that, if it waits for each of its calls: that says no plan, but who makes the call.
     pub slotted: bool,
     /// If the root gives it, by messages, for which it waits for nobody; and the same where it works in place.
     pub sent: [bool; 2],
@@ -243,7 +243,7 @@ fn make(core: &Core, call: &Call) -> Result<Plan> {
                 beside: choice.beside,
                 piped,
                 apart,
-                slotted: part.is_for_one(),
+                slotted: part.is_for_one() && call.root != core.rank as u32,
                 lent_if_awaited: false,
                 sent,
                 by_kernel,

@@ -8,6 +8,8 @@
 /// So many calls in a row, behind the last one that was waited for, before what they give is lent: the wait that ends them takes some
 /// switches of the core, and each call gains less than one.
 const FROM: u32 = 16;
+/// So many times in a row the stream was waited for after a call or two, before the calls are taken to be alone.
+const ALONE: u32 = 16;
 
 /// The last calls of a rank by which it gives what could be lent or go by a slot.
 #[derive(Debug, Default)]
@@ -17,19 +19,38 @@ pub(super) struct Run {
     calls: u32,
     /// The last one. It may be asked about again before it begins.
     last: u64,
+    /// How often in a row the stream was waited for after a call or two.
+    alone: u32,
 }
 
 impl Run {
+    /// Counts the next call, of which this asks once: whether there were many before it.
+    #[inline]
+    pub(super) fn next_is_long(&mut self, stream: (usize, u64)) -> bool {
+        self.is_long(stream, self.last.wrapping_add(1), true)
+    }
+
     /// Counts call `seq`: whether there were many before it. `lends`: peers can map what it gives.
     #[inline]
     pub(super) fn is_long(&mut self, stream: (usize, u64), seq: u64, lends: bool) -> bool {
         if self.stream != stream || !lends {
-            *self = Run { stream, calls: 0, last: seq };
+            let alone = match self.stream == stream {
+                true => self.alone,
+                false if self.calls <= 1 => self.alone.saturating_add(1),
+                false => 0,
+            };
+            *self = Run { stream, calls: 0, last: seq, alone };
         }
         if self.last != seq {
             (self.calls, self.last) = (self.calls.saturating_add(1), seq);
         }
         self.calls >= FROM
+    }
+
+    /// Whether each of the calls before the last one that was counted was waited for, or so few with it: it is the first behind a wait.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone >= ALONE && self.calls == 0
     }
 }
 
@@ -57,6 +78,22 @@ mod tests {
         }
         assert_eq!(lent(&mut run, (1, 99), 200_000, 3, true), 3);
         assert_eq!(lent(&mut run, (2, 99), 300_000, FROM, true), 0, "another stream");
+    }
+
+    #[test]
+    fn calls_are_alone_once_many_were_waited_for() {
+        let mut run = Run::default();
+        let mut seq = 0;
+        let mut waited = |waits: u64, calls: u32| {
+            lent(&mut run, (1, waits), seq, calls, true);
+            seq += u64::from(calls);
+            run.is_alone()
+        };
+        assert!((0..u64::from(ALONE) - 1).all(|waits| !waited(waits, 1)));
+        assert!((100..110).all(|waits| waited(waits, 1)));
+        // Two at a time: the second one is not the first.
+        assert!(!waited(110, 2) && waited(111, 1));
+        assert!(!waited(112, 3) && !waited(113, 1), "three that follow one another");
     }
 
     #[test]

@@ -65,6 +65,21 @@ pub(super) fn fits(core: &Core, call: &Call) -> bool {
         && (bytes <= MEDIUM_BYTES as u64 || bytes <= limits::long_limit(core, Collective::Gather))
 }
 
+/// Bytes of a block up to which the root of a gather that waits for each call says that its memory is not mapped: nobody then has to
+/// come back to its core for it. What is longer is written to where it belongs in less time than it is copied twice.
+const ALONE_BYTES: u64 = 32 << 10;
+
+/// Whether the root of `call`, if that is this rank, asks for blocks in slots where it [waits](super::run::Run::is_alone) for each call.
+pub(super) fn asks_if_alone(core: &Core, call: &Call) -> bool {
+    asks(core, call) && call.block_bytes() <= ALONE_BYTES && fits(core, call)
+}
+
+/// Whether this rank is one whose line asks for blocks in slots, where it is to.
+#[inline]
+pub(super) fn asks(core: &Core, call: &Call) -> bool {
+    call.collective == Collective::Gather && call.root == core.rank as u32
+}
+
 /// Whether `call` goes this way if the root's memory is not mapped; `part`: of its plan. The same answer on every rank.
 #[inline]
 pub(super) fn serves(core: &Core, part: &Part, call: &Call) -> bool {

@@ -335,6 +335,7 @@ fn messages_are_neither_written_over_nor_sent_too_early() {
             // Few buffers that change seldom: the same calls again and again run ahead furthest.
             let (mut from, mut to, mut both, mut half) = (0, 1, false, false);
             let seldom = [3, 12][rng.usize(..2)];
+            let mut waiting = own.u8(..4) == 0;
             for _ in 0..rng.usize(8..100) {
                 if rng.u8(..seldom) == 0 {
                     from = rng.usize(..BUFFERS);
@@ -370,6 +371,13 @@ fn messages_are_neither_written_over_nor_sent_too_early() {
                 made.push((from, to, distance, count, back, half));
                 let late = if own.u8(..16) == 0 { own.u32(..20_000) } else { 0 };
                 (0..late).for_each(|_| std::hint::spin_loop());
+                // Each rank by itself: what it sends then goes by slots.
+                if own.u8(..24) == 0 {
+                    waiting = !waiting;
+                }
+                if waiting {
+                    stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+                }
             }
             stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
             for (b, buffer) in buffers.iter().enumerate() {
@@ -574,7 +582,9 @@ fn a_root_that_lends_hears_of_a_call_that_differs() {
     let ranks = (processors() + 1).clamp(5, 9);
     use Collective::{Broadcast, Gather, Scatter};
     // The last two go by slots at first.
-    for (kind, count) in [(Broadcast, 5000), (Scatter, 5000), (Gather, 5000), (Broadcast, 1500), (Scatter, 1500 / ranks)] {
+    for (kind, count) in
+        [(Broadcast, 5000), (Scatter, 5000), (Gather, 5000), (Broadcast, 1500), (Scatter, 1500 / ranks)]
+    {
         team(ranks, 1, |rank, comms| {
             let stream = Stream::new().unwrap();
             let (input, output) = (Ints::new(count * ranks, 7), Ints::new(count * ranks, -1));

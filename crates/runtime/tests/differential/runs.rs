@@ -1,4 +1,4 @@
-//! Calls of a few KiB by ranks that share cores, which follow one another or are waited for one by one: of what ranks give some is lent
+//! Calls of some KiB by ranks that share cores, which follow one another or are waited for one by one: of what ranks give some is lent
 //! and some goes by slots. In processes of their own, since threads can read all memory of each other.
 
 use oxccl_runtime::device::Stream;
@@ -17,15 +17,24 @@ fn a_root_that_waits_for_each_call_gives_by_slots_and_lends_otherwise() {
     processes(5, &[("OXCCL_CORES", "2")], "gives");
 }
 
+#[test]
+fn a_root_that_waits_for_each_gather_keeps_nobody_waiting() {
+    processes(5, &[("OXCCL_CORES", "2")], "asks");
+}
+
 /// One rank of these.
-pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], gives: bool) {
+pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], what: &str) {
     let other = Stream::new().unwrap();
     let meeting = Ints::new(1, 1);
     let meet = || {
         all_reduce(&comms[1], &meeting, 1, &other);
         other.synchronize().unwrap_or_else(|e| panic!("{e}"));
     };
-    if gives { roots(rank, ranks, &comms[0], meet) } else { sums(rank, ranks, &comms[0], meet) }
+    match what {
+        "gives" => roots(rank, ranks, &comms[0], meet),
+        "asks" => gathers(rank, ranks, &comms[0], meet),
+        _ => sums(rank, ranks, &comms[0], meet),
+    }
 }
 
 /// Elements of the calls of a round, and how many there are: some go by slots before inputs are lent; more than may be under way, and more
@@ -80,18 +89,27 @@ const WAITED: usize = 5;
 const FOLLOWING: usize = 20;
 const CALLS: usize = WAITED + FOLLOWING + 1;
 
-/// What a root gives to all others, from memory that these can map.
+/// What a root gives to all others, or sends to the next rank, from memory that these can map.
 fn roots(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
-    use Collective::{Broadcast, Scatter};
-    let rounds = [(Broadcast, 2100), (Broadcast, 8192), (Scatter, 700), (Scatter, 8192 / ranks), (Broadcast, 3000)];
-    for (round, (kind, count)) in rounds.into_iter().enumerate() {
-        let (root, stream) = (round, Stream::new().unwrap());
+    use Collective::{Broadcast, Recv, Scatter, Send};
+    let usual = [(Broadcast, 2100), (Broadcast, 8192), (Scatter, 700), (Scatter, 8192 / ranks), (Broadcast, 3000)];
+    // With the lines, but for the slots; in long slots; messages.
+    let small = [(Broadcast, 700), (Scatter, 150), (Broadcast, 2048), (Scatter, 2048 / ranks)];
+    let others = [(Broadcast, 16_000), (Scatter, 8000), (Send, 1100), (Send, 8192)];
+    for (round, (kind, count)) in usual.into_iter().chain(small).chain(others).enumerate() {
+        let (root, stream) = (round % ranks, Stream::new().unwrap());
+        let (next, leaf) = ((root + 1) % ranks, rank != root);
         let value = |call: usize| (1000 * call + 10 * round) as i32;
         let elements = (count * if kind == Scatter { ranks } else { 1 }).next_multiple_of(2);
         let mut inputs: Vec<Ints> = (0..=CALLS).map(|call| Ints::new(elements, value(call))).collect();
         let outputs: Vec<Ints> = (0..=CALLS).map(|_| Ints::new(count.next_multiple_of(2) + 2, -1)).collect();
         let submit = |call: usize| {
-            let made = request(kind, inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root);
+            let made = match kind {
+                Send if leaf && rank != next => return,
+                Send if leaf => request(Recv, inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root),
+                Send => request(Send, inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(next),
+                _ => request(kind, inputs[call].ptr(), outputs[call].ptr(), count, &stream).to(root),
+            };
             comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
         };
         let synchronize = || stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
@@ -128,12 +146,62 @@ fn roots(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
         if rank == root {
             inputs.iter_mut().for_each(|input| input.set(0..elements, -7));
         }
-        for (call, output) in outputs.iter().enumerate() {
+        for (call, output) in outputs.iter().enumerate().filter(|_| kind != Send || rank == next) {
             assert!(
                 output.is_at(0..count, value(call)),
                 "call {call} of {kind} of {count} on rank {rank}, root {root}"
             );
             assert!(output.is_at(count..count + 2, -1), "call {call} of {kind} of {count} wrote more");
         }
+    }
+}
+
+/// Gathers that all ranks wait for one by one, then such to which the root comes last: the others are over by then. In the end calls that
+/// follow one another, by which the root lends its output again once those are far behind.
+fn gathers(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
+    /// Calls before the root takes itself to wait for each, such as the others are over with, and such as follow one another.
+    const ALONE: usize = 24;
+    const LATE: usize = 3;
+    const FOLLOWING: usize = 700;
+    const ALL: usize = ALONE + LATE + FOLLOWING;
+    for (round, count) in [600, 4000, 8000].into_iter().enumerate() {
+        let (root, stream) = (round, Stream::new().unwrap());
+        let value = |call: usize, from: usize| (1000 * call + 10 * round + from) as i32;
+        let inputs: Vec<Ints> = (0..ALL).map(|call| Ints::new(count, value(call, rank))).collect();
+        let output = Ints::new(count * ranks, -1);
+        let submit = |call: usize| {
+            let made = request(Collective::Gather, inputs[call].ptr(), output.ptr(), count, &stream).to(root);
+            comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
+        };
+        let synchronize = || stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        let check = |call: usize| {
+            let right = |from: usize| output.is_at(from * count..(from + 1) * count, value(call, from));
+            assert!(rank != root || (0..ranks).all(right), "call {call} of {count} elements, root {root}");
+        };
+        for call in 0..ALONE {
+            submit(call);
+            synchronize();
+            check(call);
+        }
+        meet();
+        let late = ALONE..ALONE + LATE;
+        for call in late.clone() {
+            if rank == root {
+                meet();
+                submit(call);
+                synchronize();
+                check(call);
+                meet();
+            } else {
+                submit(call);
+                let over = stream.query().unwrap_or_else(|e| panic!("{e}"));
+                assert!(over, "rank {rank} waits in call {call} of {count} elements for the root, which has not come");
+                meet();
+                meet();
+            }
+        }
+        (late.end..ALL).for_each(submit);
+        synchronize();
+        check(ALL - 1);
     }
 }
