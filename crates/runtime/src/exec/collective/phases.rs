@@ -21,7 +21,8 @@ impl CollectiveTask {
             return Ok(false);
         }
         // What this rank lent was taken: it, or the root that took it, has seen the lines of all.
-        if !form.settled && !(form.may_lend && eager_lent::lends(core, &self.call, self.seq)) {
+        let lends = || form.may_lend && eager_lent::lends(core, &self.call, self.seq);
+        if !form.settled && !lends() {
             engine.leave_unsettled(self.seq, self.call.signature);
         }
         Ok(true)
