@@ -92,7 +92,7 @@ impl Engine {
         }
         // Where there is no plan the call itself says so.
         let Ok(plan) = self.plans.get(core, call) else { return };
-        let Plan::Direct { aside, .. } = *plan else { return };
+        let Plan::Direct { aside, part, .. } = *plan else { return };
         let may_be_awaited = awaited::may_be(core, call, &plan);
         let first_wait = ends::first_wait(core, call, &plan);
         let (sends, receives) = call.needs(core.rank as u32);
@@ -108,7 +108,7 @@ impl Engine {
             plan,
             aside,
             slotted_if_waited: beside::is_slotted_if_waited(core, call),
-            asks_if_alone: slotted::asks_if_alone(core, call),
+            asks_if_alone: slotted::asks_if_alone(core, &part, call),
             may_be_awaited,
             first_wait,
             sends,

@@ -331,7 +331,7 @@ fn advance<const CROWDED: bool>(
     if !done {
         return Ok(Reached::Phase(Phase::EagerWait));
     }
-    // The root, who has taken what was lent, has seen the lines of all.
+    // What this rank lent was taken: it, or the root that took it, has seen the lines of all.
     if !form.settled && lent.is_none() {
         engine.leave_unsettled(*seq, signature);
     }

@@ -137,18 +137,18 @@ fn moved(core: &Core, call: &Call) -> usize {
 /// Whether what this rank gives in `call` goes into a slot though peers can map it, if the rank [waits](super::run) for each call: where ranks
 /// share cores, of a root. What is longer others take sooner than it is copied.
 pub(super) fn is_slotted_if_waited(core: &Core, call: &Call) -> bool {
-    /// Of what the root gives so many bytes for each rank: to wait for it costs a turn of its core.
+    /// Bytes of a broadcast for each rank: to wait for one costs a turn of its core.
     const FOR_EACH: usize = 16 << 10;
-    /// The same of blocks, of which each rank copies one.
+    /// Bytes of a block of a scatter, of which each rank copies its own.
     const BLOCK: usize = 64 << 10;
-    let for_each = match call.collective {
-        Collective::Broadcast => FOR_EACH,
+    let most = match call.collective {
+        Collective::Broadcast => FOR_EACH * core.ranks,
         Collective::Scatter => BLOCK,
         _ => return false,
     };
-    let most = (for_each * core.ranks).min(limits::long_limit(core, call.collective) as usize);
-    let gives = core.rank as u32 == call.root && trail::goes_on(core);
-    gives && moved(core, call) <= most.max(core.hub.geometry().eager_bytes)
+    let moved = moved(core, call);
+    let long = || call.block_bytes() as usize <= most && moved as u64 <= limits::long_limit(core, call.collective);
+    core.rank as u32 == call.root && trail::goes_on(core) && (moved <= core.hub.geometry().eager_bytes || long())
 }
 
 /// Bytes up to which what this rank gives goes into a slot, as this rank alone decides; a slot has as many.

@@ -144,7 +144,8 @@ pub(super) fn pipe(words: &Words, gives: bool) -> Option<Pipe> {
 /// Announces the call with the places of my buffers, `send` and `recv`. An input that peers cannot map is put into my
 /// payload slot if that is all that moves and fits, also one that they can if `aside` says so, but not if the peer of two ranks is found
 /// to wait for it; else beside the line if
-/// there is room, or it is begun to be piped, or will be sent, if `aside` says so. `behind`: calls in front of it are not
+/// there is room, or it is begun to be piped, or will be sent, if `aside` says so. An output may be said not to be mapped though it is, see
+/// [`slotted::asks`]. `behind`: calls in front of it are not
 /// over. What the line says is returned.
 #[allow(clippy::too_many_arguments, reason = "what the line says, no more")]
 pub(super) fn announce(

@@ -1,4 +1,4 @@
-//! Calls with a root of more than a small slot holds, where ranks share cores: a rank whose input peers can map, and which makes many such
+//! Reductions, broadcasts and scatters of more bytes than a small slot has, where ranks share cores: a rank whose input peers can map, and which makes many such
 //! calls without waiting for them, lends its input and copies nothing; who takes it does so from where it lies. Other inputs travel in
 //! slots, as in [`eager`](super::eager).
 //!
@@ -47,11 +47,13 @@ fn gives(core: &Core, call: &Call) -> bool {
 #[inline(always)]
 pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, stream: &IdleStream<'_>) -> Option<Words> {
     if !gives(core, call) {
+        // It waits for what others give, and cannot begin behind a call that waits for them.
+        engine.small_run.restart();
         return None;
     }
     let words = direct::lend(core, engine, call.send, bytes(core, call));
     let seq = engine.next_number();
-    let many = engine.run.is_long(stream.waits(), seq, words.is_some());
+    let many = engine.small_run.is_long(stream.waits(), seq, words.is_some());
     words.filter(|_| many)
 }
 

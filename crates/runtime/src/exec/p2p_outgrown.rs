@@ -11,11 +11,11 @@ const SHORT: u64 = 64 << 10;
 
 /// Bytes of a message from which on who sends it had rather wait until the peer has read it where it lies, and not copy it.
 const COPIED_BELOW: u64 = 32 << 10;
-/// The same of a rank that shares its core and waits for its calls.
-const COPIED_UP_TO: u64 = 32 << 10;
 /// Ranks that share a core, up to which that holds of shorter ones, too, if it receives in the same call; if it sends or receives
 /// several here it holds whatever their number is.
 const FEW_PER_CORE: f64 = 2.0;
+/// Bytes of a message up to which a rank that shares its core and waits for each of its calls had rather copy it.
+const COPIED_UP_TO: u64 = 32 << 10;
 
 /// What a rank that shares its core gives in a call, and the bounds of the model.
 #[derive(Clone, Copy)]
@@ -84,17 +84,18 @@ impl Exchange {
         }
     }
 
-    /// Where ranks share cores and all memory: [copies](crate::transport::Header::copied) what is not long to slots, though peers could
-    /// read it in place, if this rank waits for its calls; for this one it then waits for no peer that has still to read. `stream`:
+    /// Where ranks share cores and all memory: [copies](crate::transport::Header::copied) to slots what this rank sends, if none of it is
+    /// long, though peers could read it in place, if it waits for its calls: so it does not wait until peers have read. `stream`:
     /// see [`IdleStream::waits`](crate::device::IdleStream::waits). Asked once for a call that begins on an idle one.
     pub(super) fn copy_if_waited_for(&mut self, core: &Core, links: &mut Links, stream: (usize, u64)) {
         let together = bytes_of(self.sends.iter());
         if links.run.next_is_long(stream) || together > SHORT || !core.whole || core.config.p2p != "auto" {
             return;
         }
-        for t in self.sends.iter_mut().filter(|t| t.bytes <= COPIED_UP_TO && !t.outgrown) {
-            t.copied = core.same_process(t.peer as usize) || links.exports(t.at, t.bytes as usize);
-        }
+        let mut lent = |t: &Transfer| core.same_process(t.peer as usize) || links.exports(t.at, t.bytes as usize);
+        // It would wait for one that is lent anyway.
+        let copied = self.sends.iter().all(|t| t.bytes <= COPIED_UP_TO && !t.outgrown && lent(t));
+        self.sends.iter_mut().for_each(|t| t.copied |= copied);
     }
 
     /// Tells of the buffers of which the messages of this collective are parts, and how many bytes these have together, before it begins.

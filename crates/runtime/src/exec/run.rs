@@ -24,6 +24,12 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Something came between the calls that they may have to wait for: they begin anew.
+    #[inline]
+    pub(super) fn restart(&mut self) {
+        self.calls = 0;
+    }
+
     /// Counts the next call, of which this asks once: whether there were many before it.
     #[inline]
     pub(super) fn next_is_long(&mut self, stream: (usize, u64)) -> bool {
@@ -36,7 +42,7 @@ impl Run {
         if self.stream != stream || !lends {
             let alone = match self.stream == stream {
                 true => self.alone,
-                false if self.calls <= 1 => self.alone.saturating_add(1),
+                false if self.stream.0 == stream.0 && self.calls <= 1 => self.alone.saturating_add(1),
                 false => 0,
             };
             *self = Run { stream, calls: 0, last: seq, alone };
@@ -47,7 +53,8 @@ impl Run {
         self.calls >= FROM
     }
 
-    /// Whether each of the calls before the last one that was counted was waited for, or so few with it: it is the first behind a wait.
+    /// Whether the last call that was counted is the first behind a wait, and the stream was waited for after at most two calls many times in
+    /// a row.
     #[inline]
     pub(super) fn is_alone(&self) -> bool {
         self.alone >= ALONE && self.calls == 0
@@ -89,7 +96,7 @@ mod tests {
             seq += u64::from(calls);
             run.is_alone()
         };
-        assert!((0..u64::from(ALONE) - 1).all(|waits| !waited(waits, 1)));
+        assert!((0..u64::from(ALONE)).all(|waits| !waited(waits, 1)));
         assert!((100..110).all(|waits| waited(waits, 1)));
         // Two at a time: the second one is not the first.
         assert!(!waited(110, 2) && waited(111, 1));

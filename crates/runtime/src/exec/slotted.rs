@@ -1,6 +1,7 @@
 //! Gathers of ranks that share cores: where the root's memory is mapped each of the others writes its block to where the root
 //! wants it, see [`lent`](super::lent); where it is not, each puts its block into a payload slot, from where the root takes it.
-//! Then nobody waits for the root.
+//! Then nobody waits for the root. One that waits for each of its calls therefore says of mapped memory, too, that it is not, of blocks
+//! that are not long. Between threads of one process there are no such slots.
 //!
 //! Which it is says the root's line. A rank that has seen it say so puts the blocks of the next calls into slots unasked, as
 //! they lie beside its own line; the root takes what is there wherever its memory lies. Who asks raises its flag when it has
@@ -27,7 +28,7 @@ const UNASKED: u64 = DEPTH;
 /// What a rank knows of the last gathers.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The last root that said that its memory is not mapped, and in which call.
+    /// The last root that said that its memory is not mapped, be it true or not, and in which call.
     unmapped: Option<(u32, u64)>,
     /// The last call in which this rank said so.
     said: Option<u64>,
@@ -69,12 +70,13 @@ pub(super) fn fits(core: &Core, call: &Call) -> bool {
 /// come back to its core for it. What is longer is written to where it belongs in less time than it is copied twice.
 const ALONE_BYTES: u64 = 32 << 10;
 
-/// Whether the root of `call`, if that is this rank, asks for blocks in slots where it [waits](super::run::Run::is_alone) for each call.
-pub(super) fn asks_if_alone(core: &Core, call: &Call) -> bool {
-    asks(core, call) && call.block_bytes() <= ALONE_BYTES && fits(core, call)
+/// Whether the root of `call`, if that is this rank, asks for blocks in slots where it [waits](super::run::Run::is_alone) for each call;
+/// `part`: of its plan.
+pub(super) fn asks_if_alone(core: &Core, part: &Part, call: &Call) -> bool {
+    asks(core, call) && call.block_bytes() <= ALONE_BYTES && serves(core, part, call)
 }
 
-/// Whether this rank is one whose line asks for blocks in slots, where it is to.
+/// Whether this rank is the root of a gather, whose line may ask for blocks in slots.
 #[inline]
 pub(super) fn asks(core: &Core, call: &Call) -> bool {
     call.collective == Collective::Gather && call.root == core.rank as u32

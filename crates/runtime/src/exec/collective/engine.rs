@@ -80,6 +80,8 @@ pub(crate) struct Engine {
     pub(in crate::exec) slotted: slotted::Known,
     pub(in crate::exec) votes: Votes,
     pub(in crate::exec) run: Run,
+    /// Of small calls by which this rank gives, none of those between them by which it takes.
+    pub(in crate::exec) small_run: Run,
     pub(in crate::exec) apart: Apart,
     pub(in crate::exec) awaited: Awaited,
     pub(in crate::exec) ends: Ends,
@@ -129,6 +131,7 @@ impl Engine {
             slotted: slotted::Known::default(),
             votes: Votes::default(),
             run: Run::default(),
+            small_run: Run::default(),
             apart: Apart::default(),
             awaited: Awaited::default(),
             ends: Ends::default(),
