@@ -12,7 +12,7 @@ use oxccl_types::{Collective, Result};
 use super::call::Call;
 use super::collective::Engine;
 use super::direct::{self, Words};
-use super::eager::Form;
+use super::eager::{Form, published};
 use super::entry::{ask_for, publish};
 use super::trail;
 use crate::communicator::core::{Core, Lane};
@@ -28,13 +28,7 @@ pub(super) const AHEAD: u64 = LINES_AHEAD;
 pub(super) fn serves(core: &Core, call: &Call) -> bool {
     // Of a gather all but one rank would wait, with a task each, until the root has copied what a slot would hold.
     let is_one = matches!(call.collective, Collective::Reduce | Collective::Broadcast | Collective::Scatter);
-    is_one && call.scale.is_none() && bytes(core, call) > SMALL_BYTES as u64 && trail::goes_on(core)
-}
-
-/// Bytes of the input of a rank that [gives].
-#[inline]
-fn bytes(core: &Core, call: &Call) -> u64 {
-    call.block_bytes() * if call.collective == Collective::Scatter { core.ranks as u64 } else { 1 }
+    is_one && call.scale.is_none() && published(call, core.ranks) > SMALL_BYTES as u64 && trail::goes_on(core)
 }
 
 /// Whether this rank gives in `call`, which [may be lent](serves); the others take.
@@ -51,7 +45,7 @@ pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, stream: &Idle
         engine.small_run.restart();
         return None;
     }
-    let words = direct::lend(core, engine, call.send, bytes(core, call));
+    let words = direct::lend(core, engine, call.send, published(call, core.ranks));
     let seq = engine.next_number();
     let many = engine.small_run.is_long(stream.waits(), seq, words.is_some());
     words.filter(|_| many)
@@ -123,7 +117,7 @@ fn receive(core: &Core, engine: &mut Engine, form: &Form, call: &Call, seq: u64)
         return form.finish(core, call, seq, &mut engine.seen, &mut engine.srcs);
     }
     let Some(_borrowed) = core.borrow_memory(Lane::Collectives) else { return Ok(false) };
-    let at = direct::find_lent(core, engine, root, seq, bytes(core, call))?;
+    let at = direct::find_lent(core, engine, root, seq, published(call, core.ranks))?;
     // SAFETY: the input is complete, since the line has arrived, and stays until the flag of this rank is raised; the output is the
     // caller's and only this rank writes it.
     unsafe { form.combine(core, call, |_| at, &mut engine.srcs) };

@@ -21,8 +21,7 @@ impl CollectiveTask {
             return Ok(false);
         }
         // What this rank lent was taken: it, or the root that took it, has seen the lines of all.
-        let lends = || form.may_lend && eager_lent::lends(core, &self.call, self.seq);
-        if !form.settled && !lends() {
+        if !form.settled && !eager_lent::lends(core, &self.call, self.seq) {
             engine.leave_unsettled(self.seq, self.call.signature);
         }
         Ok(true)
