@@ -24,6 +24,8 @@ use crate::transport::{Peer, RecvEnd, SendEnd};
 
 /// Slots of a connection.
 const SLOTS: usize = 8;
+/// The same of a channel where some ranks share memory and others do not: what is combined and passed on at once is longer by that.
+const MIXED_SLOTS: usize = 16;
 /// The same for sends and receives where ranks share cores: half as many as messages are received together, since more would
 /// leave the caches.
 const CROWDED_SLOTS: usize = BEHIND / 2;
@@ -62,7 +64,12 @@ const LONGEST_SLOT: usize = 128 << 10;
 /// The sizes of a local connection on `lane` among so many ranks; `crowded` as in the geometry of the hub.
 const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
     let many = crowded && lane == P2P_LANE && ranks <= CROWDED_SLOTS_RANKS;
-    let slots = if many { CROWDED_SLOTS } else { SLOTS };
+    let slots = match lane {
+        _ if many => CROWDED_SLOTS,
+        // Room for them: who uses the channel alone takes what it needs.
+        CHANNEL_LANE.. => MIXED_SLOTS,
+        _ => SLOTS,
+    };
     let records = match crowded {
         false => RECORDS_APART,
         true if ranks <= CROWDED_SLOTS_RANKS => RECORDS,
@@ -84,7 +91,7 @@ const _: () = assert!(P2P_LANE == 0);
 pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
     [
         LocalArea::bytes(sizes(slot_bytes, crowded, ranks, P2P_LANE)),
-        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, EXCHANGE_LANE)),
+        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, CHANNEL_LANE)),
     ]
 }
 
@@ -325,9 +332,10 @@ fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
     let usual = sizes(g.lane_slot, g.crowded, g.ranks, lane);
     let small = if g.crowded { usual.small } else { small_bytes(g.waits || core.trades_lines) };
+    let slots = if lane >= CHANNEL_LANE && !is_mixed(core) { SLOTS } else { usual.slots };
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
-    unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, ..usual }) }
+    unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, slots, ..usual }) }
 }
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {
@@ -521,23 +529,17 @@ pub fn scattered_piece_bytes(slot: usize, ranks: usize) -> usize {
 /// holds so many pieces, each in several slots, and two at least. Its ranks and the network wait for each other once a piece.
 #[must_use]
 pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
-    slot.max((SLOTS / min_slots.max(2) as usize * slot).min(STREAM_PIECE))
+    slot.max((MIXED_SLOTS / min_slots.max(2) as usize * slot).min(STREAM_PIECE))
 }
 
 /// Bytes that are combined, kept and passed on at once: they stay in the nearer caches. Two ranks pass on half a piece while
-/// the other comes.
+/// the other comes; more have others to pass on to, and each part costs a frame and a hand-over of the core where they share it.
 pub(super) fn part_bytes(core: &Core) -> usize {
     let (piece, slot) = (common_piece_bytes(core), core.config.slot_bytes);
-    if core.ranks == 2 {
-        piece.min((2 * slot).max((piece / 2).next_multiple_of(64)))
-    } else {
-        part_of_many(piece, slot)
+    match core.ranks {
+        2 => piece.min((2 * slot).max((piece / 2).next_multiple_of(64))),
+        _ => piece,
     }
-}
-
-/// The same of more than two ranks: two slots.
-fn part_of_many(piece: usize, slot: usize) -> usize {
-    piece.min(2 * slot)
 }
 
 /// A shared reference to a mapper.
@@ -555,7 +557,7 @@ mod tests {
     fn connections_within_a_host_hold_as_many_whole_pieces_as_algorithms_need_slots() {
         let slots = sizes(4096, true, 4, CHANNEL_LANE).slots.min(sizes(4096, false, 4, CHANNEL_LANE).slots);
         for slot in [4096, 4160, 32 << 10, 48 << 10, 96 << 10, 128 << 10, 200_000 & !63, 256 << 10, 4 << 20] {
-            let part = part_of_many(mixed_piece_bytes(slot, 0), slot);
+            let part = mixed_piece_bytes(slot, 0);
             for a in ALGORITHMS.iter().filter(|a| a.needs == Needs::Messages) {
                 let piece = mixed_piece_bytes(slot, a.min_slots);
                 for lane_slot in [slot, slot.max(LONGEST_SLOT), 4 * slot] {
