@@ -411,6 +411,10 @@ fn at_work(m: &CostModel, name: &str, shape: &Shape, link: Link) -> f64 {
     const WITH_LEADER: f64 = 1.9;
     match (link, shape.collective.rooted(), name) {
         (Link::Tcp, true, "flat") => 2.0 / f64::from(shape.ranks),
+        // Every rank carries a part, or combines all of it: what fits the times that were measured (docs/performance-changes.md).
+        (Link::Tcp, true, "hierarchical") if shape.collective == Collective::Reduce => 0.7,
+        (Link::Tcp, true, "hierarchical") => 1.0,
+        (Link::Tcp, true, "ring") if shape.collective == Collective::Reduce && shape.local > 1 => 1.0,
         (Link::Tcp, true, _) => 0.5,
         (Link::Tcp, _, "leader" | "relay") => (WITH_LEADER * m.leaders_per_core(shape) / m.per_core).min(1.0),
         // Guests only wait.

@@ -14,7 +14,7 @@ pub(crate) fn parts(name: &str, shape: &Shape) -> u32 {
         ("shared_one_shot", Collective::Reduce) => shared_one_shot::reduced_parts(shape.ranks),
         ("shared_one_shot", _) if shape.ranks == 2 => shared_one_shot::PARTS,
         ("recursive", Collective::AllReduce) => 1 << shape.ranks.ilog2(),
-        ("hierarchical", Collective::AllReduce) => hierarchical::parts(shape),
+        ("hierarchical", _) => hierarchical::parts(shape),
         _ => 1,
     }
 }
@@ -49,7 +49,7 @@ pub(crate) fn steps(name: &str, shape: &Shape) -> (Steps, Steps) {
         "tree" => tree(shape),
         "doubling" | "recursive" | "pat" | "pairwise" => exchanges(name, shape),
         "linear" => linear(shape),
-        "hierarchical" => both(hierarchical(shape)),
+        "hierarchical" => hierarchical(shape),
         "leader" => both(leader(shape)),
         "relay" => both(relay(shape).0),
         "flat" => flat(shape),
@@ -133,15 +133,31 @@ fn linear(shape: &Shape) -> (Steps, Steps) {
     }
 }
 
+/// In a chain of groups, with a root, a rank waits for each neighbour by itself: what fits the times that were measured where ranks
+/// share cores (docs/performance-changes.md).
+fn waits_for_neighbours(shape: &Shape) -> f64 {
+    4.0 * f64::from(shape.local - 1)
+}
+
 /// Two rounds of a group, and what goes round between groups.
-fn hierarchical(shape: &Shape) -> Steps {
+fn hierarchical(shape: &Shape) -> (Steps, Steps) {
     let (local, groups) = (f64::from(shape.local), f64::from(shape.ranks / shape.local));
     let neighbours = local - 1.0;
     // Messages to the neighbours in a round.
     let each = if shape.collective == Collective::AllReduce && groups == 2.0 { 1.0 } else { groups };
     let messages_near = neighbours * each;
     let (far, ring) = (groups - 1.0, 2.0 * (groups - 1.0));
-    match shape.collective {
+    let waits = waits_for_neighbours(shape);
+    both(match shape.collective {
+        // In a chain of groups one piece follows the other.
+        Collective::Broadcast => {
+            let next = messages(0.0, 2.0 * neighbours + 1.0, 2.0 * neighbours + 2.0, 0.0);
+            return (messages(waits + far, 2.0 * neighbours + groups, 2.0 * (neighbours + far), 0.0), next);
+        }
+        Collective::Reduce => {
+            let next = messages(0.0, 2.0 * neighbours + 1.0, 0.0, neighbours + 1.0);
+            return (messages(waits + far, 2.0 * neighbours + groups, neighbours + 1.0, neighbours + far), next);
+        }
         Collective::AllReduce if groups == 2.0 => {
             messages(3.0, 4.0 * messages_near + 2.0, 3.0 * messages_near + 1.0, messages_near + 1.0)
         }
@@ -156,7 +172,7 @@ fn hierarchical(shape: &Shape) -> Steps {
             let ops = 2.0 * messages_near + groups + 1.0;
             messages(2.0 + far, ops, 2.0 * (messages_near + far) + 1.0, 0.0)
         }
-    }
+    })
 }
 
 /// The rounds of leaders that follow one another: levels, and two more where guests give to their hosts and get the result.
@@ -286,6 +302,10 @@ pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f
             let (hops, work) =
                 if groups == 2.0 { (1.0, 1.0) } else { (2.0 * (groups - 1.0), 2.0 * (groups - 1.0) / groups) };
             (2.0 / (2.0 + hops), 2.0 * (local - 1.0) / (2.0 * (local - 1.0) + work))
+        }
+        ("hierarchical", c) if c.rooted() => {
+            let near = waits_for_neighbours(shape);
+            (near / (near + groups - 1.0), (local - 1.0) / local)
         }
         ("hierarchical", _) => (2.0 / (1.0 + groups), (local - 1.0) * groups / ((local - 1.0) * groups + groups - 1.0)),
         ("leader", _) => {

@@ -493,9 +493,8 @@ fn by_model(
     per_core: f64,
 ) -> &'static str {
     let model = CostModel { per_core, ..model };
-    let slot_bytes = if local == 1 { 256 << 10 } else { 128 << 10 };
     let query = Query::new(collective, bytes, ranks, Reach::Messages(Link::Tcp));
-    candidates(&Query { model, max_channels: 1, slot_bytes, local, ..query })[0].algorithm
+    candidates(&Query { model, max_channels: 1, slot_bytes: 256 << 10, local, ..query })[0].algorithm
 }
 
 #[test]
@@ -507,6 +506,8 @@ fn ranks_that_share_memory_work_together_before_they_use_a_network() {
         (Collective::AllReduce, (8, 4), 32 << 10, 1 << 20),
         (Collective::ReduceScatter, (4, 2), 16 << 10, 128 << 10),
         (Collective::AllReduce, (4, 2), 2 << 10, 256 << 10),
+        (Collective::Reduce, (4, 2), 128 << 10, 1 << 20),
+        (Collective::Reduce, (8, 4), 128 << 10, 1 << 20),
     ] {
         let at = |bytes| of_hosts(collective, hosts, bytes, f64::from(hosts.0) / 2.0);
         assert!(
@@ -516,7 +517,14 @@ fn ranks_that_share_memory_work_together_before_they_use_a_network() {
             at(yes)
         );
     }
-    for collective in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter] {
+    let all = [
+        Collective::AllReduce,
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::Broadcast,
+        Collective::Reduce,
+    ];
+    for collective in all {
         for ranks in [16, 64, 256] {
             for bytes in [1 << 20, 64 << 20, 1 << 30] {
                 assert_eq!(

@@ -228,7 +228,7 @@ pub const ALGORITHMS: &[Algorithm] = &[
     },
     Algorithm {
         name: "hierarchical",
-        collectives: &[AllReduce, ReduceScatter, AllGather],
+        collectives: &[AllReduce, Broadcast, Reduce, ReduceScatter, AllGather],
         needs: Needs::Messages,
         min_slots: hierarchical::AHEAD as u32,
         doc: "those that share memory first, then the same place of all machines, then those that share memory; least traffic between machines",
