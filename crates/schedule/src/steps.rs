@@ -155,7 +155,7 @@ fn hierarchical(shape: &Shape) -> (Steps, Steps) {
             return (messages(waits + far, 2.0 * neighbours + groups, 2.0 * (neighbours + far), 0.0), next);
         }
         Collective::Reduce => {
-            let next = messages(0.0, 2.0 * neighbours + 1.0, 0.0, neighbours + 1.0);
+            let next = messages(0.0, 2.0 * neighbours + 1.0, neighbours, neighbours + 1.0);
             return (messages(waits + far, 2.0 * neighbours + groups, neighbours + 1.0, neighbours + far), next);
         }
         Collective::AllReduce if groups == 2.0 => {

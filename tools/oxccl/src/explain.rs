@@ -252,7 +252,7 @@ mod tests {
             let out = shown(&format!("{line} --bytes 1M --link tcp --ranks 8")).unwrap();
             out.lines().find(|l| l.starts_with('*')).unwrap().to_owned()
         };
-        for collective in ["all_reduce", "all_gather", "reduce_scatter"] {
+        for collective in ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"] {
             assert!(!chosen(collective).contains("hierarchical"));
             assert!(chosen(&format!("{collective} --local 4")).contains("hierarchical"));
         }

@@ -108,6 +108,8 @@ pub struct Geometry {
     pub lanes: usize,
     /// Bytes of one slot of a local connection.
     pub lane_slot: usize,
+    /// Slots of one on a channel's lane.
+    pub channel_slots: usize,
     /// All members find that stores wait for lines which another core has, see [`oxccl_kernels::waits_for_lines`]. Where what lies
     /// is found by it, not how much room there is.
     pub waits: bool,
@@ -641,6 +643,7 @@ mod tests {
             ring_bytes: 65536,
             lanes: 2,
             lane_slot: 1024,
+            channel_slots: 8,
             waits: false,
             lane_bytes: [20_000, 10_000],
         };

@@ -16,7 +16,7 @@ use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
 use crate::exec::limits::{Limits, slot_bytes};
-use crate::exec::links::{CHANNEL_LANE, lane_bytes, local_slot_bytes};
+use crate::exec::links::{CHANNEL_LANE, channel_slots, lane_bytes, local_slot_bytes};
 use crate::log::{self, Subsys};
 use crate::request::{Request, VCounts};
 use crate::service::CommKey;
@@ -124,9 +124,9 @@ pub(super) fn params(
     let cores = config.constants.cores_told.map_or_else(Cores::of_thread, Cores::first).encode();
     let payload = [&probe[..], &[flags], &wish, &cores, &boot, &agreed::encode(config)].concat();
     let own = config.clone();
-    let segment_bytes = Box::new(move |ranks, payloads: &[&[u8]]| {
+    let segment_bytes = Box::new(move |members, payloads: &[&[u8]]| {
         let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
-        geometry_of(&config, ranks, shared_channels(payloads.iter().copied())).total()
+        geometry_of(&config, members, members < ranks, shared_channels(payloads.iter().copied())).total()
     });
     Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
 }
@@ -276,8 +276,8 @@ const LARGE_SLOT: usize = 128 << 10;
 /// Ranks of a machine up to which local connections may have longer slots: each pair has some, and the addresses add up.
 const LONG_SLOTS_RANKS: usize = 16;
 
-/// `shared`: the channels of a child that shares, which does with less.
-fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
+/// `mixed`: other ranks do not share the memory of these. `shared`: the channels of a child that shares, which does with less.
+fn geometry_of(c: &Config, ranks: usize, mixed: bool, shared: Option<usize>) -> Geometry {
     let crowded = ranks as f64 > c.constants.model.cores && shared.is_none();
     let scratch = match shared {
         Some(_) => (c.scratch / 4).max(LEAST_SCRATCH) & !8191,
@@ -290,6 +290,7 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
     let is_long = crowded && ranks > 2 && c.constants.model.crowd_rooted < 1.0;
     let area_bytes = if is_long { usual.max(LONG_AREA.min(scratch / 2)) } else { usual };
     let lane_slot = local_slot_bytes(c, ranks, crowded || ranks > LONG_SLOTS_RANKS || shared.is_some());
+    let channel_slots = channel_slots(c, lane_slot, mixed);
     Geometry {
         ranks,
         crowded,
@@ -305,7 +306,8 @@ fn geometry_of(c: &Config, ranks: usize, shared: Option<usize>) -> Geometry {
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
         waits: false,
-        lane_bytes: lane_bytes(lane_slot, crowded, ranks),
+        channel_slots,
+        lane_bytes: lane_bytes(lane_slot, crowded, ranks, channel_slots),
     }
 }
 
@@ -378,7 +380,7 @@ pub(super) fn build(
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = Geometry {
         waits: all_say(WAITS, &boot.peers, &boot.clique),
-        ..geometry_of(&config, boot.clique.len(), shared)
+        ..geometry_of(&config, boot.clique.len(), boot.clique.len() < boot.ranks, shared)
     };
     let light = all_say(LIGHT, &boot.peers, &boot.clique);
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
@@ -668,7 +670,7 @@ mod tests {
         let scratch = |model: CostModel, ranks: usize, shared: Option<usize>| {
             let mut config = Config { scratch: 512 << 10, ..Config::from_env() };
             config.constants.model = CostModel { cores: 2.0, ..model };
-            2 * geometry_of(&config, ranks, shared).scratch_half
+            2 * geometry_of(&config, ranks, false, shared).scratch_half
         };
         let (slots, kernel) = (CostModel::of_strings(), CostModel::default());
         assert_eq!([2, 3, 8].map(|ranks| scratch(slots, ranks, None)), [512 << 10, 1 << 20, 1 << 20]);
@@ -682,7 +684,7 @@ mod tests {
         let areas = |model: CostModel, ranks: usize, scratch: usize, shared: Option<usize>| {
             let mut config = Config { scratch, ..Config::from_env() };
             config.constants.model = model;
-            let geometry = geometry_of(&config, ranks, shared);
+            let geometry = geometry_of(&config, ranks, false, shared);
             (geometry.scratch_half - geometry.area_bytes, geometry.area_bytes)
         };
         let of = |model, ranks, scratch| areas(model, ranks, scratch, None);

@@ -24,7 +24,7 @@ use crate::transport::{Peer, RecvEnd, SendEnd};
 
 /// Slots of a connection.
 const SLOTS: usize = 8;
-/// The same of a channel where some ranks share memory and others do not: what is combined and passed on at once is longer by that.
+/// The same of a channel where some ranks share memory and others do not, since pieces are longer there than slots.
 const MIXED_SLOTS: usize = 16;
 /// The same for sends and receives where ranks share cores: half as many as messages are received together, since more would
 /// leave the caches.
@@ -61,13 +61,17 @@ pub(crate) fn local_slot_bytes(config: &Config, ranks: usize, short: bool) -> us
 /// Slots are made longer up to this, of two ranks up to twice this.
 const LONGEST_SLOT: usize = 128 << 10;
 
-/// The sizes of a local connection on `lane` among so many ranks; `crowded` as in the geometry of the hub.
-const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, lane: usize) -> Sizes {
+/// Slots of a channel's connection; `mixed`: some ranks share memory, and others do not. Slots that are four times as long need be no more.
+pub(crate) const fn channel_slots(config: &Config, slot_bytes: usize, mixed: bool) -> usize {
+    if mixed && slot_bytes < LONG_SLOTS * config.slot_bytes { MIXED_SLOTS } else { SLOTS }
+}
+
+/// The sizes of a local connection on `lane` among so many ranks; `crowded` and `channel_slots` as in the geometry of the hub.
+const fn sizes(slot_bytes: usize, crowded: bool, ranks: usize, channel_slots: usize, lane: usize) -> Sizes {
     let many = crowded && lane == P2P_LANE && ranks <= CROWDED_SLOTS_RANKS;
     let slots = match lane {
         _ if many => CROWDED_SLOTS,
-        // Room for them: who uses the channel alone takes what it needs.
-        CHANNEL_LANE.. => MIXED_SLOTS,
+        CHANNEL_LANE.. => channel_slots,
         _ => SLOTS,
     };
     let records = match crowded {
@@ -88,10 +92,11 @@ pub(crate) const fn small_bytes(apart: bool) -> usize {
 const _: () = assert!(P2P_LANE == 0);
 
 /// Bytes of one local connection, of sends and receives and of any other lane.
-pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize) -> [usize; 2] {
+pub(crate) const fn lane_bytes(slot_bytes: usize, crowded: bool, ranks: usize, channel_slots: usize) -> [usize; 2] {
     [
-        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, P2P_LANE)),
-        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, CHANNEL_LANE)),
+        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, channel_slots, P2P_LANE)),
+        // No other has more.
+        LocalArea::bytes(sizes(slot_bytes, crowded, ranks, channel_slots, CHANNEL_LANE)),
     ]
 }
 
@@ -330,12 +335,11 @@ impl Mapper for DeviceMapper {
 fn area(core: &Core, from: u32, to: u32, lane: usize) -> Result<LocalArea> {
     let g = core.hub.geometry();
     let base = core.hub.lane(core.member_of[from as usize], core.member_of[to as usize], lane);
-    let usual = sizes(g.lane_slot, g.crowded, g.ranks, lane);
+    let usual = sizes(g.lane_slot, g.crowded, g.ranks, g.channel_slots, lane);
     let small = if g.crowded { usual.small } else { small_bytes(g.waits || core.trades_lines) };
-    let slots = if lane >= CHANNEL_LANE && !is_mixed(core) { SLOTS } else { usual.slots };
     // SAFETY: the hub keeps the area mapped as long as the communicator lives, which outlives its links; it was zero
     // at the start, and only the two ends of this pair and lane use it.
-    unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, slots, ..usual }) }
+    unsafe { LocalArea::new(base, g.lane_bytes(lane), Sizes { small, ..usual }) }
 }
 
 pub(super) fn is_local(core: &Core, rank: u32) -> bool {
@@ -462,8 +466,8 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     };
     let Some(stream) = stream else { return Ok(None) };
     core.wake_by(&stream);
-    let (piece, part) = (common_piece_bytes(core), part_bytes(core));
-    let slots = SLOTS * piece.div_ceil(part);
+    let piece = common_piece_bytes(core);
+    let (part, slots) = (part_bytes(core), frames(core.ranks, piece, core.config.slot_bytes));
     let within = core.on_one_machine(rank as usize);
     let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, within };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
@@ -532,14 +536,27 @@ pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
     slot.max((MIXED_SLOTS / min_slots.max(2) as usize * slot).min(STREAM_PIECE))
 }
 
-/// Bytes that are combined, kept and passed on at once: they stay in the nearer caches. Two ranks pass on half a piece while
-/// the other comes; more have others to pass on to, and each part costs a frame and a hand-over of the core where they share it.
+/// Bytes that are combined, kept and passed on at once.
 pub(super) fn part_bytes(core: &Core) -> usize {
-    let (piece, slot) = (common_piece_bytes(core), core.config.slot_bytes);
-    match core.ranks {
-        2 => piece.min((2 * slot).max((piece / 2).next_multiple_of(64))),
-        _ => piece,
-    }
+    let shares = core.config.constants.model.per_core > 1.0;
+    part_of(core.ranks, common_piece_bytes(core), core.config.slot_bytes, shares)
+}
+
+/// The same of pieces of so many bytes. Two ranks pass on half a piece while the other comes. More pass on what stays in the nearer
+/// caches while more comes, but all of a piece where ranks share cores: each part costs a frame, and nobody works meanwhile but on
+/// something else.
+const fn part_of(ranks: usize, piece: usize, slot: usize, shares: bool) -> usize {
+    let part = match ranks {
+        2 if piece / 2 > 2 * slot => (piece / 2).next_multiple_of(64),
+        3.. if shares => piece,
+        _ => 2 * slot,
+    };
+    if part < piece { part } else { piece }
+}
+
+/// Messages that a stream's sender accepts before the kernel has taken them: the parts of [`SLOTS`] pieces, or as many short ones.
+const fn frames(ranks: usize, piece: usize, slot: usize) -> usize {
+    SLOTS * piece.div_ceil(part_of(ranks, piece, slot, false))
 }
 
 /// A shared reference to a mapper.
@@ -555,20 +572,30 @@ mod tests {
     /// Else programs could wait for each other for ever: the verifier takes a connection to hold so many messages.
     #[test]
     fn connections_within_a_host_hold_as_many_whole_pieces_as_algorithms_need_slots() {
-        let slots = sizes(4096, true, 4, CHANNEL_LANE).slots.min(sizes(4096, false, 4, CHANNEL_LANE).slots);
         for slot in [4096, 4160, 32 << 10, 48 << 10, 96 << 10, 128 << 10, 200_000 & !63, 256 << 10, 4 << 20] {
-            let part = mixed_piece_bytes(slot, 0);
-            for a in ALGORITHMS.iter().filter(|a| a.needs == Needs::Messages) {
-                let piece = mixed_piece_bytes(slot, a.min_slots);
+            let longest = mixed_piece_bytes(slot, 0);
+            for (a, shares) in ALGORITHMS.iter().flat_map(|a| [(a, false), (a, true)]) {
+                if a.needs != Needs::Messages {
+                    continue;
+                }
+                let (piece, part) = (mixed_piece_bytes(slot, a.min_slots), part_of(4, longest, slot, shares));
                 for lane_slot in [slot, slot.max(LONGEST_SLOT), 4 * slot] {
+                    let config = Config { slot_bytes: slot, ..Config::from_env() };
+                    let slots = sizes(lane_slot, false, 4, channel_slots(&config, lane_slot, true), CHANNEL_LANE).slots;
                     // Parts of the piece that are offered, each cut at what a slot holds.
                     let cut = |at: usize| part.min(piece - at).div_ceil(lane_slot);
                     let records: usize = (0..piece).step_by(part).map(cut).sum();
                     assert!(records * a.min_slots as usize <= slots, "{} slot {slot} {lane_slot}: {records}", a.name);
                 }
                 // Over a stream each part is a frame.
-                let frames = SLOTS * mixed_piece_bytes(slot, 0).div_ceil(part);
-                assert!(piece.div_ceil(part) * a.min_slots as usize <= frames, "{} slot {slot}", a.name);
+                for (ranks, longest, piece) in [
+                    (4, longest, piece),
+                    (4, scattered_piece_bytes(slot, 4), scattered_piece_bytes(slot, 4)),
+                    (2, scattered_piece_bytes(slot, 2), scattered_piece_bytes(slot, 2)),
+                ] {
+                    let (part, frames) = (part_of(ranks, longest, slot, shares), frames(ranks, longest, slot));
+                    assert!(piece.div_ceil(part) * a.min_slots as usize <= frames, "{} slot {slot} {ranks}", a.name);
+                }
             }
         }
     }

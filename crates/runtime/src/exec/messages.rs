@@ -2,7 +2,7 @@
 //!
 //! Channels progress independently. Each op of an iteration moves one piece, and a connection holds as many whole pieces as the
 //! algorithm needs slots, be it in several slots each ([`links`](super::links)), so credits are what the verifier assumed; a
-//! piece that arrives in parts is combined and passed on part by part. A source is free once its
+//! piece that arrives in parts is combined and passed on part by part ([`links::part_bytes`] says when it does). A source is free once its
 //! piece was accepted, since the connections copy what they cannot send at once, except where the call does not write to it
 //! any more: that is lent until the end of the call. Peers that share memory read such a source where it lies, if they can map it, and
 //! also one that only their own answer is written to.

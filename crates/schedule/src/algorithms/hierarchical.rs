@@ -6,9 +6,9 @@
 //! each rank there is.
 //!
 //! What a root gives, or gets, goes from group to group in a chain that begins, or ends, at the root's: each rank of a group passes
-//! on its part, so that no rank carries all of it.
+//! on its part, so that no rank but the root carries all of it.
 //!
-//! Groups are the shape's [`local`](crate::ir::Shape::local) consecutive ranks. Two groups exchange, more form rings. What the
+//! Groups are the shape's [`local`](crate::ir::Shape::local) consecutive ranks. Without a root two groups exchange, more form rings. What the
 //! network has to carry leaves before what only the neighbours wait for.
 
 use super::recursive::exchange_ahead;

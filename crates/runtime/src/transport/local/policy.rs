@@ -2,6 +2,7 @@
 
 use oxccl_types::Result;
 
+use super::Sizes;
 use crate::transport::Header;
 
 /// Where exported memory lies, as the owner of the segment says it and its peers understand it.
@@ -73,8 +74,9 @@ impl Policy {
     /// The same where stores wait long for lines that another core has, see [`oxccl_kernels::waits_for_lines`], or where these travel
     /// and whole strings are copied fast.
     pub const DIRECT_FROM_WAITING: usize = 2 << 10;
-    /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver.
-    pub const DIRECT_FROM_CROWDED: usize = 4 << 10;
+    /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver. Those that go by small
+    /// slots: the long ones, as many as are under way there, leave the nearest cache.
+    pub const DIRECT_FROM_CROWDED: usize = Sizes::SMALL + 1;
     /// Messages from here on go `Cma` by default, in bytes.
     pub const CMA_FROM: usize = 8 << 10;
     /// The same where ranks share cores, see [`Policy::DIRECT_FROM_CROWDED`].
