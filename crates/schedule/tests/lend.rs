@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use oxccl_schedule::algorithms::{ALGORITHMS, Algorithm, find};
+use oxccl_schedule::algorithms::{ALGORITHMS, Algorithm};
 use oxccl_schedule::ir::{Buffer, Chunk, Needs, Op, Program, Rank, Shape, part_range};
 use oxccl_schedule::lend::{Lent, lends};
 use oxccl_types::Collective;

@@ -362,7 +362,12 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     let element = call.dtype.size();
     let meets =
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
-    let start = Way::of(core, &call, &v).start(core, &mut engine, &call, &v);
+    let way = Way::of(core, &call, &v);
+    // A rank that shares its core need not wait then until its peers have read.
+    let start = match core.crowded && way.is_long() && is_waited_for(&mut engine, &idle) {
+        true => way.into_slot(),
+        false => way.start(core, &mut engine, &call, &v),
+    };
     if !ends && (start.is_full() || !idle.has_room_for(start.window(core)) || meets() || engine.bars_others()) {
         return Some((call, v));
     }
@@ -384,6 +389,13 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
         Err(error) => fail_v(core, Free { idle, engine, turn }, call, seq, error),
     }
     None
+}
+
+/// Whether this rank [waits](super::run::Run::is_alone) for each of its calls, of which this is one that begins: asked once for each.
+#[inline(never)]
+fn is_waited_for(engine: &mut Engine, idle: &IdleStream<'_>) -> bool {
+    engine.run.next_is_long(idle.waits());
+    engine.run.is_alone()
 }
 
 /// Where an AlltoAllv that is not over goes on. Not a phase, which is long: it would be moved from place to place.

@@ -105,6 +105,11 @@ impl Way {
         }))
     }
 
+    /// Whether they go into a slot, or stay where they lie.
+    pub(super) fn is_long(self) -> bool {
+        self.0.is_some_and(|(_, bytes)| bytes > SMALL_BYTES)
+    }
+
     /// Where they lie.
     pub(super) fn place(self) -> Option<u32> {
         self.0.map(|(place, _)| place)
@@ -128,6 +133,11 @@ impl Way {
         let large = self.0.is_none_or(|(_, bytes)| bytes > SMALL_BYTES);
         let lent = if large { lent_v::place(core, engine, call, v, self.0.is_none()) } else { Lent::No };
         Start { way: self, lent }
+    }
+
+    /// Of a call whose parts go into a slot though peers could take them from where they lie.
+    pub(super) fn into_slot(self) -> Start {
+        Start { way: self, lent: Lent::No }
     }
 }
 

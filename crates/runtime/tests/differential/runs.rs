@@ -1,6 +1,7 @@
 //! Calls of some KiB by ranks that share cores, which follow one another or are waited for one by one: of what ranks give some is lent
 //! and some goes by slots. In processes of their own, since threads can read all memory of each other.
 
+use oxccl_runtime::VCounts;
 use oxccl_runtime::device::Stream;
 use oxccl_types::Collective;
 
@@ -22,6 +23,11 @@ fn a_root_that_waits_for_each_gather_keeps_nobody_waiting() {
     processes(5, &[("OXCCL_CORES", "2")], "asks");
 }
 
+#[test]
+fn who_waits_for_each_all_to_all_v_is_over_before_others_have_read() {
+    processes(5, &[("OXCCL_CORES", "2")], "parts");
+}
+
 /// One rank of these.
 pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], what: &str) {
     let other = Stream::new().unwrap();
@@ -33,6 +39,7 @@ pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], what: &str) {
     match what {
         "gives" => roots(rank, ranks, &comms[0], meet),
         "asks" => gathers(rank, ranks, &comms[0], meet),
+        "parts" => parts(rank, ranks, &comms[0], meet),
         _ => sums(rank, ranks, &comms[0], meet),
     }
 }
@@ -201,6 +208,72 @@ fn gathers(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
             }
         }
         (late.end..ALL).for_each(submit);
+        synchronize();
+        check(ALL - 1);
+    }
+}
+
+/// AlltoAllv that all ranks wait for one by one, then such to which one rank comes last, and is over though the others read only
+/// later. In the end calls that follow one another.
+fn parts(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
+    const ALONE: usize = 24;
+    const LATE: usize = 3;
+    const FOLLOWING: usize = 200;
+    const ALL: usize = ALONE + LATE + FOLLOWING;
+    for (round, unit) in [200, 300, 390].into_iter().enumerate() {
+        let (last, stream) = (round, Stream::new().unwrap());
+        // Together more than a small slot holds, and no more than any.
+        let count = |from: usize, to: usize| unit - 5 * from - to;
+        let value = |call: usize, from: usize, to: usize| (10_000 * call + 1000 * round + 10 * from + to) as i32;
+        let input = |call: usize| {
+            let mut input = Ints::new(unit * ranks, -2);
+            (0..ranks).for_each(|to| input.set(to * unit..(to + 1) * unit, value(call, rank, to)));
+            input
+        };
+        let inputs: Vec<Ints> = (0..ALL).map(input).collect();
+        let output = Ints::new(unit * ranks, -1);
+        let submit = |call: usize| {
+            let mut made = request(Collective::AllToAllV, inputs[call].ptr(), output.ptr(), 0, &stream);
+            let displs: Vec<usize> = (0..ranks).map(|peer| peer * unit).collect();
+            made.v = Some(Box::new(VCounts {
+                send_counts: (0..ranks).map(|to| count(rank, to)).collect(),
+                send_displs: displs.clone(),
+                recv_counts: (0..ranks).map(|from| count(from, rank)).collect(),
+                recv_displs: displs,
+            }));
+            comm.submit(made).unwrap_or_else(|e| panic!("{e}"));
+        };
+        let synchronize = || stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        let check = |call: usize| {
+            for from in 0..ranks {
+                let (at, n) = (from * unit, count(from, rank));
+                assert!(
+                    output.is_at(at..at + n, value(call, from, rank)),
+                    "call {call} of {unit}: part of rank {from}"
+                );
+                assert!(output.is_at(at + n..at + unit, -1), "call {call} of {unit} wrote more from rank {from}");
+            }
+        };
+        for call in 0..ALONE {
+            submit(call);
+            synchronize();
+            check(call);
+        }
+        for call in ALONE..ALONE + LATE {
+            if rank == last {
+                meet();
+                submit(call);
+                let over = stream.query().unwrap_or_else(|e| panic!("{e}"));
+                assert!(over, "rank {rank} waits in call {call} of {unit} for the others to read");
+            } else {
+                submit(call);
+                meet();
+            }
+            meet();
+            synchronize();
+            check(call);
+        }
+        (ALONE + LATE..ALL).for_each(submit);
         synchronize();
         check(ALL - 1);
     }
