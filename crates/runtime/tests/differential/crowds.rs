@@ -758,7 +758,7 @@ fn one_of_a_crowd() {
         "kept" => kept(rank, ranks, &comms[0], seed()),
         "ends" => ends::one(rank, ranks, &comms[0], seed()),
         "goes" => return ends::goes(rank, &comms[0]),
-        "sums" | "gives" | "asks" => runs::one(rank, ranks, &comms, words[3]),
+        "sums" | "gives" | "asks" | "parts" => runs::one(rank, ranks, &comms, words[3]),
         "areas" => areas(rank, ranks, &comms[0]),
         "edges" => edges(rank, &comms[0]),
         "wide" => wide(rank, ranks, &comms[0]),
