@@ -126,7 +126,10 @@ pub(super) fn params(
     let own = config.clone();
     let segment_bytes = Box::new(move |members, payloads: &[&[u8]]| {
         let config = agreed::adopt(&own, settings_in(payloads.first().copied().unwrap_or_default()));
-        geometry_of(&config, members, members < ranks, shared_channels(payloads.iter().copied())).total()
+        let shared = shared_channels(payloads.iter().copied());
+        // Some may be left out that cannot map it: what the others need then is not less in any case.
+        let bytes = |members| geometry_of(&config, members, members < ranks, shared).total();
+        (1..=members).map(bytes).max().unwrap_or(0)
     });
     Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
 }
@@ -662,6 +665,24 @@ mod tests {
             crowded(&peers, 0, &[0, 1, 2, 3])
         };
         assert!(crowded(3) && !crowded(4) && !crowded(64));
+    }
+
+    #[test]
+    fn a_segment_has_room_for_those_that_remain_where_some_cannot_map_it() {
+        for (cores, ranks) in [(2.0, 8), (8.0, 8), (16.0, 16), (4.0, 17)] {
+            let mut config = Config::from_env();
+            config.constants.model.cores = cores;
+            // Of an address, at which nobody listens before rank 0 connects.
+            let settings = BootstrapConfig { comm_id: Some("127.0.0.1:7".into()), ..bootstrap_config(&config) };
+            let id = bootstrap::UniqueId::create(&settings).expect("an id");
+            let Params { payload, segment_bytes, .. } = params(id, 0, ranks, &config, settings, false, Arc::default());
+            let config = agreed::adopt(&config, settings_in(&payload));
+            let bytes = segment_bytes(ranks, &vec![&payload[..]; ranks]);
+            for members in 1..=ranks {
+                let needed = geometry_of(&config, members, members < ranks, None).total();
+                assert!(needed <= bytes, "{members} of {ranks} with {cores} cores: {needed} of {bytes}");
+            }
+        }
     }
 
     #[test]

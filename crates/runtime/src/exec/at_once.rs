@@ -364,7 +364,8 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
         || idle.will_write(v.reads(call.send.addr(), element)) || idle.has_lent(&v.writes(call.recv.addr(), element));
     let way = Way::of(core, &call, &v);
     // A rank that shares its core need not wait then until its peers have read.
-    let start = match core.crowded && way.is_long() && is_waited_for(&mut engine, &idle) {
+    let waits = core.crowded && way.is_long() && is_waited_for(&mut engine, &idle);
+    let start = match waits && ends {
         true => way.into_slot(),
         false => way.start(core, &mut engine, &call, &v),
     };
@@ -391,7 +392,7 @@ fn begin_v(core: &Arc<Core>, mut call: Call, v: Box<VCounts>, idle: IdleStream<'
     None
 }
 
-/// Whether this rank [waits](super::run::Run::is_alone) for each of its calls, of which this is one that begins: asked once for each.
+/// Whether this rank [waits](super::run::Run::is_alone) for each of its calls, of which this is one that begins.
 #[inline(never)]
 fn is_waited_for(engine: &mut Engine, idle: &IdleStream<'_>) -> bool {
     engine.run.next_is_long(idle.waits());

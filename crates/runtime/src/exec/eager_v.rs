@@ -105,7 +105,7 @@ impl Way {
         }))
     }
 
-    /// Whether they go into a slot, or stay where they lie.
+    /// Whether they are more than a small slot holds, and some slot has room for them.
     pub(super) fn is_long(self) -> bool {
         self.0.is_some_and(|(_, bytes)| bytes > SMALL_BYTES)
     }
@@ -137,6 +137,7 @@ impl Way {
 
     /// Of a call whose parts go into a slot though peers could take them from where they lie.
     pub(super) fn into_slot(self) -> Start {
+        debug_assert!(self.0.is_some(), "no slot has room for them");
         Start { way: self, lent: Lent::No }
     }
 }

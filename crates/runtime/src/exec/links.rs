@@ -365,7 +365,9 @@ impl Links {
 /// Bytes from which on messages stay where they are, unless a route is forced.
 pub(super) fn direct_from(core: &Core) -> usize {
     match core.crowded {
-        true => Policy::DIRECT_FROM_CROWDED,
+        true if core.whole => Policy::DIRECT_FROM_CROWDED,
+        // Calls with messages that are lent begin behind others only where all share memory.
+        true => Policy::DIRECT_FROM,
         // Lines that travel: what is read in place takes less time than what goes by a slot (docs/performance-cores.md).
         false if oxccl_kernels::waits_for_lines() || oxccl_kernels::travels_by_strings() => Policy::DIRECT_FROM_WAITING,
         false => Policy::DIRECT_FROM,
@@ -466,8 +468,8 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     };
     let Some(stream) = stream else { return Ok(None) };
     core.wake_by(&stream);
-    let piece = common_piece_bytes(core);
-    let (part, slots) = (part_bytes(core), frames(core.ranks, piece, core.config.slot_bytes));
+    let (part, slots) =
+        (part_bytes(core), frames(core.ranks, common_piece_bytes(core), core.config.slot_bytes, shares(core)));
     let within = core.on_one_machine(rank as usize);
     let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, within };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
@@ -538,8 +540,12 @@ pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
 
 /// Bytes that are combined, kept and passed on at once.
 pub(super) fn part_bytes(core: &Core) -> usize {
-    let shares = core.config.constants.model.per_core > 1.0;
-    part_of(core.ranks, common_piece_bytes(core), core.config.slot_bytes, shares)
+    part_of(core.ranks, common_piece_bytes(core), core.config.slot_bytes, shares(core))
+}
+
+/// Whether ranks share cores somewhere: all ranks say the same.
+fn shares(core: &Core) -> bool {
+    core.config.constants.model.per_core > 1.0
 }
 
 /// The same of pieces of so many bytes. Two ranks pass on half a piece while the other comes. More pass on what stays in the nearer
@@ -554,9 +560,11 @@ const fn part_of(ranks: usize, piece: usize, slot: usize, shares: bool) -> usize
     if part < piece { part } else { piece }
 }
 
-/// Messages that a stream's sender accepts before the kernel has taken them: the parts of [`SLOTS`] pieces, or as many short ones.
-const fn frames(ranks: usize, piece: usize, slot: usize) -> usize {
-    SLOTS * piece.div_ceil(part_of(ranks, piece, slot, false))
+/// Messages that a stream's sender accepts before the kernel has taken them: the parts of [`SLOTS`] pieces. And as many calls as may
+/// begin behind each other.
+const fn frames(ranks: usize, piece: usize, slot: usize, shares: bool) -> usize {
+    let frames = SLOTS * piece.div_ceil(part_of(ranks, piece, slot, shares));
+    if frames < 2 * SLOTS { 2 * SLOTS } else { frames }
 }
 
 /// A shared reference to a mapper.
@@ -593,7 +601,7 @@ mod tests {
                     (4, scattered_piece_bytes(slot, 4), scattered_piece_bytes(slot, 4)),
                     (2, scattered_piece_bytes(slot, 2), scattered_piece_bytes(slot, 2)),
                 ] {
-                    let (part, frames) = (part_of(ranks, longest, slot, shares), frames(ranks, longest, slot));
+                    let (part, frames) = (part_of(ranks, longest, slot, shares), frames(ranks, longest, slot, shares));
                     assert!(piece.div_ceil(part) * a.min_slots as usize <= frames, "{} slot {slot} {ranks}", a.name);
                 }
             }

@@ -12,6 +12,7 @@ use super::p2p::signature;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
+use crate::transport::local::Policy;
 
 /// How many of the sends, and of the receives, with other ranks are over: the first ones of each kind.
 #[derive(Clone, Copy, Default)]
@@ -115,7 +116,8 @@ pub(super) fn serves_own<'a, S: 'a>(
             _ => break false,
         }
     };
-    let small = |r: &Request<S>| r.count.saturating_mul(r.dtype.size()) < direct_from(core);
+    // No route is taken by those.
+    let small = |r: &Request<S>| r.count.saturating_mul(r.dtype.size()) < Policy::DIRECT_FROM;
     let served = |r: &Request<S>| match r.root == core.rank {
         true => small(r),
         false => is_small(core, r) || is_private(core, links, r),

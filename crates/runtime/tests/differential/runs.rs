@@ -102,7 +102,7 @@ fn roots(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
     let usual = [(Broadcast, 2100), (Broadcast, 8192), (Scatter, 700), (Scatter, 8192 / ranks), (Broadcast, 3000)];
     // With the lines, but for the slots; in long slots; messages.
     let small = [(Broadcast, 700), (Scatter, 150), (Broadcast, 2048), (Scatter, 2048 / ranks)];
-    let others = [(Broadcast, 16_000), (Scatter, 8000), (Send, 1100), (Send, 8192)];
+    let others = [(Broadcast, 16_000), (Scatter, 8000), (Send, 600), (Send, 1100), (Send, 8192)];
     for (round, (kind, count)) in usual.into_iter().chain(small).chain(others).enumerate() {
         let (root, stream) = (round % ranks, Stream::new().unwrap());
         let (next, leaf) = ((root + 1) % ranks, rank != root);
@@ -222,7 +222,7 @@ fn parts(rank: usize, ranks: usize, comm: &Comm, meet: impl Fn()) {
     const ALL: usize = ALONE + LATE + FOLLOWING;
     for (round, unit) in [200, 300, 390].into_iter().enumerate() {
         let (last, stream) = (round, Stream::new().unwrap());
-        // Together more than a small slot holds, and no more than any.
+        // Together more than a small slot holds, and no more than one for such calls.
         let count = |from: usize, to: usize| unit - 5 * from - to;
         let value = |call: usize, from: usize, to: usize| (10_000 * call + 1000 * round + 10 * from + to) as i32;
         let input = |call: usize| {

@@ -74,8 +74,8 @@ impl Policy {
     /// The same where stores wait long for lines that another core has, see [`oxccl_kernels::waits_for_lines`], or where these travel
     /// and whole strings are copied fast.
     pub const DIRECT_FROM_WAITING: usize = 2 << 10;
-    /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver. Those that go by small
-    /// slots: the long ones, as many as are under way there, leave the nearest cache.
+    /// The same where ranks share cores: a sender whose message is in a slot need not give way to the receiver. What small slots
+    /// hold: so many long ones are under way there that they leave the nearest cache.
     pub const DIRECT_FROM_CROWDED: usize = Sizes::SMALL + 1;
     /// Messages from here on go `Cma` by default, in bytes.
     pub const CMA_FROM: usize = 8 << 10;
