@@ -468,8 +468,8 @@ fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>
     };
     let Some(stream) = stream else { return Ok(None) };
     core.wake_by(&stream);
-    let (part, slots) =
-        (part_bytes(core), frames(core.ranks, common_piece_bytes(core), core.config.slot_bytes, shares(core)));
+    let part = part_bytes(core);
+    let slots = frames(common_piece_bytes(core), part);
     let within = core.on_one_machine(rank as usize);
     let options = TcpOptions { peer: peer(core, rank), slots, slot_bytes: part, buffer_bytes: None, within };
     Ok(Some(Box::new(TcpEnd::new(stream, options)?)))
@@ -549,22 +549,20 @@ fn shares(core: &Core) -> bool {
 }
 
 /// The same of pieces of so many bytes. Two ranks pass on half a piece while the other comes. More pass on what stays in the nearer
-/// caches while more comes, but all of a piece where ranks share cores: each part costs a frame, and nobody works meanwhile but on
-/// something else.
-const fn part_of(ranks: usize, piece: usize, slot: usize, shares: bool) -> usize {
+/// caches while more comes. Where ranks share cores it is all of a piece: each part costs a frame, and the cores have other work meanwhile.
+fn part_of(ranks: usize, piece: usize, slot: usize, shares: bool) -> usize {
     let part = match ranks {
         2 if piece / 2 > 2 * slot => (piece / 2).next_multiple_of(64),
         3.. if shares => piece,
         _ => 2 * slot,
     };
-    if part < piece { part } else { piece }
+    part.min(piece)
 }
 
-/// Messages that a stream's sender accepts before the kernel has taken them: the parts of [`SLOTS`] pieces. And as many calls as may
-/// begin behind each other.
-const fn frames(ranks: usize, piece: usize, slot: usize, shares: bool) -> usize {
-    let frames = SLOTS * piece.div_ceil(part_of(ranks, piece, slot, shares));
-    if frames < 2 * SLOTS { 2 * SLOTS } else { frames }
+/// Messages that a stream's sender accepts before the kernel has taken them: the parts of [`SLOTS`] pieces, and a short one of each call
+/// that may begin behind others.
+fn frames(piece: usize, part: usize) -> usize {
+    (SLOTS * piece.div_ceil(part)).max(2 * SLOTS)
 }
 
 /// A shared reference to a mapper.
@@ -601,8 +599,9 @@ mod tests {
                     (4, scattered_piece_bytes(slot, 4), scattered_piece_bytes(slot, 4)),
                     (2, scattered_piece_bytes(slot, 2), scattered_piece_bytes(slot, 2)),
                 ] {
-                    let (part, frames) = (part_of(ranks, longest, slot, shares), frames(ranks, longest, slot, shares));
-                    assert!(piece.div_ceil(part) * a.min_slots as usize <= frames, "{} slot {slot} {ranks}", a.name);
+                    let part = part_of(ranks, longest, slot, shares);
+                    let needed = piece.div_ceil(part) * a.min_slots as usize;
+                    assert!(needed <= frames(longest, part), "{} slot {slot} {ranks}", a.name);
                 }
             }
         }

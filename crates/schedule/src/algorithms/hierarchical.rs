@@ -111,7 +111,7 @@ impl At<'_> {
             let index = self.neighbour(k);
             Op::Send { to: self.rank(self.group, index), src: out(index, item) }
         });
-        let takes = rounds().map(|(k, item)| into(k, (self.index + self.local - k) % self.local, item));
+        let takes = rounds().map(|(k, item)| into(k, self.neighbour(self.local - k), item));
         exchange_ahead(AHEAD, ops, sends, takes);
     }
 }
@@ -192,7 +192,7 @@ fn broadcast(at: &At<'_>, ops: &mut Vec<Op>) {
     });
     let neighbours = (1..at.local).map(|k| at.rank(at.group, at.neighbour(k)));
     let sends = neighbours.filter(|to| *to != l.root).map(|to| Op::Send { to, src: mine });
-    let takes = (1..at.local).map(|k| (at.index + at.local - k) % at.local);
+    let takes = (1..at.local).map(|k| at.neighbour(at.local - k));
     let takes = takes.map(|index| Op::Recv { from: at.rank(at.group, index), dst: result(index) });
     exchange_ahead(AHEAD, ops, sends, takes);
 }
@@ -213,7 +213,7 @@ fn reduce(at: &At<'_>, ops: &mut Vec<Op>) {
     at.among_neighbours(std::iter::once(0), |index, _| at.part(Buffer::Input, index), add, ops);
     if l.is_root() {
         ops.push(Op::RecvReduce { from, src: sum, dst: sum });
-        let neighbours = (1..at.local).map(|k| (at.index + at.local - k) % at.local);
+        let neighbours = (1..at.local).map(|k| at.neighbour(at.local - k));
         ops.extend(neighbours.map(|i| Op::Recv { from: at.rank(at.group, i), dst: at.part(Buffer::Output, i) }));
     } else if !begins {
         let to = if at.behind_root() == 0 { l.root } else { to };
