@@ -24,7 +24,7 @@ use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
 use marks::{RecordTask, WaitTask};
-pub(crate) use tasks::Likeness;
+pub(crate) use tasks::{Likeness, Touches};
 use tasks::Tasks;
 
 mod behind;
@@ -146,6 +146,11 @@ pub(crate) trait Task: Send {
     /// Equal for tasks that [trail](Task::trails) and say the same of all that is asked above about buffers, calls and
     /// communicator, for as long as they run; `None` where nothing is known of it.
     fn likeness(&self) -> Option<Likeness> {
+        None
+    }
+    /// Within what it reads and writes as long as it runs, where it [trails](Task::trails) and, in other bytes, neither
+    /// [lends](Task::lent) nor [bars](Task::bars) anything; `None` where that is not known.
+    fn touches(&self) -> Option<Touches> {
         None
     }
     /// How many bytes the task will write, or has sent if that may be more, where it [trails](Task::trails).
@@ -447,7 +452,7 @@ impl Inner {
         if !follows || !self.is_all(running) {
             return self.catch_up(running);
         }
-        while !running.has_room() {
+        while !running.tasks.has_room() {
             // A task may move and not end: what peers write again for the calls under way holds for so many only.
             if self.advance_locked(running) != Waited::Progress && !self.give_way(running) {
                 return false;
@@ -839,8 +844,8 @@ impl IdleStream<'_> {
             self.inner.count_finished(&self.running, -(begun as i64));
         }
         drop(queue);
-        let has_room = |r: &Running| r.tasks.back().is_none_or(|t| t.trails() != 0 && r.has_room());
-        while !has_room(&self.running) && self.inner.give_way(&mut self.running) {}
+        let has_room = |r: &mut Running| r.tasks.back().is_none_or(|t| t.trails() != 0) && r.tasks.has_room();
+        while !has_room(&mut self.running) && self.inner.give_way(&mut self.running) {}
         let over = self.running.tasks.is_empty();
         drop(self.running);
         if !over {

@@ -12,14 +12,16 @@ use oxccl_types::{Error, Result};
 use super::at_once_direct::{failed, patience, see_through};
 use super::awaited;
 use super::beside::{self, Given};
+use super::by_shape::{ByShape, Shaped};
 use super::call::Call;
 use super::collective::{CollectiveTask, Engine, Phase};
-use super::direct::{self, Cursor, Deed, Resolved, Road, Words};
+use super::direct::{self, Cursor, Road, Words};
 use super::ends;
-use super::known::{SHAPES, renewed};
+use super::known::renewed;
 use super::lent::{self, Met};
 use super::piped;
-use super::plan::{Aside, Plan};
+use super::plan::{Aside, DirectPlan, Plan};
+use super::resolved::{Deed, Resolved, resolve};
 use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
@@ -28,6 +30,8 @@ use crate::request::Shape;
 /// A call as it was made last.
 struct Made {
     shape: Shape,
+    /// Where it is kept.
+    place: u8,
     /// Its signature, without the history of the communicator.
     signature: [u64; 2],
     call: Call,
@@ -47,6 +51,10 @@ struct Made {
     receives: bool,
     /// What the lines of the members said when the program was resolved; empty if it never was.
     words: Vec<Words>,
+    /// The memory of the input and of the output of each of them; empty where the program is not to be [moved](Made::moves).
+    memory: Vec<[Memory; 2]>,
+    /// Where the buffers begin here.
+    at: Vec<[*mut u8; 2]>,
     any_far: bool,
     cached: bool,
     road: Road,
@@ -54,33 +62,74 @@ struct Made {
     resolved: Resolved,
 }
 
+/// Where a buffer of a member, of some length, may lie in the next call as far as is known.
+#[derive(Clone, Copy)]
+enum Memory {
+    /// It is not touched.
+    None,
+    /// At the address that the line says.
+    Here,
+    /// In a segment that is mapped at `from`, up to the offset `most`.
+    Mapped { from: *mut u8, most: u64 },
+}
+
+impl Memory {
+    /// That of a buffer of `bytes` of `rank`, which lay in `segment` if in any. `None`: in the memory of another process.
+    fn of(core: &Core, engine: &Engine, rank: usize, segment: Option<u32>, bytes: u64) -> Option<Memory> {
+        match segment {
+            _ if core.one_process => Some(Memory::Here),
+            Some(segment) => {
+                let (from, len) = engine.imports.mapped(rank, segment)?;
+                Some(Memory::Mapped { from, most: (len as u64).checked_sub(bytes)? })
+            }
+            None => core.same_process(rank).then_some(Memory::Here),
+        }
+    }
+
+    /// Where the buffer begins here of which a line says `said`; `None` if it does not lie in this memory.
+    #[inline]
+    fn at(&self, said: u64) -> Option<*mut u8> {
+        match *self {
+            Memory::None => Some(std::ptr::null_mut()),
+            Memory::Here => Some(std::ptr::with_exposed_provenance_mut(said as usize)),
+            Memory::Mapped { from, most } => (said <= most).then(|| from.wrapping_add(said as usize)),
+        }
+    }
+}
+
 /// The calls of one communicator.
 #[derive(Default)]
 pub(super) struct Calls {
-    places: [Option<Box<Made>>; SHAPES],
+    shaped: ByShape<Made>,
 }
 
 impl Calls {
     /// Takes the last call of `shape` out and gives it these buffers; `None` when there is none, or a buffer is missing.
     fn take(&mut self, shape: &Shape, send: *const u8, recv: *mut u8) -> Option<Box<Made>> {
-        let place = &mut self.places[shape.mix() as usize % SHAPES];
-        let made = place.as_ref()?;
-        if made.shape != *shape || made.sends && send.is_null() || made.receives && recv.is_null() {
+        let place = self.shaped.find(shape)?;
+        let made = self.shaped.get(place)?;
+        if made.sends && send.is_null() || made.receives && recv.is_null() {
             return None;
         }
-        let mut made = place.take()?;
+        let mut made = self.shaped.take(place)?;
         (made.call.send, made.call.recv, made.call.signature) = (send, recv, made.signature);
         Some(made)
     }
 
     fn keep(&mut self, made: Box<Made>) {
-        let place = made.place();
-        self.places[place as usize] = Some(made);
+        self.shaped.put(made.place, made);
     }
 
     /// Memory of peers is no longer where it was.
     pub(super) fn forget(&mut self) {
-        self.places.iter_mut().flatten().for_each(|made| made.words.clear());
+        self.shaped.all().for_each(|made| made.words.clear());
+    }
+}
+
+impl Shaped for Made {
+    #[inline]
+    fn shape(&self) -> Option<&Shape> {
+        Some(&self.shape)
     }
 }
 
@@ -96,13 +145,21 @@ impl Engine {
         let may_be_awaited = awaited::may_be(core, call, &plan);
         let first_wait = ends::first_wait(core, call, &plan);
         let (sends, receives) = call.needs(core.rank as u32);
-        let place = &mut self.known_direct.places[shape.mix() as usize % SHAPES];
-        let (words, resolved, old) = match place.take() {
-            Some(mut old) => (std::mem::take(&mut old.words), std::mem::take(&mut old.resolved), Some(old)),
-            None => (Vec::with_capacity(core.members.len()), Resolved::default(), None),
+        let place = self.known_direct.shaped.place_for(&shape);
+        let members = core.members.len();
+        let (words, memory, at, resolved, old) = match self.known_direct.shaped.take(place) {
+            Some(mut old) => {
+                let (words, memory) = (std::mem::take(&mut old.words), std::mem::take(&mut old.memory));
+                (words, memory, std::mem::take(&mut old.at), std::mem::take(&mut old.resolved), Some(old))
+            }
+            None => {
+                let (words, memory) = (Vec::with_capacity(members), Vec::with_capacity(members));
+                (words, memory, vec![[std::ptr::null_mut(); 2]; members], Resolved::default(), None)
+            }
         };
         let mut made = Made {
             shape,
+            place,
             signature: call.signature,
             call: call.clone(),
             plan,
@@ -114,6 +171,8 @@ impl Engine {
             sends,
             receives,
             words,
+            memory,
+            at,
             any_far: false,
             cached: true,
             road: Road::Staged,
@@ -121,7 +180,7 @@ impl Engine {
             resolved,
         };
         made.words.clear();
-        *place = Some(renewed(old, made));
+        self.known_direct.shaped.put(place, renewed(old, made));
     }
 }
 
@@ -135,11 +194,6 @@ impl Made {
             lent_if_awaited: self.may_be_awaited && awaited::is_apart(core, engine, &self.call, self.aside),
             ..self.aside
         }
-    }
-
-    /// Where it is kept.
-    fn place(&self) -> u8 {
-        (self.shape.mix() as usize % SHAPES) as u8
     }
 
     /// What the line of `member` says of its buffers, where it has `met`; `own` is what mine says.
@@ -163,9 +217,57 @@ impl Made {
         self.words.len() == core.members.len() && self.words.iter().enumerate().all(same)
     }
 
+    /// Whether all that differs from the call before is where in memory that was used in that the buffers lie: moves the program to where
+    /// they are.
+    fn moves(&mut self, core: &Core, own: &Words, seq: u64, met: Met) -> bool {
+        if self.memory.len() != core.members.len() || self.words.len() != core.members.len() {
+            return false;
+        }
+        for member in 0..core.members.len() {
+            let said = self.said(core, own, seq, met, member);
+            let was = std::mem::replace(&mut self.words[member], said);
+            // What kind of memory it is, in which segments, and what was given back.
+            if (said[0] ^ was[0]) | (said[3] ^ was[3]) != 0 {
+                return false;
+            }
+            if member == core.me {
+                self.at[member] = [self.call.send.cast_mut(), self.call.recv];
+                continue;
+            }
+            let [input, output] = &self.memory[member];
+            let (Some(input), Some(output)) = (input.at(said[1]), output.at(said[2])) else { return false };
+            self.at[member] = [input, output];
+        }
+        self.resolved.moves_to(&self.at)
+    }
+
+    /// Notes in what memory the buffers lie that the program of `plan` touches.
+    fn note_memory(&mut self, core: &Core, engine: &Engine, plan: &DirectPlan) {
+        self.memory.clear();
+        if self.road != Road::Mapped || self.any_far {
+            return;
+        }
+        for (member, words) in self.words.iter().enumerate() {
+            let (rank, [input, output]) = (core.members[member], direct::segments(words));
+            let (reads, writes) = (plan.reads_input[member], plan.writes_output[member]);
+            let of = |touched: bool, segment, bytes| match touched && member != core.me {
+                true => Memory::of(core, engine, rank, segment, bytes),
+                false => Some(Memory::None),
+            };
+            let input = of(reads, input, self.call.input_bytes(rank as u32, core.ranks));
+            let output = of(writes, output, self.call.output_bytes(rank as u32, core.ranks));
+            let (Some(input), Some(output)) = (input, output) else { return self.memory.clear() };
+            self.memory.push([input, output]);
+        }
+    }
+
     /// Resolves the program for buffers that lie elsewhere; `false` for a road or program that is not resolved.
     fn bind(&mut self, core: &Core, engine: &mut Engine, own: Words, seq: u64, met: Met) -> Result<bool> {
+        if self.moves(core, &own, seq, met) {
+            return Ok(true);
+        }
         self.words.clear();
+        self.memory.clear();
         let call = &self.call;
         match direct::road(core, call, &self.plan, seq, call.send) {
             Some(road @ (Road::Beside | Road::Slots)) => {
@@ -178,12 +280,16 @@ impl Made {
         }
         let plan = self.plan.direct(self.road).ok_or_else(|| Error::internal("a direct plan lacks a road"))?;
         direct::locate(core, engine, call, seq, call.send, Some(plan))?;
-        if !direct::resolve(core, engine, call, plan, &mut self.resolved) {
+        if !resolve(core, engine, call, plan, &mut self.resolved) {
             return Ok(false);
         }
         (self.any_far, self.cached) = (engine.any_far, engine.cached);
         self.first = direct::begin(call, plan);
         self.remember(core, &own, seq, met);
+        let known = self.plan.clone();
+        if let Some(plan) = known.direct(self.road) {
+            self.note_memory(core, engine, plan);
+        }
         Ok(true)
     }
 
@@ -360,12 +466,12 @@ pub(super) fn go_on(
     seq: u64,
     met: Met,
 ) -> Result<Option<Cursor>> {
-    let Some(mut made) = engine.known_direct.places[place as usize].take() else { return Ok(None) };
+    let Some(mut made) = engine.known_direct.shaped.take(place) else { return Ok(None) };
     let cursor = match Arc::ptr_eq(&made.plan, plan) && made.call.is_like(call) {
         true => made.go_on_mapped(core, engine, call, seq, met),
         false => Ok(None),
     };
-    engine.known_direct.places[place as usize] = Some(made);
+    engine.known_direct.shaped.put(place, made);
     cursor
 }
 
@@ -433,7 +539,7 @@ pub(super) fn run(
     let mut seq = 0;
     let how = (behind == 0 || ending, leaves);
     let step = caught(|| made.advance(core, &mut engine, &mut seq, how, aside)).and_then(|step| step);
-    let place = if trail::goes_on(core) { Some(made.place()) } else { None };
+    let place = if trail::goes_on(core) { Some(made.place) } else { None };
     let task = |phase| {
         let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
         if let Some(place) = place { task.like(place) } else { task }
@@ -468,7 +574,7 @@ pub(super) fn run(
                 return true;
             };
             let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
-            task.goes_on_like(core, &engine, plan, made.place());
+            task.goes_on_like(core, &engine, plan, made.place);
             engine.known_direct.keep(made);
             drop(engine);
             idle.go_on(task);

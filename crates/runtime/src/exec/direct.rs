@@ -33,8 +33,8 @@ const STEP: u64 = 1 << 20;
 /// Where the buffers of a member lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffers {
-    input: Spot,
-    output: Spot,
+    pub input: Spot,
+    pub output: Spot,
 }
 
 impl Buffers {
@@ -279,6 +279,12 @@ pub(super) fn find_lent(core: &Core, engine: &mut Engine, member: usize, seq: u6
     Ok(spot(core, engine, rank, Some(segment_of_input(&w)), w[1], bytes)?.at.cast_const())
 }
 
+/// The segments of a mapped input and output; `None` for what is not mapped.
+pub(super) fn segments(words: &Words) -> [Option<u32>; 2] {
+    let input = (words[0] & INPUT != 0).then_some(segment_of_input(words));
+    [input, (words[0] & OUTPUT != 0).then_some((words[0] >> 36) as u32)]
+}
+
 /// The segment of a mapped input.
 fn segment_of_input(words: &Words) -> u32 {
     (words[0] >> 8) as u32 & 0xfff_ffff
@@ -439,14 +445,12 @@ pub(super) fn locate(
         }
         if plan.reads_input[m] {
             let len = call.input_bytes(rank as u32, core.ranks);
-            let segment = (w[0] & INPUT != 0).then_some(segment_of_input(&w));
-            engine.spots[m].input = spot(core, engine, rank, segment, w[1], len)?;
+            engine.spots[m].input = spot(core, engine, rank, segments(&w)[0], w[1], len)?;
             engine.any_far |= engine.spots[m].input.far.is_some();
         }
         if plan.writes_output[m] {
             let len = call.output_bytes(rank as u32, core.ranks);
-            let segment = (w[0] & OUTPUT != 0).then_some((w[0] >> 36) as u32);
-            engine.spots[m].output = spot(core, engine, rank, segment, w[2], len)?;
+            engine.spots[m].output = spot(core, engine, rank, segments(&w)[1], w[2], len)?;
             engine.any_far |= engine.spots[m].output.far.is_some();
         }
     }
@@ -503,15 +507,15 @@ fn longest(call: &Call, plan: &DirectPlan) -> u64 {
 }
 
 /// A program with the places of a call.
-struct Bound<'a> {
-    core: &'a Core,
-    call: &'a Call,
-    cursor: Cursor,
+pub(super) struct Bound<'a> {
+    pub core: &'a Core,
+    pub call: &'a Call,
+    pub cursor: Cursor,
 }
 
 impl Bound<'_> {
     /// Elements of the current piece of `chunk`, from the start of its block.
-    fn range(&self, chunk: &Chunk) -> std::ops::Range<u64> {
+    pub(super) fn range(&self, chunk: &Chunk) -> std::ops::Range<u64> {
         let part = part_range(self.call.count, chunk.part, chunk.parts, alignment(self.call.dtype.size()));
         let start = part.start.saturating_add(self.cursor.piece * self.cursor.length).min(part.end);
         start..(start + self.cursor.length).min(part.end)
@@ -537,8 +541,13 @@ impl Bound<'_> {
                 return Spot::near(slot.wrapping_add((done * element) as usize));
             }
         };
+        base.add(self.offset(chunk))
+    }
+
+    /// Bytes from the start of its buffer to element `done` of the current piece of `chunk`.
+    pub(super) fn offset(&self, chunk: &Chunk) -> usize {
         let at = u64::from(chunk.block) * self.call.count + self.range(chunk).start + self.cursor.done;
-        base.add((at * element) as usize)
+        (at * self.call.dtype.size() as u64) as usize
     }
 
     /// The same where all memory is near.
@@ -569,145 +578,6 @@ pub(super) fn is_raised(core: &Core, member: usize, channel: usize, seq: u64, ep
         pause_between(polls);
     }
     true
-}
-
-/// What a program is for one call, resolved: for each op of its only channel where it reads and writes. `false` where
-/// a program is no such thing. `spots` of the engine are located.
-pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPlan, to: &mut Resolved) -> bool {
-    let [ops] = &plan.program.channels[..] else { return false };
-    if plan.program.scratch_slots != 0 {
-        return false;
-    }
-    to.spots.clear();
-    to.deeds.clear();
-    let bound = Bound { core, call, cursor: begin(call, plan) };
-    let mut signals = 0;
-    for (pc, op) in ops.iter().enumerate() {
-        let own = |chunk: &Chunk| [Place { rank: core.rank as u32, chunk: *chunk }];
-        let deed = match op {
-            Op::Signal => {
-                signals += 1;
-                Deed::Signal(signals)
-            }
-            Op::Wait { rank, epoch } => {
-                Deed::Wait { member: core.member_of[*rank as usize], epoch: u64::from(*epoch), pc }
-            }
-            Op::Copy { src, dst } => resolve_move(&bound, engine, &own(src), &own(dst), &mut to.spots),
-            Op::Move { srcs, dsts } => resolve_move(&bound, engine, srcs, dsts, &mut to.spots),
-            _ => return false,
-        };
-        if !join(&mut to.deeds, &to.spots, deed, call.dtype.size()) {
-            to.deeds.push(deed);
-        }
-    }
-    true
-}
-
-/// Adds `next` to the last deed where it goes on where that one ends: fewer calls of the kernel.
-fn join(deeds: &mut [Deed], spots: &[Spot], next: Deed, element: usize) -> bool {
-    let Some(Deed::Move { at, middle, end, count, .. }) = deeds.last_mut() else { return false };
-    let Deed::Move { at: from, middle: to, end: last, count: more, .. } = next else { return false };
-    let bytes = *count * element;
-    let alike = (*middle - *at, *end - *middle) == (to - from, last - to);
-    if !alike || !(0..last - from).all(|i| spots[*at + i].add(bytes) == spots[from + i]) {
-        return false;
-    }
-    *count += more;
-    true
-}
-
-fn resolve_move(bound: &Bound<'_>, engine: &Engine, srcs: &[Place], dsts: &[Place], to: &mut Vec<Spot>) -> Deed {
-    let Some(first) = dsts.first() else { return Deed::Nothing };
-    let range = bound.range(&first.chunk);
-    let at = to.len();
-    to.extend(srcs.iter().map(|p| bound.spot(&engine.spots, p)));
-    let middle = to.len();
-    let here = to[at];
-    // In place: what is there already.
-    let stays = |spot: &Spot| srcs.len() == 1 && *spot == here;
-    to.extend(dsts.iter().map(|p| bound.spot(&engine.spots, p)).filter(|spot| !stays(spot)));
-    if range.is_empty() || to.len() == middle {
-        return Deed::Nothing;
-    }
-    let post = if srcs.len() == bound.core.ranks { bound.call.post } else { Post::None };
-    Deed::Move { at, middle, end: to.len(), count: (range.end - range.start) as usize, post }
-}
-
-/// A program resolved for one call.
-#[derive(Default)]
-pub(super) struct Resolved {
-    pub spots: Vec<Spot>,
-    pub deeds: Vec<Deed>,
-}
-
-/// What an op of a resolved program does.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
-    Nothing,
-    /// Raises the flag to this epoch.
-    Signal(u64),
-    /// Waits for the flag of a member to be raised to an epoch. `pc`: which op of the program that is, since what is in front of
-    /// it may be fewer deeds than ops.
-    Wait {
-        member: usize,
-        epoch: u64,
-        pc: usize,
-    },
-    /// Combines the spots from `at` on into those from `middle` on.
-    Move {
-        at: usize,
-        middle: usize,
-        end: usize,
-        count: usize,
-        post: Post,
-    },
-}
-
-impl Resolved {
-    /// Carries out the move of these spots. Calls that are made so are short (`at_once_direct`): nothing goes past the caches.
-    pub(super) fn carry_out(
-        &self,
-        engine: &mut Engine,
-        call: &Call,
-        parts: [usize; 3],
-        count: usize,
-        post: Post,
-    ) -> Result<()> {
-        let [at, middle, end] = parts;
-        let (srcs, dsts) = (&self.spots[at..middle], &self.spots[middle..end]);
-        let Engine { any_far, bounce, cached, srcs: from, dsts: to, .. } = engine;
-        if *any_far {
-            let how = Combination { dtype: call.dtype, op: call.op, post };
-            let whole = count * call.dtype.size();
-            let desk = &mut Desk { bounce, cached: *cached, whole, from, to };
-            // SAFETY: as in `run_move`.
-            return unsafe { far::run(how, desk, srcs, dsts, count) };
-        }
-        // SAFETY: as in `run_move`.
-        unsafe {
-            if let ([src], [dst]) = (srcs, dsts) {
-                let (dst, src, bytes) = (dst.at, src.at.cast_const(), count * call.dtype.size());
-                let alone =
-                    matches!(call.collective, Collective::Gather | Collective::Scatter) && dst.cast_const() != src;
-                if alone {
-                    kernels::copy_alone(dst, src, bytes)
-                } else {
-                    kernels::copy(&[dst], src, bytes)
-                }
-                return Ok(());
-            }
-            to.clear();
-            to.extend(dsts.iter().map(|s| s.at));
-            if let [src] = srcs {
-                kernels::copy(to, src.at.cast_const(), count * call.dtype.size());
-                return Ok(());
-            }
-            from.clear();
-            from.extend(srcs.iter().map(|s| s.at.cast_const()));
-            kernels::reduce(call.dtype, call.op, to, from, count, post);
-        }
-        Ok(())
-    }
 }
 
 /// Runs the program until it is done, blocks, or has moved `STEP` bytes.
@@ -854,40 +724,4 @@ fn run_move(
     }
     cursor.done = if n == left { 0 } else { cursor.done + n };
     Ok(n * element * lanes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A move from two places to a third, each of which begins so many bytes behind where all do.
-    fn sum(spots: &mut Vec<Spot>, from: [usize; 3], count: usize) -> Deed {
-        let at = spots.len();
-        let places = [0, 10_000, 20_000].iter().zip(from);
-        spots.extend(places.map(|(at, from)| Spot::near(std::ptr::without_provenance_mut(at + from))));
-        Deed::Move { at, middle: at + 2, end: at + 3, count, post: Post::None }
-    }
-
-    #[test]
-    fn moves_are_joined_only_where_all_of_the_last_one_goes_on() {
-        for (from, joined) in
-            [([400; 3], true), ([404, 400, 400], false), ([400, 0, 400], false), ([400, 400, 404], false)]
-        {
-            let mut spots = Vec::new();
-            let first = sum(&mut spots, [0; 3], 100);
-            let next = sum(&mut spots, from, 50);
-            let mut deeds = vec![first];
-            assert_eq!(join(&mut deeds, &spots, next, 4), joined, "{from:?}");
-            let Deed::Move { count, .. } = deeds[0] else { unreachable!() };
-            assert_eq!(count, if joined { 150 } else { 100 }, "{from:?}");
-        }
-        let mut spots = Vec::new();
-        let (first, Deed::Move { at, middle, .. }) = (sum(&mut spots, [0; 3], 100), sum(&mut spots, [400; 3], 50))
-        else {
-            unreachable!()
-        };
-        let copy = Deed::Move { at, middle: at + 1, end: middle, count: 50, post: Post::None };
-        assert!(!join(&mut [first], &spots, copy, 4), "a copy is no sum");
-        assert!(!join(&mut [Deed::Signal(1)], &spots, first, 4) && !join(&mut [], &spots, first, 4));
-    }
 }

@@ -37,6 +37,12 @@ impl Imports {
         }
     }
 
+    /// Where `segment` of `rank` is mapped here, and how many bytes it has; `None` if it is not.
+    pub(crate) fn mapped(&self, rank: usize, segment: u32) -> Option<(*mut u8, usize)> {
+        let import = self.by_rank[rank].1.iter().find(|i| i.segment == segment)?;
+        Some((import.memory.as_ptr(), import.memory.len()))
+    }
+
     /// Bytes mapped.
     pub(crate) fn bytes(&self) -> usize {
         self.by_rank.iter().flat_map(|(_, list)| list).filter(|i| i.own).map(|i| i.memory.len()).sum()

@@ -3,6 +3,7 @@
 //!
 //! Only calls that the eager protocol serves are kept, and of these only what does not depend on the buffers.
 
+use super::by_shape::{ByShape, Shaped};
 use super::call::Call;
 use super::direct::Words;
 use super::eager::Form;
@@ -10,15 +11,12 @@ use crate::communicator::core::Core;
 use crate::communicator::hub::Slots;
 use crate::request::Shape;
 
-/// Places of calls with a shape; each shape has one, which another may take.
-pub(super) const SHAPES: usize = 16;
-
 /// A call as it was made last.
 pub(super) struct Made {
     /// None of a call that is not made again.
     shape: Option<Shape>,
-    /// Where calls of the shape are kept.
-    place: usize,
+    /// Where it is kept; `None` of one without a shape.
+    place: Option<u8>,
     /// Its signature, without the history of the communicator.
     pub signature: [u64; 2],
     pub call: Call,
@@ -31,12 +29,12 @@ pub(super) struct Made {
 }
 
 impl Made {
-    fn new(core: &Core, shape: Option<Shape>, call: Call) -> Made {
+    fn new(core: &Core, shape: Option<Shape>, place: Option<u8>, call: Call) -> Made {
         let (sends, receives) = call.needs(core.rank as u32);
         let form = Form::new(core, &call);
         Made {
             shape,
-            place: place_of(shape.as_ref()),
+            place,
             signature: call.signature,
             form,
             lent: None,
@@ -53,9 +51,15 @@ impl Made {
     }
 
     #[inline]
-    fn serves(&self, shape: &Shape, send: *const u8, recv: *const u8) -> bool {
-        let missing = self.sends && send.is_null() || self.receives && recv.is_null();
-        self.shape.as_ref() == Some(shape) && !missing
+    fn serves(&self, send: *const u8, recv: *const u8) -> bool {
+        !(self.sends && send.is_null() || self.receives && recv.is_null())
+    }
+}
+
+impl Shaped for Made {
+    #[inline]
+    fn shape(&self) -> Option<&Shape> {
+        self.shape.as_ref()
     }
 }
 
@@ -70,16 +74,12 @@ pub(super) fn renewed<T>(old: Option<Box<T>>, made: T) -> Box<T> {
     }
 }
 
-#[inline]
-fn place_of(shape: Option<&Shape>) -> usize {
-    shape.map_or(SHAPES, |shape| shape.mix() as usize % SHAPES)
-}
-
 /// The calls of one communicator.
 #[derive(Default)]
 pub(super) struct Known {
-    // Boxes, since a call is taken out while it is carried out. One more place is for calls without a shape.
-    places: [Option<Box<Made>>; SHAPES + 1],
+    shaped: ByShape<Made>,
+    /// The last one without a shape.
+    other: Option<Box<Made>>,
     /// How many bytes of each slot of this rank are in memory.
     populated: [usize; Slots::ALL.len()],
 }
@@ -88,27 +88,32 @@ impl Known {
     /// Takes the last call of `shape` out and gives it these buffers. `None` when there is none, or a buffer is missing.
     #[inline]
     pub(super) fn take(&mut self, shape: &Shape, send: *const u8, recv: *mut u8) -> Option<Box<Made>> {
-        let place = &mut self.places[place_of(Some(shape))];
-        if !place.as_ref()?.serves(shape, send, recv.cast_const()) {
+        let place = self.shaped.find(shape)?;
+        if !self.shaped.get(place)?.serves(send, recv.cast_const()) {
             return None;
         }
-        let mut made = place.take()?;
+        let mut made = self.shaped.take(place)?;
         (made.call.send, made.call.recv, made.call.signature, made.lent) = (send, recv, made.signature, None);
         Some(made)
     }
 
     /// Whether there is a last call of `shape`.
     pub(super) fn knows(&self, shape: &Shape) -> bool {
-        self.places[place_of(Some(shape))].as_ref().is_some_and(|made| made.shape.as_ref() == Some(shape))
+        self.shaped.find(shape).is_some()
     }
 
     /// An eager `call`, checked, to be kept for the next of its `shape`; in the box of the one that had its place.
     pub(super) fn make(&mut self, core: &Core, shape: Option<Shape>, call: Call) -> Box<Made> {
-        let made = Made::new(core, shape, call);
+        let place = shape.as_ref().map(|shape| self.shaped.place_for(shape));
+        let made = Made::new(core, shape, place, call);
         if let Some(slots) = made.form.slots() {
             self.populate(core, slots, made.form.gives());
         }
-        renewed(self.places[made.place].take(), made)
+        let old = match place {
+            Some(place) => self.shaped.take(place),
+            None => self.other.take(),
+        };
+        renewed(old, made)
     }
 
     /// This rank will write `bytes` bytes to each of its `slots`: has all of them in memory, since each of the first calls that found its own
@@ -124,7 +129,9 @@ impl Known {
     /// Puts it to its place.
     #[inline]
     pub(super) fn keep(&mut self, made: Box<Made>) {
-        let place = made.place;
-        self.places[place] = Some(made);
+        match made.place {
+            Some(place) => self.shaped.put(place, made),
+            None => self.other = Some(made),
+        }
     }
 }

@@ -6,15 +6,6 @@ use super::*;
 /// Of so many looks at what is behind a blocked task one is for operations of other communicators that were aborted.
 const LOOKS_PER_ABORT: u32 = 16;
 
-impl Running {
-    /// Whether one more call may begin behind those under way, all of which [trail](Task::trails).
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        let running = self.tasks.len() as u64;
-        self.tasks.unlike().all(|t| running < t.window())
-    }
-}
-
 impl Inner {
     /// The first task is blocked: steps those behind it as far as those in front of them [have given](Task::has_given) all that
     /// they have. Whether anything moved.
@@ -128,17 +119,20 @@ impl IdleStream<'_> {
 
     /// Whether one of them writes some of these bytes.
     pub(crate) fn will_write(&self, bytes: std::ops::Range<usize>) -> bool {
-        self.running.tasks.unlike().any(|t| t.writes(&bytes))
+        let mut writers = self.running.tasks.concerned(|touches| touches.may_write(&bytes));
+        writers.any(|t| t.writes(&bytes))
     }
 
     /// Whether one of them lends some of these bytes to its peers.
     pub(crate) fn has_lent(&self, bytes: &std::ops::Range<usize>) -> bool {
-        !bytes.is_empty() && self.running.tasks.unlike().any(|t| t.lent(bytes))
+        let mut lenders = self.running.tasks.concerned(|touches| touches.may_touch(bytes));
+        !bytes.is_empty() && lenders.any(|t| t.lent(bytes))
     }
 
     /// Whether one of them [bars](Task::bars) `next`, a call of that [lane](Task::lane) with that output.
     pub(crate) fn bars(&self, next: &Call, output: &std::ops::Range<usize>, lane: usize) -> bool {
-        self.running.tasks.unlike().any(|t| t.bars(next, output, t.lane() == lane))
+        let mut others = self.running.tasks.concerned(|touches| touches.may_touch(output));
+        others.any(|t| t.bars(next, output, t.lane() == lane))
     }
 
     /// Whether the last of them is no operation of that [lane](Task::lane).

@@ -1,8 +1,9 @@
 //! The tasks that a stream runs. Of those that touch the same buffers in the same way one is asked for all: where many calls of a
-//! loop are under way, each further one would otherwise ask every one of them.
+//! loop are under way, each further one would otherwise ask every one of them. Of those that have buffers of their own only those are
+//! asked that touch what is asked about.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, IndexMut};
+use std::ops::{Deref, IndexMut, Range};
 
 use super::Task;
 
@@ -18,6 +19,36 @@ impl PartialEq for Likeness {
     }
 }
 
+/// Within what a task reads and writes for as long as it runs, and how many may be under way of which it is one, see
+/// [`Task::touches`].
+#[derive(Clone, Debug)]
+pub(crate) struct Touches {
+    pub reads: Range<usize>,
+    pub writes: Range<usize>,
+    pub window: u64,
+}
+
+impl Touches {
+    /// Of a task of which nothing is known: it is always asked.
+    const UNKNOWN: Touches = Touches { reads: 0..usize::MAX, writes: 0..usize::MAX, window: 0 };
+
+    #[inline]
+    pub(super) fn may_write(&self, bytes: &Range<usize>) -> bool {
+        may_meet(&self.writes, bytes)
+    }
+
+    #[inline]
+    pub(super) fn may_touch(&self, bytes: &Range<usize>) -> bool {
+        may_meet(&self.reads, bytes) | may_meet(&self.writes, bytes)
+    }
+}
+
+/// Whether two ranges may have bytes in common; without a jump, since many are looked at of which few do.
+#[inline]
+fn may_meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    (a.start < b.end) & (b.start < a.end)
+}
+
 /// Kinds of alike tasks that are told apart: loops make few different calls, or calls of few communicators in turn.
 const KINDS: usize = 8;
 
@@ -29,6 +60,10 @@ pub(super) struct Tasks {
     first: u64,
     /// From the task with this number on, each is of one of the kinds.
     since: u64,
+    /// What the tasks before that touch, and maybe more of them.
+    touches: VecDeque<Touches>,
+    /// At most the least window of those.
+    window: u64,
     /// Kinds of tasks, each with the number of the last one of it. That may be over.
     kinds: [(Likeness, u64); KINDS],
     known: usize,
@@ -49,17 +84,17 @@ impl Tasks {
     #[inline]
     pub(super) fn push_back(&mut self, task: Box<dyn Task>) {
         let number = self.first + self.all.len() as u64;
-        match task.likeness() {
-            Some(like) => self.is_like(like, number),
-            None => self.forget(number + 1),
-        }
-        let lane = task.lane();
+        let (like, lane) = (task.likeness(), task.lane());
         match self.lanes.iter_mut().find(|(of, _)| *of == lane) {
             Some((_, count)) => *count += 1,
             None if lane != 0 => self.lanes.push((lane, 1)),
             None => {}
         }
         self.all.push_back(task);
+        match like {
+            Some(like) => self.is_like(like, number),
+            None => self.forget(number + 1),
+        }
     }
 
     /// The task `number`, which is new, says this of itself.
@@ -92,14 +127,22 @@ impl Tasks {
         self.known - 1
     }
 
-    /// Tasks up to `number` are asked one by one.
+    /// Tasks before `number` are told by what they touch.
     fn forget(&mut self, number: u64) {
         (self.since, self.known, self.latest) = (number, 0, 0);
+        let all = self.all.range(self.touches.len()..(number - self.first) as usize);
+        self.touches.extend(all.map(|task| task.touches().unwrap_or(Touches::UNKNOWN)));
+        self.window = self.least_window();
+    }
+
+    fn least_window(&self) -> u64 {
+        self.touches.iter().map(|touches| touches.window).min().unwrap_or(u64::MAX)
     }
 
     #[inline]
     pub(super) fn remove(&mut self, index: usize) -> Option<Box<dyn Task>> {
         let task = self.all.remove(index)?;
+        self.touches.remove(index);
         self.leaves(task.lane());
         match index {
             0 => self.first += 1,
@@ -128,8 +171,10 @@ impl Tasks {
     pub(super) fn replace(&mut self, index: usize, task: Box<dyn Task>) {
         debug_assert_eq!(task.lane(), 0, "what stands for a task is no operation");
         self.leaves(self.all[index].lane());
-        self.forget(self.first + self.all.len() as u64);
         self.all[index] = task;
+        self.forget(self.first + self.all.len() as u64);
+        self.touches[index] = Touches::UNKNOWN;
+        self.window = 0;
     }
 
     /// To be stepped.
@@ -163,10 +208,44 @@ impl Tasks {
     /// All, but of those that are known to be alike only the last.
     #[inline]
     pub(super) fn unlike(&self) -> impl Iterator<Item = &dyn Task> {
-        let one_by_one = self.since.saturating_sub(self.first).min(self.all.len() as u64);
+        self.concerned(|_| true)
+    }
+
+    /// The same, but those that are known to touch nothing that concerns who asks.
+    #[inline]
+    pub(super) fn concerned(&self, concerns: impl Fn(&Touches) -> bool) -> impl Iterator<Item = &dyn Task> {
+        let told = self.told();
+        let (front, back) = self.touches.as_slices();
+        let front = &front[..told.min(front.len())];
+        let told = front.iter().chain(&back[..told - front.len()]).enumerate();
+        told.filter(move |(_, touches)| concerns(touches)).map(|(at, _)| &*self.all[at]).chain(self.alike())
+    }
+
+    /// How many are told by what they touch, the first ones.
+    #[inline]
+    fn told(&self) -> usize {
+        self.since.saturating_sub(self.first).min(self.all.len() as u64) as usize
+    }
+
+    /// The last one of each kind.
+    #[inline]
+    fn alike(&self) -> impl Iterator<Item = &dyn Task> {
         let kinds = self.kinds[..self.known].iter().filter(|(_, last)| *last >= self.first);
-        let alike = kinds.map(|(_, last)| &*self.all[(last - self.first) as usize]);
-        self.all.iter().take(one_by_one as usize).map(|task| &**task).chain(alike)
+        kinds.map(|(_, last)| &*self.all[(last - self.first) as usize])
+    }
+
+    /// Whether one more may be under way, as far as the [windows](Task::window) go of those that are.
+    #[inline]
+    pub(super) fn has_room(&mut self) -> bool {
+        let running = self.all.len() as u64;
+        if self.told() > 0 && running >= self.window {
+            // Those that had the least may have gone.
+            self.window = self.least_window();
+            if running >= self.window && !self.concerned(|touches| touches.window <= running).all(|t| running < t.window()) {
+                return false;
+            }
+        }
+        self.alike().all(|t| running < t.window())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A collective as a task of its stream.
 
 use super::*;
-use crate::device::Likeness;
+use crate::device::{Likeness, Touches};
 
 impl CollectiveTask {
     /// Whether its input, a small one, is lent, as its line says.
@@ -151,6 +151,19 @@ impl Task for CollectiveTask {
         let core = Arc::as_ptr(core).addr();
         let plan = self.plan.as_ref().map_or(0, |plan| Arc::as_ptr(plan).addr());
         Some(Likeness([core, plan, send.addr(), recv.addr(), count as usize, kind]))
+    }
+
+    fn touches(&self) -> Option<Touches> {
+        let core = self.core.as_ref().filter(|_| self.trails && self.extent.is_none() && self.call.bias.is_null())?;
+        let Call { send, recv, .. } = self.call;
+        // Counts per peer bar whatever comes, see `bars`.
+        if self.v.is_some() {
+            return None;
+        }
+        let (rank, ranks) = (core.rank as u32, core.ranks);
+        let of = |from: usize, bytes: u64| from..from.saturating_add(bytes as usize);
+        let reads = of(send.addr(), self.call.input_bytes(rank, ranks));
+        Some(Touches { reads, writes: of(recv.addr(), self.call.output_bytes(rank, ranks)), window: self.window })
     }
 
     fn has_given(&self) -> bool {
