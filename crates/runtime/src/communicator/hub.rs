@@ -180,7 +180,7 @@ impl Geometry {
             Slots::Small => WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself, or lends it, may read such slots of others.
             Slots::Medium => UNEVEN_WINDOW,
-            // Of a Reduce with a factor the root, which takes, may begin calls behind it.
+            // Who takes may begin calls behind it.
             Slots::Taken | Slots::Given => MEDIUM_WINDOW,
         };
         // Each call writes a line, too.

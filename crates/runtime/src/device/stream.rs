@@ -24,8 +24,8 @@ use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use look_ahead::FailedTask;
 use marks::{RecordTask, WaitTask};
-pub(crate) use tasks::{Likeness, Touches};
 use tasks::Tasks;
+pub(crate) use tasks::{Likeness, Touches};
 
 mod behind;
 mod deep;
@@ -107,7 +107,11 @@ pub(crate) trait Task: Send {
     fn lent(&self, _bytes: &std::ops::Range<usize>) -> bool {
         false
     }
-    /// Whether nothing is left to be done but to wait until peers have taken what it [lends](Task::lent): the one behind it
+    /// Whether it may [lend](Task::lent) anything.
+    fn may_lend(&self) -> bool {
+        true
+    }
+    /// Whether nothing is left to be done but to end, or to wait until peers have taken what it [lends](Task::lent): the one behind it
     /// may [go on](Task::step_early) meanwhile.
     fn has_given(&self) -> bool {
         false

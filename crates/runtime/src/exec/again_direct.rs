@@ -319,13 +319,21 @@ impl Made {
     ) -> Result<Option<Phase>> {
         core.check()?;
         engine.seen.look(patience(core, &self.call));
+        if core.crowded {
+            engine.note_root(&self.call);
+        }
         (*seq, self.call.signature) = engine.number(core, self.call.signature);
         if !engine.seen.may_publish(core, *seq, slotted::lines_ahead(core, engine, &self.call, *seq)) {
             return Ok(Some(Phase::Announce));
         }
         let own = direct::announce(core, engine, &self.call, *seq, self.call.send, aside, !ends);
         if !ends {
-            return Ok(Some(Phase::Meet));
+            // What lies in a slot of a gather is all that the root takes of this rank.
+            let over = slotted::is_over(core, &self.call, &own);
+            if over {
+                engine.leave_unsettled(*seq, self.call.signature);
+            }
+            return Ok(Some(if over { Phase::Bias(0) } else { Phase::Meet }));
         }
         if let Some(given) = beside::gives(core, engine, &self.call, Some(&self.plan), *seq, &own) {
             return self.go_on(core, engine, *seq, given);

@@ -113,7 +113,7 @@ fn begin_again<const CROWDED: bool>(
         made.lent = eager_lent::offer(core, &mut engine, &made.call, &idle);
     }
     let follows = idle.behind() == 0
-        || made.trails().is_some_and(|window| idle.has_room_for(window))
+        || made.trails(true).is_some_and(|window| idle.has_room_for(window))
             && trail::may_follow(core, &idle, &made.call)
             && !engine.bars_others();
     let Some(turn) = follows.then(|| trail::issue(core, Lane::Collectives, &idle)).flatten() else {
@@ -162,7 +162,7 @@ fn begin(core: &Arc<Core>, shape: Option<Shape>, call: Call, idle: IdleStream<'_
     }
     let lent = if eager_lent::serves(core, &call) { eager_lent::offer(core, &mut engine, &call, &idle) } else { None };
     let follows = || {
-        let window = Form::new(core, &call).trails(lent.is_some());
+        let window = Form::new(core, &call).trails(lent.is_some(), true);
         window.is_some_and(|window| idle.has_room_for(window)) && trail::may_follow(core, &idle, &call)
     };
     if idle.behind() > 0 && (!follows() || engine.bars_others()) {
@@ -186,11 +186,19 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     match caught(run).and_then(|reached| reached) {
         Ok(Reached::End) => end(core, &mut idle, engine, made, turn),
         Ok(Reached::Phase(phase)) => {
-            let window = if core.crowded && matches!(phase, Phase::EagerWait) { made.trails() } else { None };
+            let window = if core.crowded && matches!(phase, Phase::EagerWait) {
+                made.trails(!ends || engine.roots_change(&made.call))
+            } else {
+                None
+            };
             let counted = counted.unwrap_or_else(|| core.clone());
             let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
             if let Some(window) = window {
                 task.trail(window);
+                // Its peers may still read what those in front of it lend, or write it.
+                let lent = |bytes: &std::ops::Range<usize>| idle.has_lent(bytes);
+                let output = || made.call.written(core.rank as u32, core.ranks);
+                task.may_end_early(!ends && (!idle.any_lends() || !output().iter().any(lent)));
             }
             engine.known.keep(made);
             drop(engine);
@@ -305,6 +313,7 @@ fn advance<const CROWDED: bool>(
     // Else `again` has just looked.
     if CROWDED {
         core.check()?;
+        engine.note_root(&made.call);
     }
     let Made { call, form, lent, .. } = made;
     engine.seen.look(polls);

@@ -93,7 +93,7 @@ pub(super) fn put(core: &Core, engine: &mut Engine, call: &Call, seq: u64, input
 
 /// Takes the result of call `seq` from beside the lines. All have arrived, and every rank with an input put it there.
 pub(super) fn take(core: &Core, engine: &mut Engine, call: &Call, seq: u64) {
-    // What `put` relies on. A call that others begin behind has no input beside its line, so that it never takes this road.
+    // What `put` relies on. Of a call that others begin behind it is known that what is touched is mapped, so that it never takes this road.
     debug_assert_eq!(engine.next_number(), seq + 1, "{} is taken after a later call was started", call.describe());
     if !receives(core, call) {
         return;

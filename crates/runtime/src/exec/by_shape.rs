@@ -17,7 +17,7 @@ pub(super) trait Shaped {
 /// Boxes, since what is kept is taken out while the call is made.
 pub(super) struct ByShape<T> {
     places: [Option<Box<T>>; PLACES],
-    /// Which of the ways is to be given up next.
+    /// Which of the ways was given up last.
     turn: usize,
 }
 
@@ -38,11 +38,11 @@ impl<T: Shaped> ByShape<T> {
     #[inline]
     pub(super) fn find(&self, shape: &Shape) -> Option<u8> {
         let first = Self::first(shape);
-        let is = |kept: &Box<T>| kept.shape() == Some(shape);
-        (first..first + WAYS).find(|place| self.places[*place].as_ref().is_some_and(is)).map(|place| place as u8)
+        let is = |kept: &T| kept.shape() == Some(shape);
+        (first..first + WAYS).find(|place| self.places[*place].as_deref().is_some_and(is)).map(|place| place as u8)
     }
 
-    /// Where the next call of `shape` goes: where the last one is, or nothing, or else what was kept longest or thereabouts.
+    /// Where the next call of `shape` goes: where the last one is, or nothing, or else each of the ways in turn.
     pub(super) fn place_for(&mut self, shape: &Shape) -> u8 {
         let first = Self::first(shape);
         let free = || (first..first + WAYS).find(|place| self.places[*place].is_none()).map(|place| place as u8);

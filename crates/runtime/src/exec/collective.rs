@@ -105,6 +105,9 @@ pub(crate) struct CollectiveTask {
     trails: bool,
     /// How many calls may be under way then.
     window: u64,
+    /// A small one, which begins behind others, none of which lends its output: it may be made before its turn, as soon as the payloads
+    /// are there.
+    ends_early: bool,
     /// The same for calls over a network: which ones, see [`ahead`].
     followed_by: usize,
     /// Where ranks share no memory, once the task is in its box. Apart, since tasks of ranks that do are moved a lot; kept with
@@ -178,6 +181,7 @@ impl CollectiveTask {
             hold: false,
             trails: false,
             window: WINDOW,
+            ends_early: false,
             followed_by: 0,
             extent: None,
             early: false,
@@ -217,19 +221,21 @@ impl CollectiveTask {
 
     /// So that the next calls may begin behind it, if it is a direct one that has been announced and only lends its input.
     pub(super) fn trailing_if_lent(mut self, core: &Core, engine: &Engine) -> CollectiveTask {
-        if self.is_lent(core, engine) {
+        if self.is_lent(core, engine, false) {
             self.trail(LENT_WINDOW);
         }
         self
     }
 
-    /// Whether it is a direct call that has been announced and only lends its input to its peers.
-    fn is_lent(&self, core: &Core, engine: &Engine) -> bool {
+    /// Whether it is a direct call that has been announced and [lets](lent::trails) others begin behind it.
+    fn is_lent(&self, core: &Core, engine: &Engine, behind: bool) -> bool {
         match (&self.phase, self.plan.as_deref()) {
             (Phase::Meet | Phase::Direct { .. }, Some(plan)) => {
                 let own = direct::words(core, core.me, self.seq);
-                lent::trails(core, engine, plan, &self.call, &own, self.seq)
+                lent::trails(core, engine, plan, &self.call, (&own, behind), self.seq)
             }
+            // There is nothing but to end.
+            (Phase::Bias(_), _) => behind && self.call.bias.is_null(),
             _ => false,
         }
     }
@@ -260,6 +266,7 @@ impl CollectiveTask {
             hold,
             trails,
             window,
+            ends_early,
             followed_by,
             extent,
             early,
@@ -272,6 +279,7 @@ impl CollectiveTask {
         (*of, *v, *plan, *place, *extent, *doubt) = (Some(core), None, None, None, None, None);
         (*batch, *started_ns, *window, *followed_by) = (0, 0, WINDOW, 0);
         (*published, *hold, *trails, *early, *ends, *over) = (false, false, false, false, false, false);
+        *ends_early = false;
         task
     }
 
@@ -281,15 +289,20 @@ impl CollectiveTask {
         (self.trails, self.window) = (true, window);
     }
 
+    /// See there.
+    pub(super) fn may_end_early(&mut self, may: bool) {
+        self.ends_early = may;
+    }
+
     /// It is an AlltoAllv with these counts; `published`: its input went with the line.
     pub(super) fn with_counts(&mut self, v: Box<VCounts>, published: bool) {
         (self.v, self.published) = (Some(v), published);
     }
 
-    /// Goes on as the direct call that is kept in `place`, served by `plan`; [trails](Self::trail) if it only lends its input.
+    /// Goes on as the direct call that is kept in `place`, served by `plan`; [trails](Self::trail) if it [lets](lent::trails) others.
     pub(super) fn goes_on_like(&mut self, core: &Core, engine: &Engine, plan: Arc<Plan>, place: u8) {
         (self.plan, self.place) = (Some(plan), Some(place));
-        if self.is_lent(core, engine) {
+        if self.is_lent(core, engine, true) {
             self.trail(LENT_WINDOW);
         }
     }
@@ -472,7 +485,7 @@ impl CollectiveTask {
                     if !self.eager_wait(core, engine)? {
                         return Ok(Step::Blocked);
                     }
-                    if self.call.bias.is_null() {
+                    if self.call.bias.is_null() && !self.early {
                         return Ok(self.finished(core, engine));
                     }
                     self.phase = Phase::Bias(0);

@@ -54,8 +54,9 @@ pub(crate) struct Form {
     takes: Takes,
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
-    /// Whether the next call may begin before this one has ended, see `trail`.
+    /// Whether the next call may begin before this one has ended, see `trail`; behind others, whatever it gives and takes.
     may_trail: bool,
+    may_trail_behind: bool,
     /// How many calls may be under way then.
     window: u64,
     /// Whether its line says if the buffers are mapped, see `votes`.
@@ -155,6 +156,7 @@ impl Form {
             takes,
             settled,
             may_trail,
+            may_trail_behind: crowded,
             window: place.window(),
             votes: votes::decide(core, call),
             may_lend: eager_lent::serves(core, call),
@@ -162,10 +164,13 @@ impl Form {
         }
     }
 
-    /// How many calls may be under way while others begin behind this one; `None` if none do. `lent`: its input is.
+    /// How many calls may be under way while others begin behind this one; `None` if none do. `lent`: its input is; `behind`: it
+    /// begins behind others itself. Of those with a root that is worth the while: who only waits for another rank's payload and
+    /// has nothing in front of it had better wait for that.
     #[inline]
-    pub(super) fn trails(&self, lent: bool) -> Option<u64> {
-        if lent { Some(eager_lent::WINDOW) } else { self.may_trail.then_some(self.window) }
+    pub(super) fn trails(&self, lent: bool, behind: bool) -> Option<u64> {
+        let may = if behind { self.may_trail_behind } else { self.may_trail };
+        if lent { Some(eager_lent::WINDOW) } else { may.then_some(self.window) }
     }
 
     /// Whether this rank waits for every peer when it has published its payload.
@@ -360,7 +365,7 @@ impl Form {
         let from = |member: usize| if member == core.me { own } else { self.payload(core, member, seq).cast_const() };
         let before = |member: usize| self.before(core, member);
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
-        // started more than a window of later calls, or one where calls do not trail; the output is the caller's, of the size the collective says, and only this rank writes it.
+        // started more than a window of later calls, or one where none begins behind it; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine_parts(core, call, from, before, srcs) };
         Ok(true)
     }

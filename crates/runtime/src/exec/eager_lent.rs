@@ -41,7 +41,7 @@ fn gives(core: &Core, call: &Call) -> bool {
 #[inline(always)]
 pub(super) fn offer(core: &Core, engine: &mut Engine, call: &Call, stream: &IdleStream<'_>) -> Option<Words> {
     if !gives(core, call) {
-        // It waits for what others give, and cannot begin behind a call that waits for them.
+        // It waits for what others give. Where that changes from call to call, those that it gives are few between two that it takes.
         engine.small_run.restart();
         return None;
     }

@@ -32,22 +32,13 @@ impl Made {
     fn new(core: &Core, shape: Option<Shape>, place: Option<u8>, call: Call) -> Made {
         let (sends, receives) = call.needs(core.rank as u32);
         let form = Form::new(core, &call);
-        Made {
-            shape,
-            place,
-            signature: call.signature,
-            form,
-            lent: None,
-            call,
-            sends,
-            receives,
-        }
+        Made { shape, place, signature: call.signature, form, lent: None, call, sends, receives }
     }
 
     /// See [`Form::trails`].
     #[inline]
-    pub fn trails(&self) -> Option<u64> {
-        self.form.trails(self.lent.is_some())
+    pub fn trails(&self, behind: bool) -> Option<u64> {
+        self.form.trails(self.lent.is_some(), behind)
     }
 
     #[inline]

@@ -20,6 +20,7 @@ use oxccl_types::{Collective, Result};
 use super::call::{self, Call};
 use super::collective::Engine;
 use super::direct::{self, Cursor, Road, Words};
+use super::entry::has_come;
 use super::plan::{DirectPlan, FarPlans, Plan};
 use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
@@ -41,6 +42,8 @@ pub(crate) struct Part {
     early: bool,
     /// All others write the output of that one.
     for_one: bool,
+    /// Nobody touches its memory where all is mapped, and it waits for nothing but lines: it takes, or writes to one that opens its output.
+    alone: bool,
     /// Each rank combines its part of all inputs and writes it where it is wanted, as soon as all lines are there; all wait
     /// for all.
     shares: bool,
@@ -58,6 +61,7 @@ impl Part {
         let lends = mapped.reads_input[me] && !writes(mapped) && !far.is_some_and(|far| far.plans().any(writes));
         Part {
             takes: lenders == 1 && !meets && !mapped.touches(me),
+            alone: !meets && !mapped.touches(me),
             lends,
             lends_far: lends && far.is_some() && !waits && !shares,
             opens: lenders == 1 && writes(mapped),
@@ -156,14 +160,29 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 }
 
 /// Whether calls may begin behind the direct call that says `own` of its buffers: its peers only read what it lends, or
-/// write their blocks.
-pub(super) fn trails(core: &Core, engine: &Engine, plan: &Plan, call: &Call, own: &Words, seq: u64) -> bool {
+/// write their blocks; or they leave it [alone](Part::alone), if it began `behind` others itself. Of the last kind it has to be known
+/// that all is mapped: what lies in slots or beside lines must be taken before the next call starts.
+pub(super) fn trails(
+    core: &Core,
+    engine: &Engine,
+    plan: &Plan,
+    call: &Call,
+    (own, behind): (&Words, bool),
+    seq: u64,
+) -> bool {
     let Plan::Direct { mapped, part, .. } = plan else { return false };
     let may = part.lends_far
+        || part.alone && behind && all_say_mapped(core, mapped, seq)
         || part.lends && direct::is_input_mapped(own)
         || (part.shares || opens(part, call) && !engine.slotted.may_be_unasked(seq))
             && direct::is_mapped(mapped, core.me, own);
     may && trail::goes_on(core) && call.scale.is_none()
+}
+
+/// Whether the lines of call `seq` have come of all others whose memory is touched where all is mapped, and say that theirs is.
+fn all_say_mapped(core: &Core, mapped: &DirectPlan, seq: u64) -> bool {
+    let mut others = (0..core.members.len()).filter(|m| *m != core.me && mapped.touches(*m));
+    others.all(|m| has_come(core, m, seq, 1) && direct::is_mapped(mapped, m, &direct::words(core, m, seq)))
 }
 
 /// Whether peers write blocks of the output of `call` on this rank, and touch nothing else: each its own. So they do not
@@ -173,7 +192,7 @@ fn opens(part: &Part, call: &Call) -> bool {
 }
 
 /// Whether `call`, which will be served by `plan`, may begin behind the calls that the stream holds: it lends its input, which
-/// none of them writes; or its output, which none of them needs.
+/// none of them writes; or its output, which none of them needs; or nobody touches its memory.
 pub(super) fn may_follow(
     core: &Arc<Core>,
     engine: &mut Engine,
@@ -188,24 +207,22 @@ pub(super) fn may_follow(
     let (input, output) = (call.input_bytes(rank, ranks), call.output_bytes(rank, ranks));
     let written = call.recv.addr()..call.recv.addr() + output as usize;
     let bars = || stream.bars(call, &written, trail::id(core, Lane::Collectives));
+    // It may take before those in front are over, so it must not write what they lend.
+    let writes_lent = || call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes));
     trail::goes_on(core)
         && trail::may_follow(core, stream, call)
         && match part.lends {
             _ if part.shares => is_mapped(call.send, input) && is_mapped(call.recv.cast_const(), output) && !bars(),
-            // It may take before those in front are over, so it must not write what they lend.
-            true => {
-                (part.lends_far || is_mapped(call.send, input))
-                    && !call.written(rank, ranks).iter().any(|bytes| stream.has_lent(bytes))
-            }
+            true => (part.lends_far || is_mapped(call.send, input)) && !writes_lent(),
+            false if part.alone => !writes_lent(),
             false => opens(part, call) && !unasked && is_mapped(call.recv.cast_const(), output) && !bars(),
         }
 }
 
 /// Whether `call`, served by `plan`, may do its part before those in front of it are over, if these have given all that they
 /// have: it reads what peers lend and writes what only this rank touches, or its part of what they let it write.
-pub(super) fn may_take_early(plan: Option<&Plan>, call: &Call) -> bool {
-    let Some(Plan::Direct { part, .. }) = plan else { return false };
-    part.shares || part.lends && !call.collective.rooted()
+pub(super) fn may_take_early(plan: Option<&Plan>) -> bool {
+    matches!(plan, Some(Plan::Direct { part, .. }) if part.shares || part.lends || part.alone)
 }
 
 /// Whether a call served by `plan` may go by `road` before its turn, if it [may do its part](may_take_early): the others of that road wait for
@@ -245,7 +262,7 @@ pub(super) fn in_order(core: &Core, engine: &mut Engine, plan: &Plan, road: Road
 pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &Cursor) -> bool {
     let Some(plan @ Plan::Direct { part, .. }) = plan else { return false };
     let waits = || plan.direct(road).is_some_and(|program| direct::only_waits(program, cursor));
-    (part.lends || part.shares) && is_early(plan, road) && call.bias.is_null() && waits()
+    (part.lends || part.shares || part.alone) && is_early(plan, road) && call.bias.is_null() && waits()
 }
 
 /// Whether peers may not write the output of `next` before `call` is over on `rank`, which is served by `plan`, or without one if its

@@ -28,6 +28,11 @@ pub(super) fn epoch_of(flag: u64, seq: u64) -> u64 {
 #[inline]
 pub(super) fn raise(flag: &SharedU64, seq: u64, epoch: u64) {
     // SYNC: epoch-flag
+    debug_assert!(
+        flag.load(Ordering::Relaxed) <= flag_of(seq, epoch),
+        "call {seq} comes to {epoch} behind a later one"
+    );
+    // SYNC: epoch-flag
     flag.store(flag_of(seq, epoch), Ordering::Release);
 }
 

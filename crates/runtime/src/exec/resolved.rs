@@ -123,13 +123,7 @@ impl Resolved {
     }
 
     /// `None`: scratch is no place of a resolved program.
-    fn resolve_move(
-        &mut self,
-        bound: &Bound<'_>,
-        spots: &[Buffers],
-        srcs: &[Place],
-        dsts: &[Place],
-    ) -> Option<Deed> {
+    fn resolve_move(&mut self, bound: &Bound<'_>, spots: &[Buffers], srcs: &[Place], dsts: &[Place]) -> Option<Deed> {
         let Some(first) = dsts.first() else { return Some(Deed::Nothing) };
         let range = bound.range(&first.chunk);
         let at = self.spots.len();

@@ -8,13 +8,14 @@
 //! put its block where it belongs.
 //!
 //! A slot is written again when the root has begun so many calls more that it must have taken what was in it. So as long as
-//! others may use slots unasked it begins no call behind another.
+//! others may use slots unasked it begins no such gather behind another call, and none behind that.
 
 use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
 
 use super::call::Call;
 use super::collective::Engine;
+use super::direct::Words;
 use super::lent::Part;
 use super::{direct, eager, limits, trail};
 use crate::communicator::core::Core;
@@ -115,6 +116,11 @@ pub(super) fn put_unasked(core: &Core, engine: &mut Engine, call: &Call, seq: u6
         put(core, engine, call, seq, input);
     }
     unasked
+}
+
+/// Whether `call` is over on this rank once it is announced, as `own` says: its block lies in the slot, and it is not the root.
+pub(super) fn is_over(core: &Core, call: &Call, own: &Words) -> bool {
+    call.collective == Collective::Gather && core.rank as u32 != call.root && direct::in_slot(own).is_some()
 }
 
 /// Notes that this rank, the root of call `seq`, says in its line that its memory is not mapped.

@@ -15,6 +15,7 @@ use crate::given::Constants;
 use crate::job::seed;
 use crate::large;
 use crate::lent;
+use crate::many;
 use crate::network::alone;
 use crate::runs;
 use crate::scenarios::{Comm, Ints, To, request, team};
@@ -752,6 +753,7 @@ fn one_of_a_crowd() {
     match words[3] {
         "no" | "sends" => mixture(rank, ranks, &comms, 30, words[3] == "sends", seed()),
         "lends" => lent::one(rank, ranks, &comms[0], seed()),
+        "many" => many::one(rank, ranks, &comms[0], seed()),
         "long" => long(rank, ranks, &comms[0], seed()),
         "alone" => in_turn(rank, ranks, &comms),
         "differs" => return differs(rank, &comms[0]),

@@ -16,6 +16,7 @@ mod job;
 #[path = "../common/large.rs"]
 mod large;
 mod lent;
+mod many;
 mod mixture;
 mod network;
 mod oracle;

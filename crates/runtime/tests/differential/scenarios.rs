@@ -91,6 +91,10 @@ impl Ints {
         self.0.ptr()
     }
 
+    pub(crate) fn elements(&self) -> impl Iterator<Item = i32> {
+        self.0.content().chunks_exact(4).map(|x| i32::from_le_bytes(x.try_into().unwrap()))
+    }
+
     /// Makes all elements of `range` `value`.
     pub(crate) fn set(&mut self, range: std::ops::Range<usize>, value: i32) {
         self.0.fill(range.start * 4, range.len() * 4, &value.to_le_bytes());

@@ -123,6 +123,12 @@ impl IdleStream<'_> {
         writers.any(|t| t.writes(&bytes))
     }
 
+    /// Whether one of them may lend anything.
+    #[inline]
+    pub(crate) fn any_lends(&self) -> bool {
+        self.running.tasks.any_lends()
+    }
+
     /// Whether one of them lends some of these bytes to its peers.
     pub(crate) fn has_lent(&self, bytes: &std::ops::Range<usize>) -> bool {
         let mut lenders = self.running.tasks.concerned(|touches| touches.may_touch(bytes));

@@ -52,6 +52,9 @@ fn may_meet(a: &Range<usize>, b: &Range<usize>) -> bool {
 /// Kinds of alike tasks that are told apart: loops make few different calls, or calls of few communicators in turn.
 const KINDS: usize = 8;
 
+/// So many tasks are asked without a look at what they touch.
+const FEW: usize = 4;
+
 /// In the order in which they were begun.
 #[derive(Default)]
 pub(super) struct Tasks {
@@ -60,7 +63,7 @@ pub(super) struct Tasks {
     first: u64,
     /// From the task with this number on, each is of one of the kinds.
     since: u64,
-    /// What the tasks before that touch, and maybe more of them.
+    /// What the first tasks touch: those before that, or more of them, or fewer where [`FEW`] are before it.
     touches: VecDeque<Touches>,
     /// At most the least window of those.
     window: u64,
@@ -69,6 +72,8 @@ pub(super) struct Tasks {
     known: usize,
     /// Where the kind of the last task is.
     latest: usize,
+    /// Past the number of the last one that [may lend](Task::may_lend), or of one more.
+    lenders: u64,
     /// How many there are of each [lane](Task::lane).
     lanes: Vec<(usize, u64)>,
 }
@@ -85,6 +90,9 @@ impl Tasks {
     pub(super) fn push_back(&mut self, task: Box<dyn Task>) {
         let number = self.first + self.all.len() as u64;
         let (like, lane) = (task.likeness(), task.lane());
+        if task.may_lend() {
+            self.lenders = number + 1;
+        }
         match self.lanes.iter_mut().find(|(of, _)| *of == lane) {
             Some((_, count)) => *count += 1,
             None if lane != 0 => self.lanes.push((lane, 1)),
@@ -127,12 +135,15 @@ impl Tasks {
         self.known - 1
     }
 
-    /// Tasks before `number` are told by what they touch.
+    /// Tasks before `number` are told by what they touch, or are asked where they are few.
     fn forget(&mut self, number: u64) {
         (self.since, self.known, self.latest) = (number, 0, 0);
-        let all = self.all.range(self.touches.len()..(number - self.first) as usize);
-        self.touches.extend(all.map(|task| task.touches().unwrap_or(Touches::UNKNOWN)));
-        self.window = self.least_window();
+        let told = (number - self.first) as usize;
+        if told > FEW {
+            let all = self.all.range(self.touches.len()..told);
+            self.touches.extend(all.map(|task| task.touches().unwrap_or(Touches::UNKNOWN)));
+            self.window = self.least_window();
+        }
     }
 
     fn least_window(&self) -> u64 {
@@ -172,9 +183,10 @@ impl Tasks {
         debug_assert_eq!(task.lane(), 0, "what stands for a task is no operation");
         self.leaves(self.all[index].lane());
         self.all[index] = task;
+        if let Some(touches) = self.touches.get_mut(index) {
+            (*touches, self.window) = (Touches::UNKNOWN, 0);
+        }
         self.forget(self.first + self.all.len() as u64);
-        self.touches[index] = Touches::UNKNOWN;
-        self.window = 0;
     }
 
     /// To be stepped.
@@ -205,6 +217,12 @@ impl Tasks {
         self.lanes.len() > 1
     }
 
+    /// Whether one of them may lend anything.
+    #[inline]
+    pub(super) fn any_lends(&self) -> bool {
+        self.lenders > self.first
+    }
+
     /// All, but of those that are known to be alike only the last.
     #[inline]
     pub(super) fn unlike(&self) -> impl Iterator<Item = &dyn Task> {
@@ -215,16 +233,24 @@ impl Tasks {
     #[inline]
     pub(super) fn concerned(&self, concerns: impl Fn(&Touches) -> bool) -> impl Iterator<Item = &dyn Task> {
         let told = self.told();
+        let known = told.min(self.touches.len());
         let (front, back) = self.touches.as_slices();
-        let front = &front[..told.min(front.len())];
-        let told = front.iter().chain(&back[..told - front.len()]).enumerate();
-        told.filter(move |(_, touches)| concerns(touches)).map(|(at, _)| &*self.all[at]).chain(self.alike())
+        let front = &front[..known.min(front.len())];
+        let touching = front.iter().chain(&back[..known - front.len()]).enumerate();
+        let touching = touching.filter(move |(_, touches)| concerns(touches)).map(|(at, _)| &*self.all[at]);
+        touching.chain(self.asked(known, told)).chain(self.alike())
     }
 
-    /// How many are told by what they touch, the first ones.
+    /// How many are of no kind, the first ones.
     #[inline]
     fn told(&self) -> usize {
         self.since.saturating_sub(self.first).min(self.all.len() as u64) as usize
+    }
+
+    /// Those of no kind of which it is not known what they touch.
+    #[inline]
+    fn asked(&self, known: usize, told: usize) -> impl Iterator<Item = &dyn Task> {
+        self.all.range(known..told).map(|task| &**task)
     }
 
     /// The last one of each kind.
@@ -237,15 +263,16 @@ impl Tasks {
     /// Whether one more may be under way, as far as the [windows](Task::window) go of those that are.
     #[inline]
     pub(super) fn has_room(&mut self) -> bool {
-        let running = self.all.len() as u64;
-        if self.told() > 0 && running >= self.window {
+        let (running, told) = (self.all.len() as u64, self.told());
+        let known = told.min(self.touches.len());
+        if known > 0 && running >= self.window {
             // Those that had the least may have gone.
             self.window = self.least_window();
-            if running >= self.window && !self.concerned(|touches| touches.window <= running).all(|t| running < t.window()) {
-                return false;
+            if running >= self.window {
+                return self.concerned(|touches| touches.window <= running).all(|t| running < t.window());
             }
         }
-        self.alike().all(|t| running < t.window())
+        self.asked(known, told).chain(self.alike()).all(|t| running < t.window())
     }
 }
 
@@ -327,6 +354,84 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A task that writes some bytes, lends others, and says so or not.
+    struct Uses {
+        reads: Range<usize>,
+        writes: Range<usize>,
+        window: u64,
+        like: Option<usize>,
+        says: bool,
+    }
+
+    impl Task for Uses {
+        fn step(&mut self) -> Step {
+            Step::Blocked
+        }
+        fn likeness(&self) -> Option<Likeness> {
+            self.like.map(|n| Likeness([n; 6]))
+        }
+        fn touches(&self) -> Option<Touches> {
+            let (reads, writes, window) = (self.reads.clone(), self.writes.clone(), self.window);
+            self.says.then_some(Touches { reads, writes, window })
+        }
+        fn writes(&self, bytes: &Range<usize>) -> bool {
+            may_meet(&self.writes, bytes)
+        }
+        fn lent(&self, bytes: &Range<usize>) -> bool {
+            may_meet(&self.reads, bytes)
+        }
+        fn window(&self) -> u64 {
+            self.window
+        }
+    }
+
+    /// What is asked of those that are concerned is what all would say.
+    #[test]
+    fn whoever_is_concerned_is_asked() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut met = [[0; 2]; 3];
+        for kinds in [1, KINDS, 3 * KINDS] {
+            let mut tasks = Tasks::default();
+            let range = |at: usize| 100 * at..100 * at + 90;
+            let mut windows = [5, 20, 40][rng.usize(..3)];
+            for _ in 0..4000 {
+                match rng.u32(..24) {
+                    0 if !tasks.is_empty() => drop(tasks.remove(rng.usize(..tasks.len()))),
+                    1 if !tasks.is_empty() => {
+                        tasks.replace(rng.usize(..tasks.len()), Box::new(Named(0, None, 0)));
+                    }
+                    2 => windows = [5, 20, 40][rng.usize(..3)],
+                    3..=12 => drop(tasks.pop_front()),
+                    n => {
+                        let kind = rng.usize(..kinds);
+                        let (reads, writes) = (range(2 * kind), range(2 * kind + 1));
+                        let (like, says) = ((n < 22).then_some(kind), rng.u8(..8) > 0);
+                        let window = if like.is_some() { 5 + kind as u64 } else { windows };
+                        tasks.push_back(Box::new(Uses { reads, writes, window, like, says }));
+                    }
+                }
+                let bytes = range(rng.usize(..2 * kinds + 1));
+                let (running, all) = (tasks.len() as u64, &tasks.all);
+                let expected = [
+                    all.iter().any(|t| t.writes(&bytes)),
+                    all.iter().any(|t| t.lent(&bytes)),
+                    all.iter().all(|t| running < t.window()),
+                ];
+                let room = tasks.has_room();
+                let told = [
+                    tasks.concerned(|touches| touches.may_write(&bytes)).any(|t| t.writes(&bytes)),
+                    tasks.concerned(|touches| touches.may_touch(&bytes)).any(|t| t.lent(&bytes)),
+                    room,
+                ];
+                assert_eq!(told, expected, "{bytes:?} of {running}");
+                (0..3).for_each(|i| met[i][usize::from(told[i])] += 1);
+            }
+        }
+        assert!(met.iter().flatten().all(|times| *times > 100), "{met:?}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Direct calls that do their part before those in front of them are over: these have done theirs, and only wait until peers
-//! have read what they lend.
+//! have read what they lend. So do small ones, by which a rank would otherwise wait for its peers once more.
 //!
 //! What a rank reads of its peers in such a call is there as soon as their lines are, and what it writes nobody else touches:
 //! neither what those in front lend (that is looked at when the call begins behind them, see [`lent`]) nor what peers write. So
@@ -18,6 +18,8 @@ impl CollectiveTask {
                 let taken = |core: &Arc<Core>| lent_v::has_taken(core, taken) && !taken.messages;
                 self.trails && self.core.as_ref().is_some_and(taken)
             }
+            // There is nothing but to end.
+            Phase::Bias(_) => self.trails && self.call.bias.is_null(),
             _ => false,
         }
     }
@@ -27,8 +29,9 @@ impl CollectiveTask {
         let may = match &self.phase {
             Phase::Meet if self.v.is_some() => true,
             Phase::LentV(_) => true,
+            Phase::EagerWait => self.ends_early,
             Phase::Meet | Phase::Direct { road: Road::Mapped | Road::Far, .. } => {
-                lent::may_take_early(self.plan.as_deref(), &self.call)
+                lent::may_take_early(self.plan.as_deref())
             }
             _ => false,
         };

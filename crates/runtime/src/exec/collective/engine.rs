@@ -7,6 +7,7 @@ use crate::device::Exporter;
 use crate::exec::again_direct::Calls;
 use crate::exec::apart::Apart;
 use crate::exec::awaited::Awaited;
+use crate::exec::call::Call;
 use crate::exec::copies::Copies;
 use crate::exec::direct::Buffers;
 use crate::exec::ends::Ends;
@@ -84,6 +85,9 @@ pub(crate) struct Engine {
     pub(in crate::exec) small_run: Run,
     pub(in crate::exec) apart: Apart,
     pub(in crate::exec) awaited: Awaited,
+    /// The root of the last call with one, and how many more before it had that.
+    root: u32,
+    of_root: u32,
     pub(in crate::exec) ends: Ends,
 }
 
@@ -134,6 +138,8 @@ impl Engine {
             small_run: Run::default(),
             apart: Apart::default(),
             awaited: Awaited::default(),
+            root: 0,
+            of_root: 0,
             ends: Ends::default(),
         }
     }
@@ -142,6 +148,22 @@ impl Engine {
     #[inline]
     pub(in crate::exec) fn is_mapped(&mut self, core: &Core, at: *const u8, bytes: u64) -> bool {
         core.one_process || bytes == 0 || self.exporter.export(at, bytes as usize).is_some()
+    }
+
+    /// Notes the root of `call`, which begins, if it has one.
+    #[inline]
+    pub(in crate::exec) fn note_root(&mut self, call: &Call) {
+        if call.collective.rooted() {
+            let again = self.root == call.root;
+            (self.root, self.of_root) = (call.root, if again { self.of_root.saturating_add(1) } else { 0 });
+        }
+    }
+
+    /// Whether `call`, which has nothing in front of it and waits for its peers, is one of several with different roots. Of one root it is
+    /// best to wait for what it gives, which will be much, or what it takes; where roots change others wait for what this rank has to
+    /// give in the calls behind.
+    pub(in crate::exec) fn roots_change(&self, call: &Call) -> bool {
+        call.collective.rooted() && self.of_root < OF_ONE_ROOT
     }
 
     /// The number of the call that starts next.
@@ -172,10 +194,13 @@ impl Engine {
         self.seen.own(seq)
     }
 
-    /// The call `seq` ends before its peers are known to have made it.
+    /// The call `seq` ends before its peers are known to have made it. One that began behind it may have ended so before, whose
+    /// signature makes up for this one.
     #[inline]
     pub(in crate::exec) fn leave_unsettled(&mut self, seq: u64, signature: [u64; 2]) {
-        self.unsettled = Some((seq, signature));
+        if self.unsettled.is_none_or(|(last, _)| last <= seq) {
+            self.unsettled = Some((seq, signature));
+        }
     }
 
     /// Whether it ended so.
@@ -218,6 +243,9 @@ impl Engine {
     }
 }
 
+/// Calls in a row with one root before the next ones are taken to have that, too.
+const OF_ONE_ROOT: u32 = 16;
+
 /// Device memory for inputs that are scaled before anybody reads them.
 #[derive(Default)]
 pub(super) struct Temp {
@@ -247,5 +275,21 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         self.drop_memory();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A call that began behind another may have ended before it.
+    #[test]
+    fn the_last_call_of_those_that_ended_before_all_had_made_them_is_checked() {
+        let mut engine = Engine::new(2, 2, 1, false);
+        engine.leave_unsettled(7, [1, 2]);
+        engine.leave_unsettled(6, [3, 4]);
+        assert!(engine.is_unsettled(7) && !engine.is_unsettled(6));
+        engine.leave_unsettled(8, [5, 6]);
+        assert!(engine.is_unsettled(8));
     }
 }

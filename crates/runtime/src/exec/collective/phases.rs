@@ -47,6 +47,10 @@ impl CollectiveTask {
                 return Ok(Some(Step::Blocked));
             }
             let (words, plan) = (direct::words(core, giver, self.seq), self.plan.as_deref());
+            // Rings and connections are used in the order of the calls.
+            if self.early && !direct::is_input_mapped(&words) {
+                return Ok(Some(Step::Blocked));
+            }
             let given = match giver == core.me {
                 true => direct::is_sent(&words).then_some(Given::Sent),
                 false => beside::given(core, engine, &self.call, plan, giver, self.seq, &words)?,

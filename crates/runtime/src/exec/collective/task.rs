@@ -132,6 +132,10 @@ impl Task for CollectiveTask {
         crate::exec::call::meet(&input, bytes) || shares && self.writes(bytes)
     }
 
+    fn may_lend(&self) -> bool {
+        !matches!(self.phase, Phase::EagerWait) || self.core.as_ref().is_some_and(|core| self.lends_small(core))
+    }
+
     fn likeness(&self) -> Option<Likeness> {
         let known = self.trails && self.extent.is_none() && self.batch == 0 && self.call.bias.is_null();
         let whole = self.core.as_ref().is_some_and(|c| c.whole);

@@ -1,0 +1,164 @@
+//! Calls of which each has buffers, a length and a root of its own, as those of the tensors of a program, where ranks share cores:
+//! small ones that travel with their lines amid those that lend, against a model of all the memory. What one call writes others
+//! read, write and lend, in whatever order.
+
+use std::fmt;
+
+use oxccl_runtime::device::Stream;
+use oxccl_runtime::group;
+use oxccl_types::Collective;
+
+use crate::crowds::processes;
+use crate::scenarios::{Comm, Ints, To, request};
+
+/// Buffers of a rank; every fifth lies in memory that peers cannot map.
+const BUFFERS: usize = 20;
+/// Elements of a block at most.
+const MOST: usize = 5000;
+/// Some of those that calls have: with the line, in slots, lent.
+const COUNTS: [usize; 12] = [1, 16, 60, 128, 300, 512, 520, 700, 1024, 2048, 3000, MOST];
+
+#[derive(Clone, Copy)]
+struct Made {
+    /// `Send`: to the next rank, with what comes from the one before.
+    kind: Collective,
+    count: usize,
+    root: usize,
+    from: usize,
+    to: usize,
+}
+
+impl fmt::Debug for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({}) root {} {}>{}", self.kind, self.count, self.root, self.from, self.to)
+    }
+}
+
+/// Calls that are like each other in some way.
+struct Draw {
+    kinds: Vec<Collective>,
+    counts: Vec<usize>,
+    root: Option<usize>,
+    /// Of so many calls one has buffers that others have just had.
+    meets: usize,
+    next: usize,
+}
+
+impl Draw {
+    fn new(rng: &mut fastrand::Rng, ranks: usize) -> Draw {
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, Send};
+        let all = [AllReduce, AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Gather, Scatter, Send];
+        let some = |rng: &mut fastrand::Rng, most: usize| 1 + rng.usize(..most);
+        Draw {
+            kinds: (0..some(rng, 5)).map(|_| all[rng.usize(..all.len())]).collect(),
+            counts: (0..some(rng, 4)).map(|_| COUNTS[rng.usize(..COUNTS.len())]).collect(),
+            root: rng.bool().then(|| rng.usize(..ranks)),
+            meets: [2, 8, 1000][rng.usize(..3)],
+            next: 0,
+        }
+    }
+
+    fn draw(&mut self, rng: &mut fastrand::Rng, ranks: usize) -> Made {
+        let kind = self.kinds[rng.usize(..self.kinds.len())];
+        let mut own = || {
+            self.next += 1;
+            (self.next - 1) % BUFFERS
+        };
+        let (from, to) = match rng.usize(..self.meets) {
+            0 => (rng.usize(..BUFFERS), rng.usize(..BUFFERS)),
+            _ => (own(), own()),
+        };
+        let may_stay = matches!(kind, Collective::AllReduce | Collective::Reduce | Collective::Broadcast);
+        let to = if from == to && !may_stay { (to + 1) % BUFFERS } else { to };
+        let root = self.root.unwrap_or_else(|| rng.usize(..ranks));
+        Made { kind, count: self.counts[rng.usize(..self.counts.len())], root, from, to }
+    }
+}
+
+/// What lies in each buffer of each rank.
+type Model = Vec<Vec<Vec<i32>>>;
+
+impl Made {
+    fn apply(&self, model: &mut Model) {
+        let (ranks, n) = (model.len(), self.count);
+        let before: Vec<Vec<i32>> = model.iter().map(|own| own[self.from][..n * ranks].to_vec()).collect();
+        let block = |rank: usize, i: usize| before[rank][i * n..(i + 1) * n].iter().copied();
+        let sum = |i: usize| {
+            let of = |e: usize| (0..ranks).fold(0, |sum: i32, r| sum.wrapping_add(before[r][i * n + e]));
+            (0..n).map(of).collect::<Vec<i32>>()
+        };
+        let sum_of_first = sum(0);
+        for (rank, own) in model.iter_mut().enumerate() {
+            let mut put = |i: usize, what: &mut dyn Iterator<Item = i32>| {
+                own[self.to][i * n..(i + 1) * n].iter_mut().zip(what).for_each(|(to, from)| *to = from);
+            };
+            match self.kind {
+                Collective::AllReduce => put(0, &mut sum_of_first.iter().copied()),
+                Collective::Reduce if rank == self.root => put(0, &mut sum_of_first.iter().copied()),
+                Collective::ReduceScatter => put(0, &mut sum(rank).into_iter()),
+                Collective::AllGather => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
+                Collective::Gather if rank == self.root => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
+                Collective::AllToAll => (0..ranks).for_each(|r| put(r, &mut block(r, rank))),
+                Collective::Broadcast => put(0, &mut block(self.root, 0)),
+                Collective::Scatter => put(0, &mut block(self.root, rank)),
+                Collective::Send => put(0, &mut block((rank + ranks - 1) % ranks, 0)),
+                _ => {}
+            }
+        }
+    }
+
+    fn make(&self, (rank, ranks): (usize, usize), comm: &Comm, buffers: &[Ints], stream: &Stream) {
+        let (from, to) = (buffers[self.from].ptr().cast_const(), buffers[self.to].ptr());
+        let submit = |kind, peer: usize| {
+            comm.submit(request(kind, from, to, self.count, stream).to(peer))
+                .unwrap_or_else(|e| panic!("{self:?}: {e}"));
+        };
+        if self.kind != Collective::Send {
+            return submit(self.kind, self.root);
+        }
+        group::start();
+        submit(Collective::Send, (rank + 1) % ranks);
+        submit(Collective::Recv, (rank + ranks - 1) % ranks);
+        group::end().unwrap_or_else(|e| panic!("{self:?}: {e}"));
+    }
+}
+
+/// A rank's part.
+pub(crate) fn one(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
+    let stream = Stream::new().unwrap();
+    let first = |rank: usize, buffer: usize| (rank * 1000 + buffer) as i32;
+    let elements = |buffer: usize| MOST * ranks + usize::from(buffer % 5 == 4);
+    let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(elements(b), first(rank, b))).collect();
+    let mut model: Model = (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![first(r, b); elements(b)]).collect()).collect();
+    for round in 0..60 {
+        let mut draw = Draw::new(&mut rng, ranks);
+        let made: Vec<Made> = (0..rng.usize(5..150)).map(|_| draw.draw(&mut rng, ranks)).collect();
+        for made in &made {
+            made.make((rank, ranks), comm, &buffers, &stream);
+            made.apply(&mut model);
+            let late = if own.u8(..64) == 0 { own.u32(..100_000) } else { 0 };
+            (0..late).for_each(|_| std::hint::spin_loop());
+            if own.u8(..64) == 0 {
+                stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+            }
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        for (b, buffer) in buffers.iter().enumerate() {
+            let wrong = buffer.elements().zip(&model[rank][b]).position(|(is, should)| is != *should);
+            assert!(
+                wrong.is_none(),
+                "element {wrong:?} of buffer {b} on rank {rank} of {ranks} in round {round} (seed {seed}): {made:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn calls_of_many_buffers_and_lengths_keep_their_order() {
+    for ranks in ["3", "5"] {
+        processes(ranks.parse().unwrap(), &[("OXCCL_CORES", "2")], "many");
+    }
+    processes(4, &[("OXCCL_CORES", "2"), ("OXCCL_P2P", "shm")], "many");
+}
