@@ -8,24 +8,27 @@
 
 mod bench;
 mod hosts;
+mod mixed;
 mod points;
 
 use anyhow::{Result, bail};
 
 use crate::peers::COLLECTIVES;
 use bench::{Bench, Ours};
+use mixed::{Mixed, RANGES};
 use points::{Pair, Points, Row, bytes_moved};
 
 /// Measures some goals.
 type Part = fn(&Bench) -> Result<Vec<Row>>;
 
 /// Parts that can be measured by themselves.
-const PARTS: [(&str, Part); 11] = [
+const PARTS: [(&str, Part); 12] = [
     ("pairs", pairs),
     ("large", large),
     ("line", line),
     ("crowds", crowds),
     ("private", private_crowds),
+    ("mixed", mixed_calls),
     ("threads", threads),
     ("types", types),
     ("groups", groups),
@@ -164,6 +167,27 @@ fn private_crowds(bench: &Bench) -> Result<Vec<Row>> {
     }
     Ok(vec![
         device.ahead("4 and 8 processes, 8 KiB to 32 MiB: ahead of the peer whose ranks yield"),
+        malloc.ahead("the same, malloc memory"),
+    ])
+}
+
+/// Calls of many lengths, buffers and roots, one after the other.
+fn mixed_calls(bench: &Bench) -> Result<Vec<Row>> {
+    let mixed = Mixed::new(bench)?;
+    let [mut device, mut malloc] = [(); 2].map(|()| Points::default());
+    for ranks in [2, 4, 8] {
+        for range in RANGES {
+            let found = bench.pairs(|| {
+                let best = mixed.best_peer(bench, ranks, range)?;
+                let ours = |memory| mixed.ours(bench, ranks, range, memory);
+                Ok([Pair::of(best, ours("device")?, 1.0), Pair::of(best, ours("malloc")?, 1.0)])
+            })?;
+            let name = format!("{} to {} B of {ranks} ranks", range[0], range[1]);
+            [&mut device, &mut malloc].into_iter().zip(found).for_each(|(p, pair)| p.add("calls", &name, pair));
+        }
+    }
+    Ok(vec![
+        device.ahead("48 calls of many lengths, buffers and roots, 2, 4 and 8 processes: ahead of the best peer"),
         malloc.ahead("the same, malloc memory"),
     ])
 }

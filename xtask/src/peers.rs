@@ -54,7 +54,7 @@ pub struct Peer {
     pub name: &'static str,
     /// What it is installed from.
     packages: &'static str,
-    compiler: &'static str,
+    pub compiler: &'static str,
     pub launcher: &'static str,
     /// Arguments before the program; `{n}` is the number of ranks.
     arguments: &'static str,
@@ -183,10 +183,20 @@ impl Peer {
         tcp: bool,
     ) -> Result<Option<String>> {
         let Some(arguments) = (if tcp { self.over_tcp } else { Some(self.arguments) }) else { return Ok(None) };
+        let mut command = self.launch_by(arguments, program, ranks);
+        output(command.arg(collective).args(sizes.iter().map(u64::to_string))).map(Some)
+    }
+
+    /// Starts `program` by that many ranks of this machine.
+    pub fn launch(&self, program: &Path, ranks: u32) -> Command {
+        self.launch_by(self.arguments, program, ranks)
+    }
+
+    fn launch_by(&self, arguments: &str, program: &Path, ranks: u32) -> Command {
         let arguments = arguments.replace("{n}", &ranks.to_string());
         let mut command = Command::new("timeout");
-        command.arg("300").arg(self.launcher).args(arguments.split(' ')).arg(program).arg(collective);
-        output(command.args(sizes.iter().map(u64::to_string))).map(Some)
+        command.arg("300").arg(self.launcher).args(arguments.split(' ')).arg(program);
+        command
     }
 }
 

@@ -89,6 +89,20 @@ impl Bench {
         Ok(Bench { folder, peers, floor, cores, unsteady: Cell::new(0) })
     }
 
+    /// Where programs go.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn peers(&self) -> impl Iterator<Item = &'static Peer> {
+        self.peers.iter().map(|(peer, _)| *peer)
+    }
+
+    /// Whether a peer is compared with: where ranks outnumber the cores, if they yield.
+    pub fn is_fair(&self, peer: &Peer, ranks: u32) -> bool {
+        peer.yields || ranks <= self.cores
+    }
+
     pub fn describe(&self) -> String {
         let names: Vec<&str> = self.peers.iter().map(|p| p.0.name).collect();
         let unsteady = self.unsteady.get();
@@ -148,7 +162,7 @@ impl Bench {
     /// Median us of the fastest peer: one whose ranks yield, where they outnumber the cores.
     pub fn best_peer(&self, collective: &str, ranks: u32, size: &str, tcp: bool) -> Result<Option<f64>> {
         let mut best: Option<f64> = None;
-        for (peer, program) in self.peers.iter().filter(|(peer, _)| peer.yields || ranks <= self.cores) {
+        for (peer, program) in self.peers.iter().filter(|(peer, _)| self.is_fair(peer, ranks)) {
             let Some(lines) = peer.measure(program, ranks, collective, &[bytes(size)?], tcp)? else { continue };
             let us = least(&lines, MEDIAN)?;
             best = best.into_iter().chain(us).reduce(f64::min);
@@ -211,10 +225,10 @@ fn ours() -> PathBuf {
     Path::new(&root()).join("target/release/oxccl")
 }
 
-const MEDIAN: &str = "time_us_median";
+pub const MEDIAN: &str = "time_us_median";
 
 /// The least `key` in JSON lines, all of which must be right.
-fn least(lines: &str, key: &str) -> Result<Option<f64>> {
+pub fn least(lines: &str, key: &str) -> Result<Option<f64>> {
     let mut least: Option<f64> = None;
     for line in lines.lines() {
         if field(line, "ok") != Some(1.0) {

@@ -1,0 +1,267 @@
+// Times a sequence of collectives of many lengths, buffers and roots, as programs make them: the same one of an MPI library and of ours.
+//
+//   mpicc -O2 -DWITH_MPI mixed.c -lm -o mixed-mpi;  mpirun -np 4 mixed-mpi 4 64 131072 malloc
+//   cc -O2 mixed.c -I../../crates/capi/include -L../../target/release -lnccl -lm -o mixed;  mixed 4 64 131072 device
+//
+//   mixed RANKS LEAST_BYTES MOST_BYTES device|malloc
+//
+// 48 calls of the nine collectives that both have, each with buffers of its own; lengths are drawn evenly by their logarithm, roots evenly,
+// both from a fixed seed. Repetitions of k sequences (about 12 ms), each of ours with one wait at its end, as a program has that waits
+// for a step; time per sequence of rank 0, the median and the least of the repetitions. f32, sum, out of place but broadcasts; results
+// are checked before and after. One JSON object on rank 0. Ours starts its ranks itself, each on a core.
+#define _GNU_SOURCE
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef WITH_MPI
+#include <mpi.h>
+#else
+#include "nccl.h"
+#include "oxccl.h"
+#endif
+
+#include "common.h"
+
+#define CALLS 48
+#define REPETITIONS 41
+#define SEED 20026
+
+enum { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALLTOALL, GATHER, SCATTER, SENDRECV, KINDS };
+
+typedef struct {
+  int kind, root;
+  long n;  // elements of a block
+  float *in, *out;
+} call_t;
+
+static int me, ranks;
+static call_t calls[CALLS];
+
+static double drawn(void) {
+  static unsigned long long state = SEED;
+  state = state * 6364136223846793005ull + 1442695040888963407ull;
+  return (state >> 11) / 9007199254740992.0;
+}
+
+static void fail(const char *what) {
+  fprintf(stderr, "mixed: rank %d: %s\n", me, what);
+  exit(1);
+}
+
+#ifdef WITH_MPI
+static void begin(const call_t *c) {
+  MPI_Comm w = MPI_COMM_WORLD;
+  int n = (int)c->n, right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
+  switch (c->kind) {
+    case ALLREDUCE: MPI_Allreduce(c->in, c->out, n, MPI_FLOAT, MPI_SUM, w); break;
+    case ALLGATHER: MPI_Allgather(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, w); break;
+    case REDUCE_SCATTER: MPI_Reduce_scatter_block(c->in, c->out, n, MPI_FLOAT, MPI_SUM, w); break;
+    case BROADCAST: MPI_Bcast(c->out, n, MPI_FLOAT, c->root, w); break;
+    case REDUCE: MPI_Reduce(c->in, c->out, n, MPI_FLOAT, MPI_SUM, c->root, w); break;
+    case ALLTOALL: MPI_Alltoall(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, w); break;
+    case GATHER: MPI_Gather(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, c->root, w); break;
+    case SCATTER: MPI_Scatter(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, c->root, w); break;
+    default: MPI_Sendrecv(c->in, n, MPI_FLOAT, right, 0, c->out, n, MPI_FLOAT, left, 0, w, MPI_STATUS_IGNORE);
+  }
+}
+
+static void finish(void) {}
+
+static float *memory(size_t bytes, int device) {
+  (void)device;
+  return aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+}
+
+static void meet(void) { MPI_Barrier(MPI_COMM_WORLD); }
+
+// What rank 0 says.
+static long agreed(long value) {
+  MPI_Bcast(&value, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+  return value;
+}
+
+static int any(int bad) {
+  MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  return bad;
+}
+#else
+static ncclComm_t comm;
+static cudaStream_t stream;
+
+static void begin(const call_t *c) {
+  ncclResult_t r = ncclSuccess;
+  switch (c->kind) {
+    case ALLREDUCE: r = ncclAllReduce(c->in, c->out, c->n, ncclFloat, ncclSum, comm, stream); break;
+    case ALLGATHER: r = ncclAllGather(c->in, c->out, c->n, ncclFloat, comm, stream); break;
+    case REDUCE_SCATTER: r = ncclReduceScatter(c->in, c->out, c->n, ncclFloat, ncclSum, comm, stream); break;
+    case BROADCAST: r = ncclBroadcast(c->out, c->out, c->n, ncclFloat, c->root, comm, stream); break;
+    case REDUCE: r = ncclReduce(c->in, c->out, c->n, ncclFloat, ncclSum, c->root, comm, stream); break;
+    case ALLTOALL: r = ncclAlltoAll(c->in, c->out, c->n, ncclFloat, comm, stream); break;
+    case GATHER: r = ncclGather(c->in, c->out, c->n, ncclFloat, c->root, comm, stream); break;
+    case SCATTER: r = ncclScatter(c->in, c->out, c->n, ncclFloat, c->root, comm, stream); break;
+    default:
+      ncclGroupStart();
+      ncclSend(c->in, c->n, ncclFloat, (me + 1) % ranks, comm, stream);
+      ncclRecv(c->out, c->n, ncclFloat, (me + ranks - 1) % ranks, comm, stream);
+      r = ncclGroupEnd();
+  }
+  if (r != ncclSuccess) fail(ncclGetLastError(comm));
+}
+
+static void finish(void) {
+  if (oxcclStreamSynchronize(stream) != ncclSuccess) fail(ncclGetLastError(comm));
+}
+
+static float *memory(size_t bytes, int device) {
+  void *at = NULL;
+  if (device) return ncclMemAlloc(&at, bytes) == ncclSuccess ? at : NULL;
+  return aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+}
+
+static long agreed(long value) {
+  if (ncclBroadcast(&value, &value, sizeof value, ncclChar, 0, comm, stream) != ncclSuccess) fail(ncclGetLastError(comm));
+  finish();
+  return value;
+}
+
+static int any(int bad) {
+  if (ncclAllReduce(&bad, &bad, 1, ncclInt, ncclMax, comm, stream) != ncclSuccess) fail(ncclGetLastError(comm));
+  finish();
+  return bad;
+}
+
+static void meet(void) { any(0); }
+
+// The ranks but the first are started here; what goes wrong in one ends the others by the library's own errors.
+static pid_t children[256];
+
+static void start(void) {
+  ncclUniqueId *id = mmap(NULL, sizeof *id, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (id == MAP_FAILED || ncclGetUniqueId(id) != ncclSuccess) fail("no id");
+  for (int r = 1; r < ranks && me == 0; r++) {
+    pid_t child = fork();
+    if (child < 0) fail("no process");
+    if (child == 0) me = r; else children[r] = child;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(me % sysconf(_SC_NPROCESSORS_ONLN), &one);
+  sched_setaffinity(0, sizeof one, &one);
+  if (ncclCommInitRank(&comm, ranks, *id, me) != ncclSuccess) fail(ncclGetLastError(NULL));
+  if (oxcclStreamCreate(&stream) != ncclSuccess) fail("no stream");
+}
+
+static int end(int bad) {
+  ncclCommDestroy(comm);
+  for (int r = 1; r < ranks && me == 0; r++) {
+    int status = 1;
+    waitpid(children[r], &status, 0);
+    bad |= status != 0;
+  }
+  return bad;
+}
+#endif
+
+static int in_blocks(int kind) { return kind == REDUCE_SCATTER || kind == ALLTOALL || kind == SCATTER ? ranks : 1; }
+static int out_blocks(int kind) { return kind == ALLGATHER || kind == ALLTOALL || kind == GATHER ? ranks : 1; }
+
+// Draws the calls, and lays out their buffers, between which some bytes are free.
+static void draw(double least, double most, int device) {
+  size_t total = 0;
+  for (int i = 0; i < CALLS; i++) {
+    call_t *c = &calls[i];
+    c->kind = (int)(drawn() * KINDS);
+    c->root = (int)(drawn() * ranks);
+    double bytes = exp(log(least) + drawn() * (log(most) - log(least)));
+    c->n = (long)(bytes / 4 / (in_blocks(c->kind) > out_blocks(c->kind) ? in_blocks(c->kind) : out_blocks(c->kind)));
+    if (c->n < 1) c->n = 1;
+    total += (in_blocks(c->kind) + out_blocks(c->kind)) * c->n * 4 + 1024;
+  }
+  char *at = (char *)memory(total, device);
+  if (!at) fail("no memory");
+  for (int i = 0; i < CALLS; i++) {
+    call_t *c = &calls[i];
+    c->in = (float *)at;
+    at += (in_blocks(c->kind) * c->n * 4 + 511) / 256 * 256;
+    c->out = (float *)at;
+    at += (out_blocks(c->kind) * c->n * 4 + 511) / 256 * 256;
+    for (long b = 0; b < in_blocks(c->kind); b++) for (long e = 0; e < c->n; e++) c->in[b * c->n + e] = input(me, b, e);
+    for (long e = 0; e < out_blocks(c->kind) * c->n; e++) c->out[e] = c->kind == BROADCAST ? input(me, 0, e) : -1;
+  }
+}
+
+static float want(const call_t *c, long b, long e) {
+  float sum = 0;
+  switch (c->kind) {
+    case ALLREDUCE: case REDUCE: for (int r = 0; r < ranks; r++) sum += input(r, 0, e); return sum;
+    case REDUCE_SCATTER: for (int r = 0; r < ranks; r++) sum += input(r, me, e); return sum;
+    case ALLGATHER: case GATHER: return input((int)b, 0, e);
+    case ALLTOALL: return input((int)b, me, e);
+    case BROADCAST: return input(c->root, 0, e);
+    case SCATTER: return input(c->root, me, e);
+    default: return input((me + ranks - 1) % ranks, 0, e);
+  }
+}
+
+static int wrong(void) {
+  for (int i = 0; i < CALLS; i++) {
+    const call_t *c = &calls[i];
+    if ((c->kind == REDUCE || c->kind == GATHER) && me != c->root) continue;
+    for (long b = 0; b < out_blocks(c->kind); b++)
+      for (long e = 0; e < c->n; e++)
+        if (c->out[b * c->n + e] != want(c, b, e)) return 1;
+  }
+  return 0;
+}
+
+// Time per sequence, us.
+static double repetition(long k) {
+  meet();
+  double from = now_us();
+  for (long i = 0; i < k; i++) {
+    for (int c = 0; c < CALLS; c++) begin(&calls[c]);
+    finish();
+  }
+  return (now_us() - from) / k;
+}
+
+int main(int argc, char **argv) {
+  (void)expected;  // Of calls whose root is rank 0.
+#ifdef WITH_MPI
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+#endif
+  ranks = argc == 5 ? atoi(argv[1]) : 0;
+  if (ranks < 2 || ranks > 256 || atof(argv[2]) < 4 || atof(argv[3]) < atof(argv[2])) {
+    if (me == 0) fprintf(stderr, "usage: mixed RANKS LEAST_BYTES MOST_BYTES device|malloc\n");
+    return 2;
+  }
+#ifndef WITH_MPI
+  start();
+#endif
+  draw(atof(argv[2]), atof(argv[3]), strcmp(argv[4], "device") == 0);
+  repetition(2);
+  int bad = wrong();
+  long k = agreed((long)(12000 / repetition(5)) + 1);
+  double times[REPETITIONS];
+  for (int r = 0; r < REPETITIONS; r++) times[r] = repetition(k);
+  bad = any(bad | wrong());
+  qsort(times, REPETITIONS, sizeof *times, ascending);
+  if (me == 0) {
+    printf("{\"coll\":\"mixed\",\"ranks\":%d,\"calls\":%d,\"time_us_median\":%.3f,\"time_us_min\":%.3f,\"ok\":%d,\"iters\":%ld}\n", ranks,
+           CALLS, times[REPETITIONS / 2], times[0], !bad, k);
+    fflush(stdout);
+  }
+#ifdef WITH_MPI
+  MPI_Finalize();
+  return bad;
+#else
+  return end(bad);
+#endif
+}
