@@ -8,14 +8,16 @@
 // 48 calls of the nine collectives that both have, each with buffers of its own; lengths are drawn evenly by their logarithm, roots evenly,
 // both from a fixed seed. Repetitions of k sequences (about 12 ms), each of ours with one wait at its end, as a program has that waits
 // for a step; time per sequence of rank 0, the median and the least of the repetitions. f32, sum, out of place but broadcasts; results
-// are checked before and after. One JSON object on rank 0. Ours starts its ranks itself, each on a core.
+// are checked before, and after with other inputs. One JSON object on rank 0. Each rank is bound to a core; ours starts its ranks itself.
 #define _GNU_SOURCE
 #include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +42,7 @@ typedef struct {
   float *in, *out;
 } call_t;
 
-static int me, ranks;
+static int me, ranks, shift;
 static call_t calls[CALLS];
 
 static double drawn(void) {
@@ -52,6 +54,17 @@ static double drawn(void) {
 static void fail(const char *what) {
   fprintf(stderr, "mixed: rank %d: %s\n", me, what);
   exit(1);
+}
+
+// To one of the cores that the program may use.
+static void bind_to_a_core(void) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all)) fail("its cores cannot be told");
+  int at = me % CPU_COUNT(&all), core = 0;
+  while (!CPU_ISSET(core, &all) || at-- > 0) core++;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  if (sched_setaffinity(0, sizeof one, &one)) fail("cannot be bound to a core");
 }
 
 #ifdef WITH_MPI
@@ -138,21 +151,24 @@ static int any(int bad) {
 
 static void meet(void) { any(0); }
 
-// The ranks but the first are started here; what goes wrong in one ends the others by the library's own errors.
+// The ranks but the first are started here, and end with it; what goes wrong in another ends all by the library's own errors.
 static pid_t children[256];
 
 static void start(void) {
   ncclUniqueId *id = mmap(NULL, sizeof *id, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (id == MAP_FAILED || ncclGetUniqueId(id) != ncclSuccess) fail("no id");
+  pid_t first = getpid();
   for (int r = 1; r < ranks && me == 0; r++) {
     pid_t child = fork();
     if (child < 0) fail("no process");
-    if (child == 0) me = r; else children[r] = child;
+    if (child == 0) {
+      me = r;
+      if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != first) fail("the first rank is gone");
+    } else {
+      children[r] = child;
+    }
   }
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(me % sysconf(_SC_NPROCESSORS_ONLN), &one);
-  sched_setaffinity(0, sizeof one, &one);
+  bind_to_a_core();
   if (ncclCommInitRank(&comm, ranks, *id, me) != ncclSuccess) fail(ncclGetLastError(NULL));
   if (oxcclStreamCreate(&stream) != ncclSuccess) fail("no stream");
 }
@@ -167,6 +183,9 @@ static int end(int bad) {
   return bad;
 }
 #endif
+
+// Element e of block b of the input of rank r.
+static float given(int r, long b, long e) { return input(r, b, e) + shift; }
 
 static int in_blocks(int kind) { return kind == REDUCE_SCATTER || kind == ALLTOALL || kind == SCATTER ? ranks : 1; }
 static int out_blocks(int kind) { return kind == ALLGATHER || kind == ALLTOALL || kind == GATHER ? ranks : 1; }
@@ -191,21 +210,29 @@ static void draw(double least, double most, int device) {
     at += (in_blocks(c->kind) * c->n * 4 + 511) / 256 * 256;
     c->out = (float *)at;
     at += (out_blocks(c->kind) * c->n * 4 + 511) / 256 * 256;
-    for (long b = 0; b < in_blocks(c->kind); b++) for (long e = 0; e < c->n; e++) c->in[b * c->n + e] = input(me, b, e);
-    for (long e = 0; e < out_blocks(c->kind) * c->n; e++) c->out[e] = c->kind == BROADCAST ? input(me, 0, e) : -1;
+  }
+}
+
+// Other inputs than before, and outputs in which nothing is right.
+static void fill(void) {
+  shift++;
+  for (int i = 0; i < CALLS; i++) {
+    call_t *c = &calls[i];
+    for (long b = 0; b < in_blocks(c->kind); b++) for (long e = 0; e < c->n; e++) c->in[b * c->n + e] = given(me, b, e);
+    for (long e = 0; e < out_blocks(c->kind) * c->n; e++) c->out[e] = c->kind == BROADCAST && me == c->root ? given(me, 0, e) : -1;
   }
 }
 
 static float want(const call_t *c, long b, long e) {
   float sum = 0;
   switch (c->kind) {
-    case ALLREDUCE: case REDUCE: for (int r = 0; r < ranks; r++) sum += input(r, 0, e); return sum;
-    case REDUCE_SCATTER: for (int r = 0; r < ranks; r++) sum += input(r, me, e); return sum;
-    case ALLGATHER: case GATHER: return input((int)b, 0, e);
-    case ALLTOALL: return input((int)b, me, e);
-    case BROADCAST: return input(c->root, 0, e);
-    case SCATTER: return input(c->root, me, e);
-    default: return input((me + ranks - 1) % ranks, 0, e);
+    case ALLREDUCE: case REDUCE: for (int r = 0; r < ranks; r++) sum += given(r, 0, e); return sum;
+    case REDUCE_SCATTER: for (int r = 0; r < ranks; r++) sum += given(r, me, e); return sum;
+    case ALLGATHER: case GATHER: return given((int)b, 0, e);
+    case ALLTOALL: return given((int)b, me, e);
+    case BROADCAST: return given(c->root, 0, e);
+    case SCATTER: return given(c->root, me, e);
+    default: return given((me + ranks - 1) % ranks, 0, e);
   }
 }
 
@@ -236,6 +263,7 @@ int main(int argc, char **argv) {
 #ifdef WITH_MPI
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  bind_to_a_core();
 #endif
   ranks = argc == 5 ? atoi(argv[1]) : 0;
   if (ranks < 2 || ranks > 256 || atof(argv[2]) < 4 || atof(argv[3]) < atof(argv[2])) {
@@ -246,11 +274,15 @@ int main(int argc, char **argv) {
   start();
 #endif
   draw(atof(argv[2]), atof(argv[3]), strcmp(argv[4], "device") == 0);
+  fill();
   repetition(2);
   int bad = wrong();
   long k = agreed((long)(12000 / repetition(5)) + 1);
   double times[REPETITIONS];
   for (int r = 0; r < REPETITIONS; r++) times[r] = repetition(k);
+  meet();
+  fill();
+  repetition(2);
   bad = any(bad | wrong());
   qsort(times, REPETITIONS, sizeof *times, ascending);
   if (me == 0) {

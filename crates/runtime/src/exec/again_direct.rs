@@ -328,6 +328,12 @@ impl Made {
         }
         let own = direct::announce(core, engine, &self.call, *seq, self.call.send, aside, !ends);
         if !ends {
+            debug_assert!(
+                beside::giver(core, &self.call) != Some(core.me)
+                    || direct::in_slot(&own).is_none() && direct::pipe(&own, true).is_none(),
+                "{} is over once it is announced",
+                self.call.describe()
+            );
             // What lies in a slot of a gather is all that the root takes of this rank.
             let over = slotted::is_over(core, &self.call, &own);
             if over {

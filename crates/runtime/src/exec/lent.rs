@@ -161,7 +161,8 @@ pub(super) fn hangs_by_others(plan: Option<&Plan>) -> bool {
 
 /// Whether calls may begin behind the direct call that says `own` of its buffers: its peers only read what it lends, or
 /// write their blocks; or they leave it [alone](Part::alone), if it began `behind` others itself. Of the last kind it has to be known
-/// that all is mapped: what lies in slots or beside lines must be taken before the next call starts.
+/// that all is mapped: what lies in slots or beside lines must be taken before the next call starts. Who began behind others has put
+/// nothing beside its line, so that not all have.
 pub(super) fn trails(
     core: &Core,
     engine: &Engine,
@@ -179,7 +180,8 @@ pub(super) fn trails(
     may && trail::goes_on(core) && call.scale.is_none()
 }
 
-/// Whether the lines of call `seq` have come of all others whose memory is touched where all is mapped, and say that theirs is.
+/// Whether the lines of call `seq` have come of all others whose memory is touched where all is mapped, and say that theirs is. That they are
+/// of the same call is not looked at: if they are not, nothing that they say is believed when this one goes on.
 fn all_say_mapped(core: &Core, mapped: &DirectPlan, seq: u64) -> bool {
     let mut others = (0..core.members.len()).filter(|m| *m != core.me && mapped.touches(*m));
     others.all(|m| has_come(core, m, seq, 1) && direct::is_mapped(mapped, m, &direct::words(core, m, seq)))

@@ -753,7 +753,7 @@ fn one_of_a_crowd() {
     match words[3] {
         "no" | "sends" => mixture(rank, ranks, &comms, 30, words[3] == "sends", seed()),
         "lends" => lent::one(rank, ranks, &comms[0], seed()),
-        "many" => many::one(rank, ranks, &comms[0], seed()),
+        "many" => many::one(rank, ranks, &comms, seed()),
         "long" => long(rank, ranks, &comms[0], seed()),
         "alone" => in_turn(rank, ranks, &comms),
         "differs" => return differs(rank, &comms[0]),

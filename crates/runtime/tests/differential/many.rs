@@ -8,8 +8,11 @@ use oxccl_runtime::device::Stream;
 use oxccl_runtime::group;
 use oxccl_types::Collective;
 
+use oxccl_runtime::config::tuning::processors;
+
 use crate::crowds::processes;
-use crate::scenarios::{Comm, Ints, To, request};
+use crate::job::seed;
+use crate::scenarios::{Comm, Ints, To, request, team};
 
 /// Buffers of a rank; every fifth lies in memory that peers cannot map.
 const BUFFERS: usize = 20;
@@ -24,13 +27,17 @@ struct Made {
     kind: Collective,
     count: usize,
     root: usize,
+    /// One buffer: in place.
     from: usize,
     to: usize,
+    /// Of the second communicator.
+    second: bool,
 }
 
 impl fmt::Debug for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({}) root {} {}>{}", self.kind, self.count, self.root, self.from, self.to)
+        let Made { kind, count, root, from, to, second } = self;
+        write!(f, "{kind}({count}) root {root} {from}>{to}{}", if *second { " second" } else { "" })
     }
 }
 
@@ -41,6 +48,8 @@ struct Draw {
     root: Option<usize>,
     /// Of so many calls one has buffers that others have just had.
     meets: usize,
+    /// Of so many one is of the second communicator.
+    seconds: usize,
     next: usize,
 }
 
@@ -54,6 +63,7 @@ impl Draw {
             counts: (0..some(rng, 4)).map(|_| COUNTS[rng.usize(..COUNTS.len())]).collect(),
             root: rng.bool().then(|| rng.usize(..ranks)),
             meets: [2, 8, 1000][rng.usize(..3)],
+            seconds: [3, 1000, 1000][rng.usize(..3)],
             next: 0,
         }
     }
@@ -68,10 +78,12 @@ impl Draw {
             0 => (rng.usize(..BUFFERS), rng.usize(..BUFFERS)),
             _ => (own(), own()),
         };
-        let may_stay = matches!(kind, Collective::AllReduce | Collective::Reduce | Collective::Broadcast);
-        let to = if from == to && !may_stay { (to + 1) % BUFFERS } else { to };
+        let to = if rng.u8(..8) == 0 { from } else { to };
+        let is_never = matches!(kind, Collective::AllToAll | Collective::Send);
+        let to = if from == to && is_never { (to + 1) % BUFFERS } else { to };
         let root = self.root.unwrap_or_else(|| rng.usize(..ranks));
-        Made { kind, count: self.counts[rng.usize(..self.counts.len())], root, from, to }
+        let (count, second) = (self.counts[rng.usize(..self.counts.len())], rng.usize(..self.seconds) == 0);
+        Made { kind, count, root, from, to, second }
     }
 }
 
@@ -79,9 +91,20 @@ impl Draw {
 type Model = Vec<Vec<Vec<i32>>>;
 
 impl Made {
+    /// How far into its buffers `rank` begins to read and to write, in elements.
+    fn begins(&self, rank: usize) -> (usize, usize) {
+        let own = if self.from == self.to { rank * self.count } else { 0 };
+        match self.kind {
+            Collective::AllGather | Collective::Gather => (own, 0),
+            Collective::ReduceScatter | Collective::Scatter => (0, own),
+            _ => (0, 0),
+        }
+    }
+
     fn apply(&self, model: &mut Model) {
         let (ranks, n) = (model.len(), self.count);
-        let before: Vec<Vec<i32>> = model.iter().map(|own| own[self.from][..n * ranks].to_vec()).collect();
+        let input = |rank: usize, own: &Vec<Vec<i32>>| own[self.from][self.begins(rank).0..n * ranks].to_vec();
+        let before: Vec<Vec<i32>> = model.iter().enumerate().map(|(rank, own)| input(rank, own)).collect();
         let block = |rank: usize, i: usize| before[rank][i * n..(i + 1) * n].iter().copied();
         let sum = |i: usize| {
             let of = |e: usize| (0..ranks).fold(0, |sum: i32, r| sum.wrapping_add(before[r][i * n + e]));
@@ -89,8 +112,9 @@ impl Made {
         };
         let sum_of_first = sum(0);
         for (rank, own) in model.iter_mut().enumerate() {
+            let first = self.begins(rank).1;
             let mut put = |i: usize, what: &mut dyn Iterator<Item = i32>| {
-                own[self.to][i * n..(i + 1) * n].iter_mut().zip(what).for_each(|(to, from)| *to = from);
+                own[self.to][first + i * n..first + (i + 1) * n].iter_mut().zip(what).for_each(|(to, from)| *to = from);
             };
             match self.kind {
                 Collective::AllReduce => put(0, &mut sum_of_first.iter().copied()),
@@ -107,8 +131,11 @@ impl Made {
         }
     }
 
-    fn make(&self, (rank, ranks): (usize, usize), comm: &Comm, buffers: &[Ints], stream: &Stream) {
-        let (from, to) = (buffers[self.from].ptr().cast_const(), buffers[self.to].ptr());
+    fn make(&self, (rank, ranks): (usize, usize), comms: &[Comm], buffers: &[Ints], stream: &Stream) {
+        let (reads, writes) = self.begins(rank);
+        let from = buffers[self.from].ptr().wrapping_add(4 * reads).cast_const();
+        let to = buffers[self.to].ptr().wrapping_add(4 * writes);
+        let comm = &comms[usize::from(self.second)];
         let submit = |kind, peer: usize| {
             comm.submit(request(kind, from, to, self.count, stream).to(peer))
                 .unwrap_or_else(|e| panic!("{self:?}: {e}"));
@@ -123,20 +150,31 @@ impl Made {
     }
 }
 
+const ROUNDS: usize = 40;
+
+/// What lies where a round begins: no two elements of it alike, of whatever rank.
+fn first(round: usize, rank: usize, buffer: usize, element: usize) -> i32 {
+    let at = (((round * 16 + rank) * BUFFERS + buffer) * 16 * MOST + element) as u64;
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as i32
+}
+
 /// A rank's part.
-pub(crate) fn one(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
+pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut own = fastrand::Rng::with_seed(seed ^ (rank as u64 + 1));
     let stream = Stream::new().unwrap();
-    let first = |rank: usize, buffer: usize| (rank * 1000 + buffer) as i32;
     let elements = |buffer: usize| MOST * ranks + usize::from(buffer % 5 == 4);
-    let buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(elements(b), first(rank, b))).collect();
-    let mut model: Model = (0..ranks).map(|r| (0..BUFFERS).map(|b| vec![first(r, b); elements(b)]).collect()).collect();
-    for round in 0..60 {
+    let mut buffers: Vec<Ints> = (0..BUFFERS).map(|b| Ints::new(elements(b), 0)).collect();
+    let mut varied = 0;
+    for round in 0..ROUNDS {
+        // Sums of sums would come to nothing in time, and ranks to the same.
+        let fresh = |r: usize, b: usize| (0..elements(b)).map(move |e| first(round, r, b, e));
+        buffers.iter_mut().enumerate().for_each(|(b, buffer)| buffer.set_each(fresh(rank, b)));
+        let mut model: Model = (0..ranks).map(|r| (0..BUFFERS).map(|b| fresh(r, b).collect()).collect()).collect();
         let mut draw = Draw::new(&mut rng, ranks);
         let made: Vec<Made> = (0..rng.usize(5..150)).map(|_| draw.draw(&mut rng, ranks)).collect();
         for made in &made {
-            made.make((rank, ranks), comm, &buffers, &stream);
+            made.make((rank, ranks), comms, &buffers, &stream);
             made.apply(&mut model);
             let late = if own.u8(..64) == 0 { own.u32(..100_000) } else { 0 };
             (0..late).for_each(|_| std::hint::spin_loop());
@@ -145,6 +183,8 @@ pub(crate) fn one(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
             }
         }
         stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        let blocks = model[rank].iter().map(|buffer| buffer[0]).collect::<std::collections::HashSet<i32>>();
+        varied += usize::from(blocks.len() > BUFFERS / 4);
         for (b, buffer) in buffers.iter().enumerate() {
             let wrong = buffer.elements().zip(&model[rank][b]).position(|(is, should)| is != *should);
             assert!(
@@ -153,6 +193,7 @@ pub(crate) fn one(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
             );
         }
     }
+    assert!(varied > ROUNDS / 2, "most buffers end alike: little would be seen");
 }
 
 #[test]
@@ -161,4 +202,10 @@ fn calls_of_many_buffers_and_lengths_keep_their_order() {
         processes(ranks.parse().unwrap(), &[("OXCCL_CORES", "2")], "many");
     }
     processes(4, &[("OXCCL_CORES", "2"), ("OXCCL_P2P", "shm")], "many");
+}
+
+#[test]
+fn calls_of_many_buffers_and_lengths_of_threads_keep_their_order() {
+    let (ranks, seed) = ((processors() + 1).clamp(5, 9), seed());
+    team(ranks, 2, |rank, comms| one(rank, ranks, comms, seed));
 }

@@ -95,6 +95,12 @@ impl Ints {
         self.0.content().chunks_exact(4).map(|x| i32::from_le_bytes(x.try_into().unwrap()))
     }
 
+    pub(crate) fn set_each(&mut self, values: impl Iterator<Item = i32>) {
+        let at = self.ptr().cast::<i32>();
+        // SAFETY: the elements of this buffer, which nobody else has now.
+        values.take(self.0.content().len() / 4).enumerate().for_each(|(i, v)| unsafe { at.add(i).write_unaligned(v) });
+    }
+
     /// Makes all elements of `range` `value`.
     pub(crate) fn set(&mut self, range: std::ops::Range<usize>, value: i32) {
         self.0.fill(range.start * 4, range.len() * 4, &value.to_le_bytes());

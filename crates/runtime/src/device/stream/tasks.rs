@@ -182,6 +182,9 @@ impl Tasks {
     pub(super) fn replace(&mut self, index: usize, task: Box<dyn Task>) {
         debug_assert_eq!(task.lane(), 0, "what stands for a task is no operation");
         self.leaves(self.all[index].lane());
+        if task.may_lend() {
+            self.lenders = self.first + self.all.len() as u64;
+        }
         self.all[index] = task;
         if let Some(touches) = self.touches.get_mut(index) {
             (*touches, self.window) = (Touches::UNKNOWN, 0);
@@ -363,6 +366,7 @@ mod tests {
         window: u64,
         like: Option<usize>,
         says: bool,
+        lends: bool,
     }
 
     impl Task for Uses {
@@ -380,11 +384,18 @@ mod tests {
             may_meet(&self.writes, bytes)
         }
         fn lent(&self, bytes: &Range<usize>) -> bool {
-            may_meet(&self.reads, bytes)
+            self.lends && may_meet(&self.reads, bytes)
+        }
+        fn may_lend(&self) -> bool {
+            self.lends
         }
         fn window(&self) -> u64 {
             self.window
         }
+    }
+
+    fn all_lend(tasks: &Tasks) -> bool {
+        tasks.all.iter().any(|t| t.may_lend())
     }
 
     /// What is asked of those that are concerned is what all would say.
@@ -393,7 +404,7 @@ mod tests {
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut met = [[0; 2]; 3];
+        let (mut met, mut lends) = ([[0; 2]; 3], [0; 2]);
         for kinds in [1, KINDS, 3 * KINDS] {
             let mut tasks = Tasks::default();
             let range = |at: usize| 100 * at..100 * at + 90;
@@ -411,7 +422,9 @@ mod tests {
                         let (reads, writes) = (range(2 * kind), range(2 * kind + 1));
                         let (like, says) = ((n < 22).then_some(kind), rng.u8(..8) > 0);
                         let window = if like.is_some() { 5 + kind as u64 } else { windows };
-                        tasks.push_back(Box::new(Uses { reads, writes, window, like, says }));
+                        // Those alike say the same.
+                        let lends = if like.is_some() { kind % 2 == 1 } else { rng.bool() };
+                        tasks.push_back(Box::new(Uses { reads, writes, window, like, says, lends }));
                     }
                 }
                 let bytes = range(rng.usize(..2 * kinds + 1));
@@ -422,6 +435,8 @@ mod tests {
                     all.iter().all(|t| running < t.window()),
                 ];
                 let room = tasks.has_room();
+                lends[usize::from(tasks.any_lends())] += 1;
+                assert!(tasks.any_lends() || !all_lend(&tasks));
                 let told = [
                     tasks.concerned(|touches| touches.may_write(&bytes)).any(|t| t.writes(&bytes)),
                     tasks.concerned(|touches| touches.may_touch(&bytes)).any(|t| t.lent(&bytes)),
@@ -431,7 +446,7 @@ mod tests {
                 (0..3).for_each(|i| met[i][usize::from(told[i])] += 1);
             }
         }
-        assert!(met.iter().flatten().all(|times| *times > 100), "{met:?}");
+        assert!(met.iter().flatten().chain(&lends).all(|times| *times > 100), "{met:?} {lends:?}");
     }
 
     #[test]
