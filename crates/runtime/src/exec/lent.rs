@@ -4,7 +4,8 @@
 //! Who takes needs the lines of the lenders and nobody else's: what it touches is there, and it keeps nobody waiting. That
 //! the others make the same call is looked at beside it, as for small calls. Who lends waits until all have taken. Where
 //! ranks share cores the next calls begin behind it (see `trail`): they say where their inputs lie, and each peer takes from
-//! several calls before it gives its core away.
+//! several calls before it gives its core away. Who only takes begins behind others, too, and others behind it once it is known that it takes
+//! from mapped memory.
 //!
 //! Of sums by two shots the peers write parts of the output, too, each the same part in every call. Such a call begins behind
 //! others if its output is nothing that these still use, or the output of the same call made before: parts are then written
