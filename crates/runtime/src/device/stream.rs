@@ -126,8 +126,9 @@ pub(crate) trait Task: Send {
     fn hear_abort(&mut self) -> Step {
         Step::Blocked
     }
-    /// Whether peers may not write `output`, that of `next`, before this is over; `same`: a call of the same lane.
-    fn bars(&self, _next: &Call, _output: &std::ops::Range<usize>, _same: bool) -> bool {
+    /// Whether nobody may write `output` before this is over, be it the output of a call or what a rank copies to; `next`: a call of the
+    /// same lane that peers write it for.
+    fn bars(&self, _next: Option<&Call>, _output: &std::ops::Range<usize>) -> bool {
         true
     }
     /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls whose

@@ -268,15 +268,9 @@ pub(super) fn has_given(plan: Option<&Plan>, call: &Call, road: Road, cursor: &C
     (part.lends || part.shares || part.alone) && is_early(plan, road) && call.bias.is_null() && waits()
 }
 
-/// Whether peers may not write the output of `next` before `call` is over on `rank`, which is served by `plan`, or without one if its
-/// payload lies in slots.
-pub(super) fn bars(
-    call: &Call,
-    plan: Option<&Plan>,
-    (next, output): (&Call, &Range<usize>),
-    rank: u32,
-    ranks: usize,
-) -> bool {
+/// Whether nobody may write `output` before `call` is over on `rank`. `next`: the call of which it is the output, if peers write that as they do
+/// in `call`: not where the payload of `call` lies in slots, of which this rank makes all of its output.
+pub(super) fn bars(call: &Call, next: Option<&Call>, output: &Range<usize>, rank: u32, ranks: usize) -> bool {
     let of = |c: &Call| (c.collective, c.root, c.recv, c.count, c.dtype);
     // Read when all else is over.
     if !call.bias.is_null() {
@@ -284,8 +278,7 @@ pub(super) fn bars(
     }
     // Each peer writes one block or part, and in the order of the calls. This rank's own block is written by nobody else; what
     // lies in the place of a part is read by no other than who writes it.
-    // Of slots this rank makes all of the output.
-    if of(call) == of(next) && plan.is_some() {
+    if next.is_some_and(|next| of(call) == of(next)) {
         return false;
     }
     let input = call.send.addr()..call.send.addr() + call.input_bytes(rank, ranks) as usize;
@@ -317,7 +310,7 @@ mod tests {
             };
             Call::new(&request, 4)
         };
-        let bars = |next: usize| bars(&call(4096), None, (&call(next), &(next..next + 4000)), 1, 4);
+        let bars = |next: usize| bars(&call(4096), None, &(next..next + 4000), 1, 4);
         assert!(bars(4096) && bars(8092) && !bars(8096));
     }
 }

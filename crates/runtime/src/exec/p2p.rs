@@ -12,7 +12,7 @@ use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
 use super::call::{self, Call, describe};
-use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, direct_from, is_local};
+use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_behind::Last;
 use super::p2p_quick::{Over, Quick};
@@ -21,7 +21,7 @@ use super::plan::{MessagePlan, alignment};
 use super::{ahead, eager_v, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::WINDOW;
-use crate::device::{Step, Task, abandoned, caught};
+use crate::device::{Step, Task, Touches, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -318,11 +318,22 @@ impl Exchange {
         self.sends[self.sent..].iter().all(Transfer::is_offered)
     }
 
-    /// Whether all of it is with ranks that share memory with this one, in messages so long that they are read where they lie,
-    /// and all that it sends was accepted: what is left is to receive, and to wait until the peers have read.
-    fn is_lent(&self, core: &Core) -> bool {
-        let long = |t: &Transfer| t.bytes as usize >= direct_from(core) && is_local(core, t.peer);
-        core.whole && self.copies.is_empty() && self.is_offered() && self.sends.iter().chain(&self.recvs).all(long)
+    /// Whether all of it is with ranks that share memory with this one, and all that it sends was accepted: what is left is to receive,
+    /// and to wait until the peers have read what they read where it lies.
+    fn is_given(&self, core: &Core) -> bool {
+        let near = |t: &Transfer| is_local(core, t.peer);
+        core.whole && self.copies.is_empty() && self.is_offered() && self.sends.iter().chain(&self.recvs).all(near)
+    }
+
+    /// What this rank has still to copy within its own memory: from, to.
+    pub(super) fn own(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
+        let of = |at: usize, bytes: u64| at..at + bytes as usize;
+        self.copies.iter().map(move |(from, to, bytes, _)| (of(from.addr(), *bytes), of(to.addr(), *bytes)))
+    }
+
+    /// Copies that.
+    pub(super) fn finish_own(&mut self) {
+        while self.step_copies() {}
     }
 
     /// Whether it will write bytes of which `is` holds.
@@ -330,7 +341,7 @@ impl Exchange {
         self.recvs[self.over..].iter().any(|t| is(&t.range()))
     }
 
-    /// As [`step`](Self::step) of one that [lends](Self::is_lent) and whose turn it is not. Whether anything moved.
+    /// As [`step`](Self::step) of one that [has sent](Self::is_given) and whose turn it is not. Whether anything moved.
     fn step_early(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
         let progress = self.step_sends(core, links)?;
         Ok(self.step_recvs(core, links, &mut { STEP })? || progress)
@@ -343,7 +354,12 @@ impl Exchange {
 
     /// Whether it reads bytes of which `is` holds, or copies anything.
     pub(super) fn reads(&self, is: impl Fn(Range<usize>) -> bool) -> bool {
-        !self.copies.is_empty() || self.sends[self.sent..].iter().any(|t| is(t.range()))
+        !self.copies.is_empty() || self.gives(is)
+    }
+
+    /// Whether it sends bytes of which `is` holds.
+    pub(super) fn gives(&self, is: impl Fn(Range<usize>) -> bool) -> bool {
+        self.sends[self.sent..].iter().any(|t| is(t.range()))
     }
 
     /// Whether it is short enough to be tried when it is enqueued.
@@ -556,6 +572,12 @@ impl Transfer {
     }
 }
 
+/// Within what their memory lies.
+fn within(transfers: &[Transfer]) -> Range<usize> {
+    let from = transfers.iter().map(|t| t.at.addr()).min().unwrap_or(0);
+    from..transfers.iter().map(|t| t.range().end).max().unwrap_or(from)
+}
+
 pub(super) fn signature(dtype: DataType, count: u64, receiver: u32) -> [u64; 2] {
     Signature { collective: Collective::Send, dtype, op: 0, root: receiver, count }.pack()
 }
@@ -604,8 +626,8 @@ pub(crate) struct P2pTask {
     started: bool,
     /// The next exchange may begin behind it, and leave its receives to it.
     trails: bool,
-    /// It [lends](Exchange::is_lent) what it sends: those behind it go on when it has received all.
-    lends: bool,
+    /// It [has sent](Exchange::is_given): it goes on before its turn, and those behind it do when it has received all.
+    early: bool,
 }
 
 impl P2pTask {
@@ -621,7 +643,7 @@ impl P2pTask {
 
     fn with_turn(core: Arc<Core>, turn: u64, exchange: Box<Exchange>, batch: u64, started: bool) -> P2pTask {
         let exchange = Some(exchange.numbered(turn));
-        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started, trails: false, lends: false }
+        P2pTask { course: Course::new(core, Lane::P2p, turn), batch, exchange, started, trails: false, early: false }
     }
 
     /// So that the next exchange may begin behind it, if it only receives any more, or waits until peers have read, and ranks
@@ -629,9 +651,8 @@ impl P2pTask {
     pub(super) fn trailing(mut self) -> P2pTask {
         let core = &self.course.core;
         let is = |is: &dyn Fn(&Exchange) -> bool| core.crowded && self.exchange.as_deref().is_some_and(is);
-        let sent = is(&Exchange::is_sent);
-        self.lends = !sent && is(&|exchange| exchange.is_lent(core));
-        self.trails = self.lends || sent;
+        self.early = is(&|exchange| exchange.is_given(core));
+        self.trails = self.early || is(&Exchange::is_sent);
         self.let_follow();
         self
     }
@@ -790,7 +811,7 @@ impl Task for P2pTask {
     }
 
     fn window(&self) -> u64 {
-        if self.lends { BEHIND as u64 } else { WINDOW }
+        if self.early { BEHIND as u64 } else { WINDOW }
     }
 
     fn lent(&self, bytes: &Range<usize>) -> bool {
@@ -798,12 +819,22 @@ impl Task for P2pTask {
         self.exchange.as_deref().is_some_and(|exchange| exchange.sends[exchange.sent..].iter().any(meets))
     }
 
+    fn may_lend(&self) -> bool {
+        self.exchange.as_deref().is_some_and(|exchange| !exchange.is_sent())
+    }
+
+    fn touches(&self) -> Option<Touches> {
+        let exchange = self.exchange.as_deref().filter(|_| self.early)?;
+        let (reads, writes) = (within(&exchange.sends[exchange.sent..]), within(&exchange.recvs[exchange.over..]));
+        Some(Touches { reads, writes, window: self.window() })
+    }
+
     fn has_given(&self) -> bool {
-        self.lends && self.exchange.as_deref().is_none_or(|exchange| exchange.receives() == 0)
+        self.early && self.exchange.as_deref().is_none_or(|exchange| exchange.receives() == 0)
     }
 
     fn step_early(&mut self) -> Step {
-        if !self.lends {
+        if !self.early {
             return Step::Blocked;
         }
         let core = self.course.core.clone();
@@ -821,7 +852,7 @@ impl Task for P2pTask {
         }
     }
 
-    fn bars(&self, _next: &Call, output: &Range<usize>, _same: bool) -> bool {
+    fn bars(&self, _next: Option<&Call>, output: &Range<usize>) -> bool {
         let meets = |bytes: Range<usize>| call::meet(&bytes, output);
         let bars = |exchange: &Exchange| exchange.reads(meets) || exchange.writes(|bytes| call::meet(bytes, output));
         self.exchange.as_deref().is_some_and(bars)
@@ -839,9 +870,8 @@ impl Task for P2pTask {
         let exchange = self.exchange.as_deref_mut()?;
         let takes = match lent {
             true => core.crowded && core.whole && exchange.is_last_offered(),
-            // What is received behind messages that are lent might lie where peers have still to read them, those of tasks in
-            // front included, of which one that lends may be ahead; or what a connection has still to write where some are far.
-            false => !self.lends && exchange.is_sent() && !exchange.is_remote(core),
+            // What is received behind them might lie where a connection has still to write where some are far.
+            false => exchange.is_sent() && !exchange.is_remote(core),
         };
         (self.trails && takes).then_some(exchange)
     }

@@ -4,11 +4,14 @@
 //! What a rank sends to itself, as all-to-alls made of sends and receives do, is copied while the peers' messages are on
 //! their way. Of more messages than a connection holds, what has come is received before more is sent.
 
+use std::ops::Range;
+
 use oxccl_kernels as kernels;
 use oxccl_types::{Collective, Result};
 
 use super::links::{Links, P2P_LANE, cma_from, direct_from, is_local};
 use super::p2p::signature;
+use super::p2p_behind::range;
 use crate::communicator::core::Core;
 use crate::request::Request;
 use crate::transport::Header;
@@ -107,22 +110,35 @@ pub(super) fn serves_own<'a, S: 'a>(
     links: &mut Links,
     mut requests: impl Iterator<Item = &'a Request<S>> + Clone,
 ) -> bool {
-    let own = |kind| requests.clone().filter(move |r| r.root == core.rank && r.collective == kind);
-    let (mut sends, mut recvs) = (own(Collective::Send), own(Collective::Recv));
-    let matched = loop {
-        match (sends.next(), recvs.next()) {
-            (None, None) => break true,
-            (Some(s), Some(r)) if (s.count, s.dtype) == (r.count, r.dtype) => {}
-            _ => break false,
-        }
-    };
     // No route is taken by those.
     let small = |r: &Request<S>| r.count.saturating_mul(r.dtype.size()) < Policy::DIRECT_FROM;
     let served = |r: &Request<S>| match r.root == core.rank {
         true => small(r),
         false => is_small(core, r) || is_private(core, links, r),
     };
-    matched && requests.all(served)
+    own_match(core, requests.clone()) && requests.all(served)
+}
+
+/// Whether each message of this rank to itself has its receive.
+pub(super) fn own_match<'a, S: 'a>(core: &Core, requests: impl Iterator<Item = &'a Request<S>> + Clone) -> bool {
+    let own = |kind| requests.clone().filter(move |r| r.root == core.rank && r.collective == kind);
+    let (mut sends, mut recvs) = (own(Collective::Send), own(Collective::Recv));
+    loop {
+        match (sends.next(), recvs.next()) {
+            (None, None) => return true,
+            (Some(s), Some(r)) if (s.count, s.dtype) == (r.count, r.dtype) => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Where this rank copies its messages to itself, of which [each has its receive](own_match): from, to.
+pub(super) fn own<'a, S: 'a>(
+    core: &Core,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let own = |kind| requests.clone().filter(move |r| r.root == core.rank && r.collective == kind).map(range);
+    own(Collective::Send).zip(own(Collective::Recv))
 }
 
 /// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes. `OWN`:

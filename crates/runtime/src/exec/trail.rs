@@ -12,7 +12,7 @@ use std::sync::Arc;
 use oxccl_types::{Collective, Result};
 
 use super::call::{Call, Factor};
-use super::links::{BEHIND, direct_from, is_local};
+use super::links::{BEHIND, is_local};
 use super::operation::Operation;
 use super::p2p::{Exchange, P2pTask, QUICK_LOCAL};
 use super::p2p_behind::range;
@@ -86,7 +86,7 @@ enum Kind {
     Again,
     /// Copied, with some of this rank to itself.
     WithOwn,
-    /// Read where they lie.
+    /// Read where they lie, if they are not small.
     Lent,
     Other,
 }
@@ -128,20 +128,19 @@ fn copied<'a, S: 'a, const OWN: bool>(
     let receives = requests.clone().filter(|r| r.collective == Collective::Recv && !is_own(r)).count();
     let (mut over, lane) = (Over::default(), id(core, Lane::P2p));
     loop {
-        let (all, others) = (stream.behind() as u64, stream.behind_in(lane));
-        // A collective in front may read what is its own when it ends, and lends nobody that.
-        if OWN && others < all {
-            return Ok(false);
-        }
         let Some(last) = stream.last_exchange(lane, false) else {
-            return if stream.is_last_of_others(lane) { begin(core, requests, stream) } else { Ok(false) };
+            if stream.is_last_of_others(lane) {
+                return begin(core, requests, stream);
+            }
+            // It has not sent all: peers read some of it where it lies.
+            return if stream.last_exchange(lane, true).is_some() {
+                lend(core, requests, stream, false)
+            } else {
+                Ok(false)
+            };
         };
         if last.receives() + receives <= BEHIND {
-            // What is sent to oneself is also written now.
-            let mut now = requests.clone().filter(|r| r.collective == Collective::Send || is_own(r));
-            let writes = |r: &Request<S>| r.collective == Collective::Recv;
-            let meets = |r: &Request<S>| stream.will_write(range(r)) || OWN && writes(r) && stream.has_lent(&range(r));
-            if !core.are_all(Lane::P2p, others) || now.any(meets) {
+            if !core.are_all(Lane::P2p, stream.behind_in(lane)) || meets(core, requests.clone(), &stream) {
                 return Ok(false);
             }
             let Some(mut links) = core.try_lock_links() else { return Ok(false) };
@@ -157,6 +156,7 @@ fn copied<'a, S: 'a, const OWN: bool>(
                     if let Some(last) = stream.last_exchange(lane, false) {
                         last.receive_behind(core, requests);
                     }
+                    stream.took_on(false);
                     return Ok(true);
                 }
                 Ok(false) if !begun => {}
@@ -176,27 +176,44 @@ fn copied<'a, S: 'a, const OWN: bool>(
     }
 }
 
-/// Whether `requests` are messages with other ranks that share memory, so long that they are read where they lie, but not so
-/// long that they are left to who waits for the stream.
-fn may_lend<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>>) -> bool {
-    let mut all = 0_u64;
-    let long = |r: &Request<S>| {
-        let bytes = p2p_quick::bytes(r);
-        all = all.saturating_add(bytes as u64);
-        bytes >= direct_from(core) && is_local(core, r.root as u32) && r.root != core.rank
+/// Whether `requests` touch what the calls that the stream holds have still to write, if they read it, or to read, if they write it: they
+/// send from now on, and may receive before those are over.
+fn meets<'a, S: 'a>(
+    core: &Core,
+    requests: impl Iterator<Item = &'a Request<S>> + Clone,
+    stream: &IdleStream<'_>,
+) -> bool {
+    let lends = stream.any_lends();
+    let meets = |r: &Request<S>| match r.collective {
+        Collective::Send => stream.will_write(range(r)),
+        _ => lends && stream.has_lent(&range(r)),
     };
-    core.whole && requests.all(long) && all <= QUICK_LOCAL
+    // What is sent to oneself is also written now, perhaps before one in front has read it.
+    requests.clone().any(meets) || p2p_quick::own(core, requests).any(|(from, to)| !stream.may_copy(&from, &to))
+}
+
+/// Whether `requests` are messages between ranks that share memory, of which those that are not small are read where they lie, but not so
+/// long that they are left to who waits for the stream.
+fn may_lend<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>> + Clone) -> bool {
+    let mut all = 0_u64;
+    let matched = p2p_quick::own_match(core, requests.clone());
+    let near = |r: &Request<S>| {
+        all = all.saturating_add(p2p_quick::bytes(r) as u64);
+        is_local(core, r.root as u32)
+    };
+    core.whole && matched && requests.all(near) && all <= QUICK_LOCAL
 }
 
 /// [`exchange`] of messages that [may be lent](may_lend), or of the last call of the exchange in front made `again`: left to
-/// that exchange, if there is one that lends.
+/// that exchange, if there is one that takes it on.
 fn lend<'a, S: 'a>(
     core: &Arc<Core>,
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     mut stream: IdleStream<'_>,
     again: bool,
 ) -> Result<bool> {
-    let count = |kind| requests.clone().filter(|r| r.collective == kind).count();
+    let others = requests.clone().filter(|r| r.root != core.rank);
+    let count = |kind| others.clone().filter(|r| r.collective == kind).count();
     let (sends, recvs) = (count(Collective::Send), count(Collective::Recv));
     // Who has to wait waits for room for many: a switch for each call would keep all ranks at one call per switch.
     let (mut room, lane) = (0, id(core, Lane::P2p));
@@ -212,18 +229,15 @@ fn lend<'a, S: 'a>(
         }
     }
     // What was found of the call made before holds of this one.
-    let meets = |r: &Request<S>| match r.collective {
-        Collective::Send => stream.will_write(range(r)),
-        _ => stream.has_lent(&range(r)),
-    };
-    if !core.are_all(Lane::P2p, stream.behind_in(lane)) || !again && requests.clone().any(meets) {
+    if !core.are_all(Lane::P2p, stream.behind_in(lane)) || !again && meets(core, requests.clone(), &stream) {
         return Ok(false);
     }
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let Some(last) = stream.last_exchange(lane, true).filter(|_| core.check().is_ok()) else { return Ok(false) };
     // An error is met again by who steps the exchange.
-    let _ = caught(|| last.take_on(core, &mut links, requests, again));
-    stream.took_on();
+    let _ = caught(|| last.take_on(core, &mut links, others, again));
+    p2p_quick::copy_own(core, requests);
+    stream.took_on(true);
     Ok(true)
 }
 
@@ -235,16 +249,20 @@ fn begin<'a, S: 'a>(
 ) -> Result<bool> {
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    // It may receive before those in front are over.
+    // It may receive before those in front are over, and copies what is its own now.
+    let own = exchange.own().fold(0, |all, (from, _)| from.len() as u64 + all);
     let begins = exchange.is_quick(core)
-        && !exchange.reads(|bytes| stream.will_write(bytes))
-        && !exchange.writes(|bytes| stream.has_lent(bytes));
+        && own <= QUICK_LOCAL
+        && !exchange.gives(|bytes| stream.will_write(bytes))
+        && !exchange.writes(|bytes| stream.has_lent(bytes))
+        && exchange.own().all(|(from, to)| stream.may_copy(&from, &to));
     let Some(turn) = begins.then(|| issue(core, Lane::P2p, &stream)).flatten() else {
         exchange.give_back(&mut links);
         return Ok(false);
     };
     let begun = caught(|| core.check().and_then(|()| exchange.begin(core, &mut links))).and_then(|result| result);
     drop(links);
+    exchange.finish_own();
     leave(core, stream, turn, exchange, begun);
     Ok(true)
 }

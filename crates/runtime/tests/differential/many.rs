@@ -23,7 +23,8 @@ const COUNTS: [usize; 12] = [1, 16, 60, 128, 300, 512, 520, 700, 1024, 2048, 300
 
 #[derive(Clone, Copy)]
 struct Made {
-    /// `Send`: to the next rank, with what comes from the one before.
+    /// `Send`: to the next rank, with what comes from the one before. `AllToAllV`: a group of messages of each rank to each, itself
+    /// included, each of a length of its own.
     kind: Collective,
     count: usize,
     root: usize,
@@ -55,8 +56,12 @@ struct Draw {
 
 impl Draw {
     fn new(rng: &mut fastrand::Rng, ranks: usize) -> Draw {
-        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, Send};
-        let all = [AllReduce, AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Gather, Scatter, Send];
+        use Collective::{
+            AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, Gather, Reduce, ReduceScatter, Scatter, Send,
+        };
+        let collectives =
+            [AllReduce, AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Gather, Scatter];
+        let all = [&collectives[..], &[Send, Send, AllToAllV, AllToAllV]].concat();
         let some = |rng: &mut fastrand::Rng, most: usize| 1 + rng.usize(..most);
         Draw {
             kinds: (0..some(rng, 5)).map(|_| all[rng.usize(..all.len())]).collect(),
@@ -79,7 +84,7 @@ impl Draw {
             _ => (own(), own()),
         };
         let to = if rng.u8(..8) == 0 { from } else { to };
-        let is_never = matches!(kind, Collective::AllToAll | Collective::Send);
+        let is_never = matches!(kind, Collective::AllToAll | Collective::AllToAllV | Collective::Send);
         let to = if from == to && is_never { (to + 1) % BUFFERS } else { to };
         let root = self.root.unwrap_or_else(|| rng.usize(..ranks));
         let (count, second) = (self.counts[rng.usize(..self.counts.len())], rng.usize(..self.seconds) == 0);
@@ -99,6 +104,11 @@ impl Made {
             Collective::ReduceScatter | Collective::Scatter => (0, own),
             _ => (0, 0),
         }
+    }
+
+    /// Elements that `from` sends to `to` in a group of messages: of those of a block some eighths, of some none.
+    fn part(&self, from: usize, to: usize) -> usize {
+        self.count * ((7 * from + 3 * to + 5 * self.root + self.count) % 9) / 8
     }
 
     fn apply(&self, model: &mut Model) {
@@ -123,6 +133,9 @@ impl Made {
                 Collective::AllGather => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
                 Collective::Gather if rank == self.root => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
                 Collective::AllToAll => (0..ranks).for_each(|r| put(r, &mut block(r, rank))),
+                Collective::AllToAllV => {
+                    (0..ranks).for_each(|r| put(r, &mut block(r, rank).take(self.part(r, rank))));
+                }
                 Collective::Broadcast => put(0, &mut block(self.root, 0)),
                 Collective::Scatter => put(0, &mut block(self.root, rank)),
                 Collective::Send => put(0, &mut block((rank + ranks - 1) % ranks, 0)),
@@ -136,16 +149,24 @@ impl Made {
         let from = buffers[self.from].ptr().wrapping_add(4 * reads).cast_const();
         let to = buffers[self.to].ptr().wrapping_add(4 * writes);
         let comm = &comms[usize::from(self.second)];
-        let submit = |kind, peer: usize| {
-            comm.submit(request(kind, from, to, self.count, stream).to(peer))
-                .unwrap_or_else(|e| panic!("{self:?}: {e}"));
+        let submit = |kind, peer: usize, block: usize, count: usize| {
+            let first = 4 * block * self.count;
+            let made = request(kind, from.wrapping_add(first), to.wrapping_add(first), count, stream).to(peer);
+            comm.submit(made).unwrap_or_else(|e| panic!("{self:?}: {e}"));
         };
-        if self.kind != Collective::Send {
-            return submit(self.kind, self.root);
+        match self.kind {
+            Collective::Send | Collective::AllToAllV => group::start(),
+            _ => return submit(self.kind, self.root, 0, self.count),
         }
-        group::start();
-        submit(Collective::Send, (rank + 1) % ranks);
-        submit(Collective::Recv, (rank + ranks - 1) % ranks);
+        if self.kind == Collective::Send {
+            submit(Collective::Send, (rank + 1) % ranks, 0, self.count);
+            submit(Collective::Recv, (rank + ranks - 1) % ranks, 0, self.count);
+        } else {
+            for peer in 0..ranks {
+                submit(Collective::Send, peer, peer, self.part(rank, peer));
+                submit(Collective::Recv, peer, peer, self.part(peer, rank));
+            }
+        }
         group::end().unwrap_or_else(|e| panic!("{self:?}: {e}"));
     }
 }

@@ -138,7 +138,14 @@ impl IdleStream<'_> {
     /// Whether one of them [bars](Task::bars) `next`, a call of that [lane](Task::lane) with that output.
     pub(crate) fn bars(&self, next: &Call, output: &std::ops::Range<usize>, lane: usize) -> bool {
         let mut others = self.running.tasks.concerned(|touches| touches.may_touch(output));
-        others.any(|t| t.bars(next, output, t.lane() == lane))
+        others.any(|t| t.bars(Some(next).filter(|_| t.lane() == lane), output))
+    }
+
+    /// Whether bytes may be copied from the one to the other now, before they are over: nobody has still to write the first, or to read
+    /// or write the second.
+    pub(crate) fn may_copy(&self, from: &std::ops::Range<usize>, to: &std::ops::Range<usize>) -> bool {
+        let mut others = self.running.tasks.concerned(|touches| touches.may_touch(to));
+        !self.will_write(from.clone()) && !others.any(|t| t.bars(None, to))
     }
 
     /// Whether the last of them is no operation of that [lane](Task::lane).
@@ -152,9 +159,10 @@ impl IdleStream<'_> {
         self.running.tasks.back_mut().filter(|t| t.lane() == lane)?.takes_more(lent)
     }
 
-    /// The last of them took more on, which it has still to give.
-    pub(crate) fn took_on(&mut self) {
+    /// The last of them took more on, which it has still to give; `lends`: some of it may be lent.
+    pub(crate) fn took_on(&mut self, lends: bool) {
         self.running.given = self.running.given.min(self.running.tasks.len().saturating_sub(1));
+        self.running.tasks.last_grew(lends);
     }
 
     /// Steps them, and gives the core to the peers that share it, for a short time. Whether anything moved.

@@ -220,6 +220,15 @@ impl Tasks {
         self.lanes.len() > 1
     }
 
+    /// The last of them, which is of no kind, touches more than it said, and `lends` perhaps some of it.
+    #[inline]
+    pub(super) fn last_grew(&mut self, lends: bool) {
+        self.touches.truncate(self.all.len() - 1);
+        if lends {
+            self.lenders = self.first + self.all.len() as u64;
+        }
+    }
+
     /// Whether one of them may lend anything.
     #[inline]
     pub(super) fn any_lends(&self) -> bool {

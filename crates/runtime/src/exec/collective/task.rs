@@ -186,12 +186,11 @@ impl Task for CollectiveTask {
         self.stepped(hear).unwrap_or(Step::Blocked)
     }
 
-    fn bars(&self, next: &Call, output: &std::ops::Range<usize>, same: bool) -> bool {
+    fn bars(&self, next: Option<&Call>, output: &std::ops::Range<usize>) -> bool {
         // Counts per peer: what is read and written is not looked up. In which order peers write in calls of different
         // communicators is not known.
-        let plan = self.plan.as_deref().filter(|_| same);
-        let bars =
-            |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, plan, (next, output), c.rank as u32, c.ranks);
+        let next = next.filter(|_| self.plan.is_some());
+        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, output, c.rank as u32, c.ranks);
         self.core.as_ref().is_none_or(bars)
     }
 
