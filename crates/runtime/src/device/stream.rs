@@ -131,8 +131,8 @@ pub(crate) trait Task: Send {
     fn bars(&self, _next: Option<&Call>, _output: &std::ops::Range<usize>) -> bool {
         true
     }
-    /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls whose
-    /// messages are read where they lie: they end with the task.
+    /// The exchange to which receives of later calls may be left, where there is one, or, if they are `lent`, whole calls, of whose
+    /// messages some may be read where they lie: they end with the task.
     fn takes_more(&mut self, _lent: bool) -> Option<&mut Exchange> {
         None
     }

@@ -629,7 +629,7 @@ fn leave(
     idle: IdleStream<'_>,
     mut links: LatchGuard<'_, Links>,
     turn: u64,
-    exchange: Box<Exchange>,
+    mut exchange: Box<Exchange>,
     step: Result<Step>,
 ) {
     match step {
@@ -639,6 +639,10 @@ fn leave(
         }
         Ok(_) => {
             drop(links);
+            // Others begin behind it if it has nothing more to copy.
+            if core.crowded && core.whole && exchange.is_own_short() {
+                exchange.finish_own();
+            }
             idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange).trailing()));
         }
         Err(error) => {

@@ -42,7 +42,7 @@ const RECORDS_APART: usize = 32;
 /// [`oxccl_kernels::waits_for_lines`]: who reads it does not ask for the next slot, which the sender is about to write. And where those
 /// lines travel, see [`Core::trades_lines`]: more lines than a core asks for at a time cost twice as much (measured, docs/performance.md).
 const SMALL_APART: usize = Sizes::SMALL - READ_AHEAD - 64;
-/// Receives that wait together where ranks share cores, see `trail`.
+/// Sends, and receives, that wait together where ranks share cores, see `trail`; and calls of which one is such an exchange.
 pub(super) const BEHIND: usize = 64;
 
 /// How many times longer slots are where two copies by way of one are faster than the kernel's single copy at any length: what

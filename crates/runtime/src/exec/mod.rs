@@ -45,6 +45,7 @@ mod operation;
 pub(crate) mod p2p;
 pub(crate) mod p2p_behind;
 mod p2p_outgrown;
+mod p2p_own;
 pub(crate) mod p2p_quick;
 mod p2p_short;
 mod pair_v;

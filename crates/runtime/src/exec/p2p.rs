@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oxccl_kernels as kernels;
 use oxccl_schedule::ir::{Chunk, Op, part_range};
 use oxccl_types::{Collective, DataType, Error, Result, Signature};
 
@@ -57,7 +56,7 @@ pub(crate) struct Exchange {
     pub(super) calls: u32,
     pub(super) last: Last,
     /// From, to, bytes that are left, and of all.
-    copies: Vec<(*const u8, *mut u8, u64, u64)>,
+    pub(super) copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
     sequence: u64,
     /// Its place among the operations of its kind.
@@ -75,8 +74,6 @@ pub(super) const QUICK_LOCAL: u64 = 1 << 20;
 const STEP: u64 = 1 << 20;
 /// Where bytes come over streams: they are still in the caches.
 const STREAM_STEP: u64 = 256 << 10;
-/// Bytes that it copies from the rank's own buffers at most.
-const COPY: u64 = 256 << 10;
 /// A step of an exchange takes as long as this many looks at a line.
 pub(super) const POLLS_PER_STEP: u32 = 4;
 
@@ -182,29 +179,6 @@ impl Exchange {
             signature(r.dtype, r.count as u64, if sends { r.root } else { core.rank } as u32),
         );
         if sends { self.sends.push(transfer) } else { self.recvs.push(transfer) }
-    }
-
-    fn copy_own<S>(&mut self, core: &Core, sends: &[&Request<S>], recvs: &[&Request<S>]) -> Result<()> {
-        if sends.len() != recvs.len() {
-            return Err(Error::usage(format!(
-                "rank {} sends {} message(s) to itself and receives {} from itself in one group; each needs its partner in \
-                 the same group",
-                core.rank,
-                sends.len(),
-                recvs.len()
-            )));
-        }
-        for (s, r) in sends.iter().zip(recvs) {
-            if (s.count, s.dtype) != (r.count, r.dtype) {
-                return Err(Error::usage(format!(
-                    "rank {} sends {} elements of {} to itself but receives {} of {}",
-                    core.rank, s.count, s.dtype, r.count, r.dtype
-                )));
-            }
-            let bytes = (s.count * s.dtype.size()) as u64;
-            self.copies.push((s.send, r.recv, bytes, bytes));
-        }
-        Ok(())
     }
 
     /// With its place among the operations of its kind.
@@ -325,17 +299,6 @@ impl Exchange {
         core.whole && self.copies.is_empty() && self.is_offered() && self.sends.iter().chain(&self.recvs).all(near)
     }
 
-    /// What this rank has still to copy within its own memory: from, to.
-    pub(super) fn own(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
-        let of = |at: usize, bytes: u64| at..at + bytes as usize;
-        self.copies.iter().map(move |(from, to, bytes, _)| (of(from.addr(), *bytes), of(to.addr(), *bytes)))
-    }
-
-    /// Copies that.
-    pub(super) fn finish_own(&mut self) {
-        while self.step_copies() {}
-    }
-
     /// Whether it will write bytes of which `is` holds.
     pub(super) fn writes(&self, is: impl Fn(&Range<usize>) -> bool) -> bool {
         self.recvs[self.over..].iter().any(|t| is(&t.range()))
@@ -381,21 +344,6 @@ impl Exchange {
             return Ok(Step::Done);
         }
         Ok(if progress { Step::Progress } else { Step::Blocked })
-    }
-
-    fn step_copies(&mut self) -> bool {
-        let Some((src, dst, bytes, whole)) = self.copies.last_mut() else { return false };
-        let (n, whole) = ((*bytes).min(COPY), *whole as usize);
-        let (from, to) = (*src, *dst);
-        (*src, *dst, *bytes) = (from.wrapping_add(n as usize), to.wrapping_add(n as usize), *bytes - n);
-        if from == to.cast_const() || *bytes == 0 {
-            self.copies.pop();
-        }
-        if from != to.cast_const() {
-            // SAFETY: a send and a receive of the same rank and length, in the caller's buffers.
-            unsafe { kernels::copy_part(&[to], from, n as usize, whole) };
-        }
-        true
     }
 
     fn step_sends(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
@@ -830,7 +778,8 @@ impl Task for P2pTask {
     }
 
     fn has_given(&self) -> bool {
-        self.early && self.exchange.as_deref().is_none_or(|exchange| exchange.receives() == 0)
+        let gave = |exchange: &Exchange| exchange.receives() == 0 && exchange.is_offered();
+        self.early && self.exchange.as_deref().is_none_or(gave)
     }
 
     fn step_early(&mut self) -> Step {
@@ -838,6 +787,10 @@ impl Task for P2pTask {
             return Step::Blocked;
         }
         let core = self.course.core.clone();
+        // What failed is not tried again; but what ended the communicator is heard.
+        if self.course.doubt.is_some() {
+            return core.check().map_or_else(|cause| self.gave(Err(cause)), |()| Step::Blocked);
+        }
         let went = caught(|| {
             core.check()?;
             let mut links = core.lock_links();

@@ -1,12 +1,13 @@
 //! What an exchange takes on of later calls where ranks share cores, so that these need neither a task nor a turn of their own:
-//! the receives of small messages, whose sends are over, and both of messages that are read where they lie.
+//! the receives of small messages whose sends are over, and both of all others.
 //!
 //! What is taken on keeps the order of the calls: the messages of a connection in the order of the sends, and receives of a
-//! call after all of the call before. Two more things hold of messages that are read where they lie, and are looked at before a
-//! call is taken on:
+//! call after all of the call before. Two more things are looked at before a call is taken on:
 //!
-//! * what it sends is not what a call before it has still to receive, since peers read it from now on;
+//! * what it sends is not what a call before it has still to receive, since it is read from now on;
 //! * what it receives is not what a call before it has lent, since it may come before a slower peer has read that.
+//!
+//! What a rank sends to itself is not taken on, but copied at once.
 
 use std::ops::Range;
 
@@ -17,6 +18,9 @@ use super::links::{BEHIND, Links};
 use super::p2p::{Exchange, Transfer};
 use crate::communicator::core::Core;
 use crate::request::Request;
+
+/// Pairs of a send and a receive of a call that are compared at most: that of more is not looked for when it is made again.
+const COMPARED: usize = 256;
 
 /// Of the last call of an exchange, how many sends and receives there are, the last ones of each, and whether none of them
 /// writes what another reads. Nothing of the first call, which was not taken on.
@@ -71,7 +75,7 @@ impl Exchange {
         self.recvs.len() - self.over
     }
 
-    /// Whether there is room for so many more messages that are read where they lie.
+    /// Whether there is room for so many more messages.
     pub(super) fn has_room(&self, sends: usize, recvs: usize) -> bool {
         self.sends.len() - self.sent + sends <= BEHIND && self.receives() + recvs <= BEHIND
     }
@@ -94,8 +98,8 @@ impl Exchange {
         again && apart && sends.len() + recvs.len() == 0
     }
 
-    /// Takes a later call on whose messages, all with other ranks, are read where they lie: `again` if it is the last one made
-    /// again. It sends what can be sent.
+    /// Takes a later call on, whose messages are all with other ranks: `again` if it is the last one made again. It sends what can be
+    /// sent.
     ///
     /// # Errors
     /// Those of the connections, which are met again by the next step.
@@ -113,7 +117,7 @@ impl Exchange {
         self.recvs[before.1..].iter_mut().for_each(|t| t.call = self.calls);
         self.judge_sends(core, before.0, before.1);
         let (sends, recvs) = (self.sends.len() - before.0, self.recvs.len() - before.1);
-        self.last = Last { sends, recvs, apart: again || are_apart(requests) };
+        self.last = Last { sends, recvs, apart: again || sends * recvs <= COMPARED && are_apart(requests) };
         self.offer_from(before.0, core, links)
     }
 }

@@ -204,6 +204,16 @@ fn may_lend<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Reque
     core.whole && matched && requests.all(near) && all <= QUICK_LOCAL
 }
 
+/// After a look at what peers have read of it: an exchange that has received all is not stepped before its turn.
+#[inline(never)]
+fn polled<'a>(core: &Core, exchange: &'a mut Exchange) -> &'a Exchange {
+    if let Some(mut links) = core.try_lock_links() {
+        // An error is met again by who steps it.
+        let _ = caught(|| exchange.begin(core, &mut links));
+    }
+    exchange
+}
+
 /// [`exchange`] of messages that [may be lent](may_lend), or of the last call of the exchange in front made `again`: left to
 /// that exchange, if there is one that takes it on.
 fn lend<'a, S: 'a>(
@@ -218,7 +228,8 @@ fn lend<'a, S: 'a>(
     // Who has to wait waits for room for many: a switch for each call would keep all ranks at one call per switch.
     let (mut room, lane) = (0, id(core, Lane::P2p));
     loop {
-        match stream.last_exchange(lane, true).map(|last| last.has_room(sends.max(room), recvs.max(room))) {
+        let has_room = |last: &Exchange| last.has_room(sends.max(room), recvs.max(room));
+        match stream.last_exchange(lane, true).map(|last| has_room(last) || has_room(polled(core, last))) {
             Some(true) => break,
             Some(false) => room = BEHIND / 2,
             None if stream.behind() > 0 && !again => return begin(core, requests, stream),
@@ -249,10 +260,10 @@ fn begin<'a, S: 'a>(
 ) -> Result<bool> {
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let mut exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    // It may receive before those in front are over, and copies what is its own now.
-    let own = exchange.own().fold(0, |all, (from, _)| from.len() as u64 + all);
+    // It may receive before those in front are over, and copies what is its own now. Over a network nobody would tell the exchange in front
+    // that this one follows.
     let begins = exchange.is_quick(core)
-        && own <= QUICK_LOCAL
+        && (core.whole && exchange.is_own_short() || exchange.own().next().is_none())
         && !exchange.gives(|bytes| stream.will_write(bytes))
         && !exchange.writes(|bytes| stream.has_lent(bytes))
         && exchange.own().all(|(from, to)| stream.may_copy(&from, &to));

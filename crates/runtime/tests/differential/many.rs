@@ -38,6 +38,10 @@ struct Made {
 impl fmt::Debug for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Made { kind, count, root, from, to, second } = self;
+        let kind = match kind {
+            Collective::AllToAllV => "messages".to_string(),
+            kind => kind.to_string(),
+        };
         write!(f, "{kind}({count}) root {root} {from}>{to}{}", if *second { " second" } else { "" })
     }
 }
@@ -49,6 +53,8 @@ struct Draw {
     root: Option<usize>,
     /// Of so many calls one has buffers that others have just had.
     meets: usize,
+    /// Of so many one is the last one made again.
+    again: usize,
     /// Of so many one is of the second communicator.
     seconds: usize,
     next: usize,
@@ -68,6 +74,7 @@ impl Draw {
             counts: (0..some(rng, 4)).map(|_| COUNTS[rng.usize(..COUNTS.len())]).collect(),
             root: rng.bool().then(|| rng.usize(..ranks)),
             meets: [2, 8, 1000][rng.usize(..3)],
+            again: [2, 5, 1000][rng.usize(..3)],
             seconds: [3, 1000, 1000][rng.usize(..3)],
             next: 0,
         }
@@ -193,7 +200,11 @@ pub(crate) fn one(rank: usize, ranks: usize, comms: &[Comm], seed: u64) {
         buffers.iter_mut().enumerate().for_each(|(b, buffer)| buffer.set_each(fresh(rank, b)));
         let mut model: Model = (0..ranks).map(|r| (0..BUFFERS).map(|b| fresh(r, b).collect()).collect()).collect();
         let mut draw = Draw::new(&mut rng, ranks);
-        let made: Vec<Made> = (0..rng.usize(5..150)).map(|_| draw.draw(&mut rng, ranks)).collect();
+        let mut made: Vec<Made> = vec![];
+        for _ in 0..rng.usize(5..150) {
+            let again = made.last().copied().filter(|_| rng.usize(..draw.again) == 0);
+            made.push(again.unwrap_or_else(|| draw.draw(&mut rng, ranks)));
+        }
         for made in &made {
             made.make((rank, ranks), comms, &buffers, &stream);
             made.apply(&mut model);

@@ -445,7 +445,7 @@ fn a_call_does_not_wait_for_one_of_another_communicator_in_front_of_it() {
     }
 }
 
-/// What is sent to oneself is written at once where only messages are in front of it; not over the input of a sum that was announced,
+/// What is sent to oneself is written at once where nothing in front of it has to do with that memory; not over the input of a sum that was announced,
 /// since that reads its own part again when it ends.
 #[test]
 fn what_is_sent_to_oneself_waits_for_sums_in_front_of_it() {
