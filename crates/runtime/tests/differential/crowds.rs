@@ -12,11 +12,11 @@ use oxccl_types::{Collective, ReduceOp, ResultCode};
 use crate::common::{Children, wait};
 use crate::ends;
 use crate::given::Constants;
-use crate::job::seed;
+use crate::job::{PAIR, seed};
 use crate::large;
 use crate::lent;
 use crate::many;
-use crate::network::alone;
+use crate::network::{self, alone};
 use crate::runs;
 use crate::scenarios::{Comm, Ints, To, request, team};
 
@@ -302,7 +302,8 @@ pub(crate) fn processes(ranks: usize, env: &[(&str, &str)], dies: &str) {
     let spawn = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "crowds::one_of_a_crowd", "--include-ignored", "--nocapture", "--test-threads=1"]);
-        command.env("NCCL_SOCKET_IFNAME", "lo").env("OXCCL_OP_TIMEOUT", "30").envs(env.iter().copied());
+        command.env("NCCL_SOCKET_IFNAME", "lo").env("OXCCL_OP_TIMEOUT", "30");
+        command.envs(env.iter().map(|(name, value)| (*name, value.replace(PAIR, &(rank / 2).to_string()))));
         command.env(VARIABLE, format!("{rank} {ranks} {seed} {dies} {ids}"));
         command.stdin(Stdio::null()).spawn().unwrap()
     };
@@ -754,6 +755,7 @@ fn one_of_a_crowd() {
         "no" | "sends" => mixture(rank, ranks, &comms, 30, words[3] == "sends", seed()),
         "lends" => lent::one(rank, ranks, &comms[0], seed()),
         "many" => many::one(rank, ranks, &comms, seed()),
+        "itself" => network::with_itself(rank, ranks, &comms[0]),
         "long" => long(rank, ranks, &comms[0], seed()),
         "alone" => in_turn(rank, ranks, &comms),
         "differs" => return differs(rank, &comms[0]),

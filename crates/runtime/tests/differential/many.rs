@@ -11,6 +11,7 @@ use oxccl_types::Collective;
 use oxccl_runtime::config::tuning::processors;
 
 use crate::crowds::processes;
+use crate::job::PAIR;
 use crate::job::seed;
 use crate::scenarios::{Comm, Ints, To, request, team};
 
@@ -234,6 +235,7 @@ fn calls_of_many_buffers_and_lengths_keep_their_order() {
         processes(ranks.parse().unwrap(), &[("OXCCL_CORES", "2")], "many");
     }
     processes(4, &[("OXCCL_CORES", "2"), ("OXCCL_P2P", "shm")], "many");
+    processes(4, &[("OXCCL_CORES", "1"), ("NCCL_HOSTID", PAIR)], "many");
 }
 
 #[test]

@@ -10,7 +10,9 @@ use oxccl_runtime::device::Stream;
 use oxccl_runtime::{Request, VCounts, group};
 use oxccl_types::{Collective, ResultCode};
 
-use crate::scenarios::{Ints, To, all_reduce, request, team};
+use crate::crowds::processes;
+use crate::job::PAIR;
+use crate::scenarios::{Comm, Ints, To, all_reduce, request, team};
 
 /// Runs the test `name`, be it an ignored one, in a process with `env`. A hang ends by the limit for operations.
 pub(crate) fn alone(name: &str, env: &[(&str, &str)]) {
@@ -178,36 +180,33 @@ fn sends_ends_with_what_follows() {
 
 #[test]
 fn groups_of_messages_with_own_ones_arrive_where_ranks_share_cores() {
-    alone("network::exchanges_with_itself_as_well", &[("OXCCL_CORES", "2")]);
+    processes(4, &[("NCCL_HOSTID", PAIR), ("OXCCL_CORES", "1")], "itself");
 }
 
-#[test]
-#[ignore = "no test by itself: `cargo test -p oxccl-runtime --test differential groups_of` runs it in a process of its own"]
-fn exchanges_with_itself_as_well() {
-    // Together more than both kernels hold: who is in a group must read what the next ones send.
+/// A rank's part: groups of messages to a rank of another host and to itself, which together are more than kernels hold: who is in a group
+/// must read what the next ones send.
+pub(crate) fn with_itself(rank: usize, ranks: usize, comm: &Comm) {
     const CALLS: usize = 64;
     const COUNT: usize = 60_000;
-    team(4, 1, |rank, comms| {
-        let s = Stream::new().unwrap();
-        let ranks = 4;
-        let inputs: Vec<Ints> = (0..CALLS).map(|i| Ints::new(COUNT, (100 * i + rank) as i32)).collect();
-        let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(2 * COUNT, -1)).collect();
-        for (input, output) in inputs.iter().zip(&outputs) {
-            group::start();
-            for (i, distance) in [0, 1].into_iter().enumerate() {
-                let (to, from) = ((rank + distance) % ranks, (rank + ranks - distance) % ranks);
-                let out = output.ptr().wrapping_add(4 * i * COUNT);
-                comms[0].submit(request(Collective::Send, input.ptr(), out, COUNT, &s).to(to)).unwrap();
-                comms[0].submit(request(Collective::Recv, input.ptr(), out, COUNT, &s).to(from)).unwrap();
-            }
-            group::end().unwrap();
+    let s = Stream::new().unwrap();
+    let other = (rank + ranks / 2) % ranks;
+    let value = |call: usize, rank: usize| (100 * call + rank) as i32;
+    let inputs: Vec<Ints> = (0..CALLS).map(|call| Ints::new(COUNT, value(call, rank))).collect();
+    let outputs: Vec<Ints> = (0..CALLS).map(|_| Ints::new(2 * COUNT, -1)).collect();
+    for (input, output) in inputs.iter().zip(&outputs) {
+        group::start();
+        for (block, peer) in [rank, other].into_iter().enumerate() {
+            let out = output.ptr().wrapping_add(4 * block * COUNT);
+            comm.submit(request(Collective::Send, input.ptr(), out, COUNT, &s).to(peer)).unwrap();
+            comm.submit(request(Collective::Recv, input.ptr(), out, COUNT, &s).to(peer)).unwrap();
         }
-        s.synchronize().unwrap();
-        for (i, output) in outputs.iter().enumerate() {
-            output.expect_at(0..COUNT, (100 * i + rank) as i32);
-            output.expect_at(COUNT..2 * COUNT, (100 * i + (rank + ranks - 1) % ranks) as i32);
-        }
-    });
+        group::end().unwrap();
+    }
+    s.synchronize().unwrap();
+    for (call, output) in outputs.iter().enumerate() {
+        output.expect_at(0..COUNT, value(call, rank));
+        output.expect_at(COUNT..2 * COUNT, value(call, other));
+    }
 }
 
 #[test]
