@@ -98,10 +98,16 @@ fn uneven(from: usize, to: usize) -> usize {
     LEN - 17 * from - 33 * to - 1
 }
 
+/// Elements that rank `from` sends to rank `to`, perhaps itself, in group `i` of messages: some are copied to slots, the others lent.
+fn experts(i: usize, from: usize, to: usize) -> usize {
+    if (from + to + i).is_multiple_of(3) { 40 + from } else { uneven(from, to) }
+}
+
 /// A burst of calls by which every rank takes from every other what these lend, or writes its part to all: alltoall, v
 /// (AlltoAllv), private (the same from memory that peers cannot map), far (alltoall from such), reduce_scatter, all_reduce, reduce,
 /// small (reductions to rank 0 that go by slots at first, then inputs are lent), some (the same to rank 1, but that rank 2 lends nothing),
-/// ring (Send and Recv), turns (these and all-gather in turn, but for private, far, small, some and ring). Call `odd.0` of rank `odd.1` has an element less.
+/// ring (Send and Recv), experts (groups of short and long messages of each rank to each and itself, and all-reduces in turn), turns (these and
+/// all-gather in turn, but for private, far, small, some, ring and experts). Call `odd.0` of rank `odd.1` has an element less.
 fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usize, usize)>) -> Result<()> {
     let (me, ranks) = (comm.rank(), comm.ranks());
     let value = |i: usize, r: usize| (n as usize % 50 * 100 + i * ranks + r) as f32;
@@ -112,6 +118,7 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
     let mut to: Vec<Buffer> = (0..BURST).map(|_| Buffer::filled(memory, LEN * ranks, -1.0)).collect();
     let kind = |i: usize| match order.words[2].as_str() {
         "turns" => ["alltoall", "all_reduce", "v", "reduce", "reduce_scatter", "all_gather"][i / 3 % 6],
+        "experts" => ["experts", "all_reduce"][i % 2],
         "private" => "v",
         "far" => "alltoall",
         one => one,
@@ -148,6 +155,17 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
                     s.send(comm, a.slice(0..all), (me + 1) % ranks)?;
                     s.recv(comm, b.slice(0..LEN * ranks), (me + ranks - 1) % ranks)
                 })?,
+                "experts" => s.group(|| {
+                    let (mut given, mut taken) = (0, 0);
+                    for r in 0..ranks {
+                        let (out, into) = (experts(i, me, r), experts(i, r, me));
+                        let less = if r == (me + 1) % ranks { less(i) } else { 0 };
+                        s.send(comm, a.slice(given..given + out - less), r)?;
+                        s.recv(comm, b.slice(taken..taken + into), r)?;
+                        (given, taken) = (given + out, taken + into);
+                    }
+                    Ok(())
+                })?,
                 _ => s.all_gather(comm, a.slice(0..LEN - less(i)), b.slice(0..all))?,
             }
         }
@@ -158,6 +176,7 @@ fn burst_among_all(order: &Order, comm: &Communicator, n: u64, odd: Option<(usiz
         for r in 0..ranks {
             let (len, expected) = match kind(i) {
                 "v" => (uneven(r, me), value(i, r)),
+                "experts" => (experts(i, r, me), value(i, r)),
                 "reduce_scatter" => (if r == 0 { LEN } else { 0 }, value(i, ranks - 1)),
                 "reduce" if me != i % ranks => (LEN, -1.0),
                 "small" | "some" => (if r == 0 && me == root { SMALL } else { 0 }, value(i, ranks - 1)),
@@ -493,8 +512,8 @@ fn mixed_bursts_give_what_they_should() {
 /// Bursts with a root.
 const KINDS: [&str; 7] = ["broadcast", "scatter", "gather", "alternate", "both", "few", "parts"];
 /// Bursts in which all take from all.
-const AMONG_ALL: [&str; 9] =
-    ["alltoall", "v", "private", "far", "reduce_scatter", "all_reduce", "reduce", "small", "turns"];
+const AMONG_ALL: [&str; 10] =
+    ["alltoall", "v", "private", "far", "reduce_scatter", "all_reduce", "reduce", "small", "experts", "turns"];
 
 fn one_kill(pool: &mut Pool, spare: &mut Option<Worker>, random: &mut Random, kind: &str) -> u64 {
     let all: Vec<usize> = (0..4).collect();
