@@ -294,7 +294,7 @@ mod tests {
     use crate::request::{Operator, Request};
 
     #[test]
-    fn a_call_by_slots_bars_those_whose_output_peers_write_where_it_writes() {
+    fn a_call_bars_what_is_written_where_it_reads_or_writes_but_for_the_same_one() {
         let call = |recv: usize| {
             let request = Request {
                 collective: Collective::AllReduce,
@@ -310,7 +310,11 @@ mod tests {
             };
             Call::new(&request, 4)
         };
-        let bars = |next: usize| bars(&call(4096), None, &(next..next + 4000), 1, 4);
-        assert!(bars(4096) && bars(8092) && !bars(8096));
+        let bars_at = |next: usize| bars(&call(4096), None, &(next..next + 4000), 1, 4);
+        assert!(bars_at(4096) && bars_at(8092) && !bars_at(8096));
+        // Its input.
+        assert!(bars_at((1 << 20) + 3996) && !bars_at((1 << 20) + 4000));
+        let bars_call = |next: usize| bars(&call(4096), Some(&call(next)), &(next..next + 4000), 1, 4);
+        assert!(!bars_call(4096) && bars_call(8092) && !bars_call(8096));
     }
 }

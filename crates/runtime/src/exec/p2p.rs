@@ -787,9 +787,9 @@ impl Task for P2pTask {
             return Step::Blocked;
         }
         let core = self.course.core.clone();
-        // What failed is not tried again; but what ended the communicator is heard.
+        // What failed is not tried again, as in its turn.
         if self.course.doubt.is_some() {
-            return core.check().map_or_else(|cause| self.gave(Err(cause)), |()| Step::Blocked);
+            return self.gave(Ok(Step::Blocked));
         }
         let went = caught(|| {
             core.check()?;
@@ -823,10 +823,10 @@ impl Task for P2pTask {
         let exchange = self.exchange.as_deref_mut()?;
         let takes = match lent {
             true => core.crowded && core.whole && exchange.is_last_offered(),
-            // What is received behind them might lie where a connection has still to write where some are far.
+            // What is received behind messages of other hosts might lie where their connections have still to write.
             false => exchange.is_sent() && !exchange.is_remote(core),
         };
-        (self.trails && takes).then_some(exchange)
+        (self.trails && takes && self.course.doubt.is_none()).then_some(exchange)
     }
 
     fn follows(&self) -> usize {

@@ -19,9 +19,6 @@ use super::p2p::{Exchange, Transfer};
 use crate::communicator::core::Core;
 use crate::request::Request;
 
-/// Pairs of a send and a receive of a call that are compared at most: that of more is not looked for when it is made again.
-const COMPARED: usize = 256;
-
 /// Of the last call of an exchange, how many sends and receives there are, the last ones of each, and whether none of them
 /// writes what another reads. Nothing of the first call, which was not taken on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,7 +114,7 @@ impl Exchange {
         self.recvs[before.1..].iter_mut().for_each(|t| t.call = self.calls);
         self.judge_sends(core, before.0, before.1);
         let (sends, recvs) = (self.sends.len() - before.0, self.recvs.len() - before.1);
-        self.last = Last { sends, recvs, apart: again || sends * recvs <= COMPARED && are_apart(requests) };
+        self.last = Last { sends, recvs, apart: again || are_apart(requests) };
         self.offer_from(before.0, core, links)
     }
 }

@@ -45,18 +45,18 @@ impl Exchange {
         self.copies.iter().fold(0, |all: u64, (_, _, bytes, _)| all.saturating_add(*bytes)) <= QUICK_LOCAL
     }
 
-    /// What that is: from, to.
+    /// Where this rank has still to copy within its own memory: from, to.
     pub(super) fn own(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
         let of = |at: usize, bytes: u64| at..at + bytes as usize;
         self.copies.iter().map(move |(from, to, bytes, _)| (of(from.addr(), *bytes), of(to.addr(), *bytes)))
     }
 
-    /// Copies that.
+    /// Copies all that this rank sends to itself.
     pub(super) fn finish_own(&mut self) {
         while self.step_copies() {}
     }
 
-    /// Copies some of it; whether there was any.
+    /// Copies some of what this rank sends to itself; whether any was left.
     pub(super) fn step_copies(&mut self) -> bool {
         let Some((src, dst, bytes, whole)) = self.copies.last_mut() else { return false };
         let (n, whole) = ((*bytes).min(COPY), *whole as usize);

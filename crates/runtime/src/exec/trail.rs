@@ -86,7 +86,7 @@ enum Kind {
     Again,
     /// Copied, with some of this rank to itself.
     WithOwn,
-    /// Read where they lie, if they are not small.
+    /// Taken on by the exchange in front: those that are not small are read where they lie.
     Lent,
     Other,
 }
@@ -140,7 +140,7 @@ fn copied<'a, S: 'a, const OWN: bool>(
             };
         };
         if last.receives() + receives <= BEHIND {
-            if !core.are_all(Lane::P2p, stream.behind_in(lane)) || meets(core, requests.clone(), &stream) {
+            if !core.are_all(Lane::P2p, stream.behind_in(lane)) || meets(core, requests.clone(), &stream, OWN) {
                 return Ok(false);
             }
             let Some(mut links) = core.try_lock_links() else { return Ok(false) };
@@ -176,32 +176,35 @@ fn copied<'a, S: 'a, const OWN: bool>(
     }
 }
 
-/// Whether `requests` touch what the calls that the stream holds have still to write, if they read it, or to read, if they write it: they
-/// send from now on, and may receive before those are over.
+/// Whether `requests`, with some of this rank to itself among them if `own`, touch what the calls that the stream holds have still to write,
+/// if they read it, or to read, if they write it: they send from now on, and may receive before those are over.
 fn meets<'a, S: 'a>(
     core: &Core,
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
     stream: &IdleStream<'_>,
+    own: bool,
 ) -> bool {
     let lends = stream.any_lends();
     let meets = |r: &Request<S>| match r.collective {
+        _ if own && r.root == core.rank => false,
         Collective::Send => stream.will_write(range(r)),
         _ => lends && stream.has_lent(&range(r)),
     };
-    // What is sent to oneself is also written now, perhaps before one in front has read it.
-    requests.clone().any(meets) || p2p_quick::own(core, requests).any(|(from, to)| !stream.may_copy(&from, &to))
+    // What is sent to oneself is written now.
+    let may_copy = |(from, to)| stream.may_copy(&from, &to);
+    requests.clone().any(meets) || own && !p2p_quick::own(core, requests).all(may_copy)
 }
 
 /// Whether `requests` are messages between ranks that share memory, of which those that are not small are read where they lie, but not so
 /// long that they are left to who waits for the stream.
 fn may_lend<'a, S: 'a>(core: &Core, mut requests: impl Iterator<Item = &'a Request<S>> + Clone) -> bool {
     let mut all = 0_u64;
-    let matched = p2p_quick::own_match(core, requests.clone());
+    let matched = core.whole && p2p_quick::own_match(core, requests.clone());
     let near = |r: &Request<S>| {
         all = all.saturating_add(p2p_quick::bytes(r) as u64);
         is_local(core, r.root as u32)
     };
-    core.whole && matched && requests.all(near) && all <= QUICK_LOCAL
+    matched && requests.all(near) && all <= QUICK_LOCAL
 }
 
 /// After a look at what peers have read of it: an exchange that has received all is not stepped before its turn.
@@ -225,6 +228,9 @@ fn lend<'a, S: 'a>(
     let others = requests.clone().filter(|r| r.root != core.rank);
     let count = |kind| others.clone().filter(|r| r.collective == kind).count();
     let (sends, recvs) = (count(Collective::Send), count(Collective::Recv));
+    if sends.max(recvs) > BEHIND {
+        return begin(core, requests, stream);
+    }
     // Who has to wait waits for room for many: a switch for each call would keep all ranks at one call per switch.
     let (mut room, lane) = (0, id(core, Lane::P2p));
     loop {
@@ -240,13 +246,14 @@ fn lend<'a, S: 'a>(
         }
     }
     // What was found of the call made before holds of this one.
-    if !core.are_all(Lane::P2p, stream.behind_in(lane)) || !again && meets(core, requests.clone(), &stream) {
+    if !core.are_all(Lane::P2p, stream.behind_in(lane)) || !again && meets(core, requests.clone(), &stream, true) {
         return Ok(false);
     }
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let Some(last) = stream.last_exchange(lane, true).filter(|_| core.check().is_ok()) else { return Ok(false) };
     // An error is met again by who steps the exchange.
     let _ = caught(|| last.take_on(core, &mut links, others, again));
+    drop(links);
     p2p_quick::copy_own(core, requests);
     stream.took_on(true);
     Ok(true)

@@ -12,7 +12,7 @@ use oxccl_types::{Collective, ReduceOp, ResultCode};
 use crate::common::{Children, wait};
 use crate::ends;
 use crate::given::Constants;
-use crate::job::{PAIR, seed};
+use crate::job::{seed, told};
 use crate::large;
 use crate::lent;
 use crate::many;
@@ -303,7 +303,7 @@ pub(crate) fn processes(ranks: usize, env: &[(&str, &str)], dies: &str) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "crowds::one_of_a_crowd", "--include-ignored", "--nocapture", "--test-threads=1"]);
         command.env("NCCL_SOCKET_IFNAME", "lo").env("OXCCL_OP_TIMEOUT", "30");
-        command.envs(env.iter().map(|(name, value)| (*name, value.replace(PAIR, &(rank / 2).to_string()))));
+        command.envs(env.iter().map(|(name, value)| (*name, told(value, rank))));
         command.env(VARIABLE, format!("{rank} {ranks} {seed} {dies} {ids}"));
         command.stdin(Stdio::null()).spawn().unwrap()
     };

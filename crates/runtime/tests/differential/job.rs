@@ -19,11 +19,17 @@ use crate::uneven;
 
 /// How a job is told to a process.
 const VARIABLE: &str = "OXCCL_TEST_DIFFERENTIAL_JOB";
-/// In the value of a variable of a road: the number of the process.
+/// In the value of a variable of a road, or of a crowd's: the number of the process.
 pub const PROCESS: &str = "{process}";
 /// The same: the number of the pair of processes, and of the three.
 pub const PAIR: &str = "{pair}";
 pub const THREE: &str = "{three}";
+/// A value of a variable, as it is told to that process.
+pub fn told(value: &str, process: usize) -> String {
+    let numbers = [(PROCESS, process), (PAIR, process / 2), (THREE, process / 3)];
+    numbers.iter().fold(value.to_string(), |text, (of, n)| text.replace(of, &n.to_string()))
+}
+
 /// A job that takes longer is ended and failed.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -154,9 +160,7 @@ fn spawn(road: &Road, text: &str, process: usize) -> Child {
     }
     command.args(["--exact", "job::worker", "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(VARIABLE, text).env("OXCCL_OP_TIMEOUT", "60").env("NCCL_SOCKET_IFNAME", "lo");
-    let numbers = [(PROCESS, process), (PAIR, process / 2), (THREE, process / 3)];
-    let told = |value: &str| numbers.iter().fold(value.to_string(), |text, (of, n)| text.replace(of, &n.to_string()));
-    command.envs(road.env.iter().map(|(name, value)| (name, told(value))));
+    command.envs(road.env.iter().map(|(name, value)| (name, told(value, process))));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 

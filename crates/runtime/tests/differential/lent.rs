@@ -449,7 +449,7 @@ fn what_is_sent_again_is_what_was_received_in_between() {
     });
 }
 
-/// What a rank copies to itself may lie where a peer has still to read, though not what the exchange in front of it sends.
+/// What a rank copies to itself may lie where a peer has still to read, be it of the exchange in front of it or of one before.
 #[test]
 fn a_message_to_oneself_does_not_write_what_a_peer_has_still_to_read() {
     let ranks = (processors() + 1).clamp(5, 9);

@@ -11,8 +11,7 @@ use oxccl_types::Collective;
 use oxccl_runtime::config::tuning::processors;
 
 use crate::crowds::processes;
-use crate::job::PAIR;
-use crate::job::seed;
+use crate::job::{PAIR, seed};
 use crate::scenarios::{Comm, Ints, To, request, team};
 
 /// Buffers of a rank; every fifth lies in memory that peers cannot map.

@@ -183,11 +183,11 @@ fn groups_of_messages_with_own_ones_arrive_where_ranks_share_cores() {
     processes(4, &[("NCCL_HOSTID", PAIR), ("OXCCL_CORES", "1")], "itself");
 }
 
-/// A rank's part: groups of messages to a rank of another host and to itself, which together are more than kernels hold: who is in a group
-/// must read what the next ones send.
+/// A rank's part: groups of messages to a rank of another host and to itself, short enough to begin before those in front are over, but together
+/// more than kernels hold: who is in a group must read what the next ones send.
 pub(crate) fn with_itself(rank: usize, ranks: usize, comm: &Comm) {
-    const CALLS: usize = 64;
-    const COUNT: usize = 60_000;
+    const CALLS: usize = 256;
+    const COUNT: usize = 30_000;
     let s = Stream::new().unwrap();
     let other = (rank + ranks / 2) % ranks;
     let value = |call: usize, rank: usize| (100 * call + rank) as i32;

@@ -138,7 +138,8 @@ impl IdleStream<'_> {
     /// Whether one of them [bars](Task::bars) `next`, a call of that [lane](Task::lane) with that output.
     pub(crate) fn bars(&self, next: &Call, output: &std::ops::Range<usize>, lane: usize) -> bool {
         let mut others = self.running.tasks.concerned(|touches| touches.may_touch(output));
-        others.any(|t| t.bars(Some(next).filter(|_| t.lane() == lane), output))
+        // In which order peers write in calls of different communicators is not known.
+        others.any(|t| t.bars((t.lane() == lane).then_some(next), output))
     }
 
     /// Whether bytes may be copied from the one to the other now, before they are over: nobody has still to write the first, or to read
@@ -161,7 +162,7 @@ impl IdleStream<'_> {
 
     /// The last of them took more on, which it has still to give; `lends`: some of it may be lent.
     pub(crate) fn took_on(&mut self, lends: bool) {
-        self.running.given = self.running.given.min(self.running.tasks.len().saturating_sub(1));
+        self.running.given = self.running.given.min(self.running.tasks.len() - 1);
         self.running.tasks.last_grew(lends);
     }
 

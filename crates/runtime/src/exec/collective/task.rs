@@ -187,8 +187,7 @@ impl Task for CollectiveTask {
     }
 
     fn bars(&self, next: Option<&Call>, output: &std::ops::Range<usize>) -> bool {
-        // Counts per peer: what is read and written is not looked up. In which order peers write in calls of different
-        // communicators is not known.
+        // Counts per peer: what is read and written is not looked up. Without a plan the payload lies in slots.
         let next = next.filter(|_| self.plan.is_some());
         let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, output, c.rank as u32, c.ranks);
         self.core.as_ref().is_none_or(bars)
