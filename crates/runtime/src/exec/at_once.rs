@@ -640,7 +640,7 @@ fn leave(
         Ok(_) => {
             drop(links);
             // Others begin behind it if it has nothing more to copy.
-            if core.crowded && core.whole && exchange.is_own_short() {
+            if core.crowded && exchange.may_finish_own(core) {
                 exchange.finish_own();
             }
             idle.go_on(Box::new(P2pTask::begun(core.clone(), turn, exchange).trailing()));

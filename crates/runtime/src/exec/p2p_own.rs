@@ -40,9 +40,10 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether what this rank has still to copy within its own memory is short enough for the caller of a call.
-    pub(super) fn is_own_short(&self) -> bool {
-        self.copies.iter().fold(0, |all: u64, (_, _, bytes, _)| all.saturating_add(*bytes)) <= QUICK_LOCAL
+    /// Whether whoever makes the call copies what this rank has still to copy within its own memory: it is short, and all ranks share
+    /// memory.
+    pub(super) fn may_finish_own(&self, core: &Core) -> bool {
+        core.whole && self.copies.iter().map(|(_, _, bytes, _)| *bytes).fold(0, u64::saturating_add) <= QUICK_LOCAL
     }
 
     /// Where this rank has still to copy within its own memory: from, to.

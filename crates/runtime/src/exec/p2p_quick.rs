@@ -132,13 +132,18 @@ pub(super) fn own_match<'a, S: 'a>(core: &Core, requests: impl Iterator<Item = &
     }
 }
 
-/// Where this rank copies its messages to itself, of which [each has its receive](own_match): from, to.
+/// The messages of this rank to itself, of which [each has its receive](own_match), with that.
+fn own_pairs<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) -> impl Iterator<Item = (Q, Q)> {
+    let own = |kind| calls.clone().filter(move |c| c.request().root == core.rank && c.request().collective == kind);
+    own(Collective::Send).zip(own(Collective::Recv))
+}
+
+/// Where this rank copies those: from, to.
 pub(super) fn own<'a, S: 'a>(
     core: &Core,
     requests: impl Iterator<Item = &'a Request<S>> + Clone,
 ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-    let own = |kind| requests.clone().filter(move |r| r.root == core.rank && r.collective == kind).map(range);
-    own(Collective::Send).zip(own(Collective::Recv))
+    own_pairs(core, requests).map(|(s, r)| (range(s), range(r)))
 }
 
 /// Carries out what can be carried out at once, the sends first; `true` when that was all. `over` counts as it goes. `OWN`:
@@ -239,8 +244,7 @@ fn send_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
 /// Copies what this rank sends to itself: [`serves_own`] holds.
 #[inline(never)]
 pub(super) fn copy_own<Q: Quick>(core: &Core, calls: impl Iterator<Item = Q> + Clone) {
-    let own = |kind| calls.clone().filter(move |c| c.request().root == core.rank && c.request().collective == kind);
-    for (s, r) in own(Collective::Send).zip(own(Collective::Recv)) {
+    for (s, r) in own_pairs(core, calls) {
         let (s, r) = (s.request(), r.request());
         if s.send != r.recv.cast_const() {
             // SAFETY: the buffers are the caller's, of that size, until its stream has done the calls.

@@ -5,7 +5,8 @@
 //! costs then serves up to a [`WINDOW`](crate::communicator::hub::WINDOW) of them. The same for exchanges of messages, of
 //! which the sends go first.
 //!
-//! Each remains a task of its own, with its number, its line and its turn; the stream keeps their order.
+//! Each collective remains a task of its own, with its number, its line and its turn; the stream keeps their order. Messages are put to the
+//! exchange in front where the last task is one.
 
 use std::sync::Arc;
 
@@ -57,8 +58,8 @@ pub(super) fn may_follow(core: &Core, stream: &IdleStream<'_>, call: &Call) -> b
 
 /// Begins sends and receives behind the operations that the stream holds; `false` when they cannot begin yet.
 ///
-/// What is small is sent, and its receives are left to the exchange that the last task of the stream is: so many calls need
-/// neither a task nor a turn of their own.
+/// What is small is sent, and its receives are left to the exchange that the last task of the stream is, as all of what is longer: so many
+/// calls need neither a task nor a turn of their own.
 ///
 /// # Errors
 /// Those of [`Exchange::from_requests`]; nothing was begun then.
@@ -270,7 +271,7 @@ fn begin<'a, S: 'a>(
     // It may receive before those in front are over, and copies what is its own now. Over a network nobody would tell the exchange in front
     // that this one follows.
     let begins = exchange.is_quick(core)
-        && (core.whole && exchange.is_own_short() || exchange.own().next().is_none())
+        && (exchange.may_finish_own(core) || exchange.own().next().is_none())
         && !exchange.gives(|bytes| stream.will_write(bytes))
         && !exchange.writes(|bytes| stream.has_lent(bytes))
         && exchange.own().all(|(from, to)| stream.may_copy(&from, &to));
