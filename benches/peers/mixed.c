@@ -1,15 +1,18 @@
 // Times a sequence of collectives of many lengths, buffers and roots, as programs make them: the same one of an MPI library and of ours.
 //
-//   mpicc -O2 -DWITH_MPI mixed.c -lm -o mixed-mpi;  mpirun -np 4 mixed-mpi 4 64 131072 malloc
-//   cc -O2 mixed.c -I../../crates/capi/include -L../../target/release -lnccl -lm -o mixed;  mixed 4 64 131072 device
+//   mpicc -O2 -DWITH_MPI mixed.c -lm -o mixed-mpi;  mpirun -np 4 mixed-mpi 4 64 131072 malloc all
+//   cc -O2 mixed.c -I../../crates/capi/include -L../../target/release -lnccl -lm -o mixed;  mixed 4 64 131072 device all
 //
-//   mixed RANKS LEAST_BYTES MOST_BYTES device|malloc
+//   mixed RANKS LEAST_BYTES MOST_BYTES device|malloc all|experts [NAMESPACE NAMESPACE]
 //
-// 48 calls of the nine collectives that both have, each with buffers of its own; lengths are drawn evenly by their logarithm, roots evenly,
-// both from a fixed seed. Repetitions of k sequences (about 12 ms), each of ours with one wait at its end, as a program has that waits
-// for a step; time per sequence of rank 0, the median and the least of the repetitions. f32, sum, out of place but broadcasts; results
-// are checked before, and after with other inputs. One JSON object on rank 0. Each rank is bound to a core; ours starts its ranks itself.
+// 48 calls, each with buffers of its own, `all` of the nine collectives that both have, or all-to-alls as layers of `experts` make them: a group
+// of Send and Recv, a message of each rank to each, itself included, each of a length of its own, some of none (MPI_Alltoallv for MPI).
+// Lengths are drawn evenly by their logarithm, roots evenly, both from a fixed seed. Repetitions of k sequences (about 12 ms), each of
+// ours with one wait at its end, as a program has that waits for a step; time per sequence of rank 0, the median and the least of the
+// repetitions. f32, sum, out of place but broadcasts; results are checked before, and after with other inputs. One JSON object on
+// rank 0. Each rank is bound to a core; ours starts its ranks itself, half of them in each of two network namespaces if there are such.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -34,16 +37,24 @@
 #define REPETITIONS 41
 #define SEED 20026
 
-enum { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALLTOALL, GATHER, SCATTER, SENDRECV, KINDS };
+enum { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALLTOALL, GATHER, SCATTER, SENDRECV, KINDS, EXPERTS = KINDS };
 
 typedef struct {
-  int kind, root;
+  int kind, root, number;
   long n;  // elements of a block
   float *in, *out;
 } call_t;
 
 static int me, ranks, shift;
 static call_t calls[CALLS];
+
+// Elements that `from` sends to `to` in a call of experts: none, or up to those of a block.
+static int part(const call_t *c, int from, int to) {
+  unsigned h = c->number * 2654435761u ^ from * 40503u ^ to * 69811u;
+  h = (h ^ h >> 13) * 0x5bd1e995u;
+  h ^= h >> 15;
+  return h % 7 == 0 ? 0 : 1 + (int)((c->n - 1) * (h % 1000) / 1000);
+}
 
 static double drawn(void) {
   static unsigned long long state = SEED;
@@ -79,6 +90,12 @@ static void begin(const call_t *c) {
     case REDUCE: MPI_Reduce(c->in, c->out, n, MPI_FLOAT, MPI_SUM, c->root, w); break;
     case ALLTOALL: MPI_Alltoall(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, w); break;
     case GATHER: MPI_Gather(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, c->root, w); break;
+    case EXPERTS: {
+      int sends[256], recvs[256], places[256];
+      for (int p = 0; p < ranks; p++) sends[p] = part(c, me, p), recvs[p] = part(c, p, me), places[p] = p * n;
+      MPI_Alltoallv(c->in, sends, places, MPI_FLOAT, c->out, recvs, places, MPI_FLOAT, w);
+      break;
+    }
     case SCATTER: MPI_Scatter(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, c->root, w); break;
     default: MPI_Sendrecv(c->in, n, MPI_FLOAT, right, 0, c->out, n, MPI_FLOAT, left, 0, w, MPI_STATUS_IGNORE);
   }
@@ -117,6 +134,15 @@ static void begin(const call_t *c) {
     case REDUCE: r = ncclReduce(c->in, c->out, c->n, ncclFloat, ncclSum, c->root, comm, stream); break;
     case ALLTOALL: r = ncclAlltoAll(c->in, c->out, c->n, ncclFloat, comm, stream); break;
     case GATHER: r = ncclGather(c->in, c->out, c->n, ncclFloat, c->root, comm, stream); break;
+    case EXPERTS:
+      ncclGroupStart();
+      for (int p = 0; p < ranks; p++) {
+        int sends = part(c, me, p), recvs = part(c, p, me);
+        if (sends > 0) ncclSend(c->in + p * c->n, sends, ncclFloat, p, comm, stream);
+        if (recvs > 0) ncclRecv(c->out + p * c->n, recvs, ncclFloat, p, comm, stream);
+      }
+      r = ncclGroupEnd();
+      break;
     case SCATTER: r = ncclScatter(c->in, c->out, c->n, ncclFloat, c->root, comm, stream); break;
     default:
       ncclGroupStart();
@@ -154,7 +180,17 @@ static void meet(void) { any(0); }
 // The ranks but the first are started here, and end with it; what goes wrong in another ends all by the library's own errors.
 static pid_t children[256];
 
-static void start(void) {
+// To that network namespace, which is to be a host of its own.
+static void enter(const char *namespace) {
+  char path[256];
+  snprintf(path, sizeof path, "/var/run/netns/%s", namespace);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0 || setns(file, CLONE_NEWNET) || setenv("NCCL_HOSTID", namespace, 1)) fail("cannot enter its network namespace");
+  close(file);
+}
+
+static void start(char **hosts) {
+  if (hosts) enter(hosts[0]);
   ncclUniqueId *id = mmap(NULL, sizeof *id, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (id == MAP_FAILED || ncclGetUniqueId(id) != ncclSuccess) fail("no id");
   pid_t first = getpid();
@@ -168,6 +204,7 @@ static void start(void) {
       children[r] = child;
     }
   }
+  if (hosts && me >= ranks / 2) enter(hosts[1]);
   bind_to_a_core();
   if (ncclCommInitRank(&comm, ranks, *id, me) != ncclSuccess) fail(ncclGetLastError(NULL));
   if (oxcclStreamCreate(&stream) != ncclSuccess) fail("no stream");
@@ -187,15 +224,17 @@ static int end(int bad) {
 // Element e of block b of the input of rank r.
 static float given(int r, long b, long e) { return input(r, b, e) + shift; }
 
-static int in_blocks(int kind) { return kind == REDUCE_SCATTER || kind == ALLTOALL || kind == SCATTER ? ranks : 1; }
-static int out_blocks(int kind) { return kind == ALLGATHER || kind == ALLTOALL || kind == GATHER ? ranks : 1; }
+static int all_to_all(int kind) { return kind == ALLTOALL || kind == EXPERTS; }
+static int in_blocks(int kind) { return kind == REDUCE_SCATTER || all_to_all(kind) || kind == SCATTER ? ranks : 1; }
+static int out_blocks(int kind) { return kind == ALLGATHER || all_to_all(kind) || kind == GATHER ? ranks : 1; }
 
 // Draws the calls, and lays out their buffers, between which some bytes are free.
-static void draw(double least, double most, int device) {
+static void draw(double least, double most, int device, int experts) {
   size_t total = 0;
   for (int i = 0; i < CALLS; i++) {
     call_t *c = &calls[i];
-    c->kind = (int)(drawn() * KINDS);
+    c->kind = experts ? EXPERTS : (int)(drawn() * KINDS);
+    c->number = i;
     c->root = (int)(drawn() * ranks);
     double bytes = exp(log(least) + drawn() * (log(most) - log(least)));
     c->n = (long)(bytes / 4 / (in_blocks(c->kind) > out_blocks(c->kind) ? in_blocks(c->kind) : out_blocks(c->kind)));
@@ -229,7 +268,7 @@ static float want(const call_t *c, long b, long e) {
     case ALLREDUCE: case REDUCE: for (int r = 0; r < ranks; r++) sum += given(r, 0, e); return sum;
     case REDUCE_SCATTER: for (int r = 0; r < ranks; r++) sum += given(r, me, e); return sum;
     case ALLGATHER: case GATHER: return given((int)b, 0, e);
-    case ALLTOALL: return given((int)b, me, e);
+    case ALLTOALL: case EXPERTS: return given((int)b, me, e);
     case BROADCAST: return given(c->root, 0, e);
     case SCATTER: return given(c->root, me, e);
     default: return given((me + ranks - 1) % ranks, 0, e);
@@ -240,9 +279,11 @@ static int wrong(void) {
   for (int i = 0; i < CALLS; i++) {
     const call_t *c = &calls[i];
     if ((c->kind == REDUCE || c->kind == GATHER) && me != c->root) continue;
-    for (long b = 0; b < out_blocks(c->kind); b++)
+    for (long b = 0; b < out_blocks(c->kind); b++) {
+      long came = c->kind == EXPERTS ? part(c, (int)b, me) : c->n;
       for (long e = 0; e < c->n; e++)
-        if (c->out[b * c->n + e] != want(c, b, e)) return 1;
+        if (c->out[b * c->n + e] != (e < came ? want(c, b, e) : -1)) return 1;
+    }
   }
   return 0;
 }
@@ -265,15 +306,15 @@ int main(int argc, char **argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
   bind_to_a_core();
 #endif
-  ranks = argc == 5 ? atoi(argv[1]) : 0;
+  ranks = argc == 6 || argc == 8 ? atoi(argv[1]) : 0;
   if (ranks < 2 || ranks > 256 || atof(argv[2]) < 4 || atof(argv[3]) < atof(argv[2])) {
-    if (me == 0) fprintf(stderr, "usage: mixed RANKS LEAST_BYTES MOST_BYTES device|malloc\n");
+    if (me == 0) fprintf(stderr, "usage: mixed RANKS LEAST_BYTES MOST_BYTES device|malloc all|experts [NAMESPACE NAMESPACE]\n");
     return 2;
   }
 #ifndef WITH_MPI
-  start();
+  start(argc == 8 ? argv + 6 : NULL);
 #endif
-  draw(atof(argv[2]), atof(argv[3]), strcmp(argv[4], "device") == 0);
+  draw(atof(argv[2]), atof(argv[3]), strcmp(argv[4], "device") == 0, strcmp(argv[5], "experts") == 0);
   fill();
   repetition(2);
   int bad = wrong();

@@ -15,14 +15,14 @@ use anyhow::{Result, bail};
 
 use crate::peers::COLLECTIVES;
 use bench::{Bench, Ours};
-use mixed::{Mixed, RANGES};
+use mixed::{Calls, Mixed};
 use points::{Pair, Points, Row, bytes_moved};
 
 /// Measures some goals.
 type Part = fn(&Bench) -> Result<Vec<Row>>;
 
 /// Parts that can be measured by themselves.
-const PARTS: [(&str, Part); 12] = [
+const PARTS: [(&str, Part); 13] = [
     ("pairs", pairs),
     ("large", large),
     ("line", line),
@@ -34,6 +34,7 @@ const PARTS: [(&str, Part); 12] = [
     ("groups", groups),
     ("tcp", tcp),
     ("veth", veth),
+    ("mixed-hosts", mixed_calls_between_hosts),
     ("life", life),
 ];
 
@@ -174,22 +175,46 @@ fn private_crowds(bench: &Bench) -> Result<Vec<Row>> {
 /// Calls of many lengths, buffers and roots, one after the other.
 fn mixed_calls(bench: &Bench) -> Result<Vec<Row>> {
     let mixed = Mixed::new(bench)?;
-    let [mut device, mut malloc] = [(); 2].map(|()| Points::default());
-    for ranks in [2, 4, 8] {
-        for range in RANGES {
+    let mut rows = Vec::new();
+    for (kind, goal) in [
+        ("all", "48 calls of many lengths, buffers and roots, 2, 4 and 8 processes: ahead of the best peer"),
+        ("experts", "48 uneven all-to-alls by Send and Recv, 2, 4 and 8 processes: ahead of the best peer's alltoallv"),
+    ] {
+        let [mut device, mut malloc] = [(); 2].map(|()| Points::default());
+        for calls in Calls::of(kind) {
             let found = bench.pairs(|| {
-                let best = mixed.best_peer(bench, ranks, range)?;
-                let ours = |memory| mixed.ours(bench, ranks, range, memory);
+                let best = mixed.best_peer(bench, calls)?;
+                let ours = |memory| mixed.ours(bench, calls, memory);
                 Ok([Pair::of(best, ours("device")?, 1.0), Pair::of(best, ours("malloc")?, 1.0)])
             })?;
-            let name = format!("{} to {} B of {ranks} ranks", range[0], range[1]);
+            let name = calls.to_string();
             [&mut device, &mut malloc].into_iter().zip(found).for_each(|(p, pair)| p.add("calls", &name, pair));
         }
+        rows.extend([device.ahead(goal), malloc.ahead("the same, malloc memory")]);
     }
-    Ok(vec![
-        device.ahead("48 calls of many lengths, buffers and roots, 2, 4 and 8 processes: ahead of the best peer"),
-        malloc.ahead("the same, malloc memory"),
-    ])
+    Ok(rows)
+}
+
+/// The same between two hosts, which are namespaces of this machine.
+fn mixed_calls_between_hosts(bench: &Bench) -> Result<Vec<Row>> {
+    let goal = "48 calls of many lengths, buffers and roots between two hosts, 2, 4 and 8 processes: ahead of the peer between them";
+    let hosts = match bench.hosts() {
+        Ok(hosts) => hosts,
+        Err(e) => return Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
+    };
+    let mixed = Mixed::new(bench)?;
+    let row = |(kind, goal)| {
+        let mut points = Points::default();
+        for calls in Calls::of(kind) {
+            let [pair] = bench.pairs(|| {
+                let ours = mixed.ours_between(bench, &hosts, calls)?;
+                Ok([Pair::of(mixed.peer_between(&hosts, calls)?, ours, 1.0)])
+            })?;
+            points.add("calls", &calls.to_string(), pair);
+        }
+        Ok(points.ahead(goal))
+    };
+    [("all", goal), ("experts", "the same, uneven all-to-alls by Send and Recv")].into_iter().map(row).collect()
 }
 
 /// Ranks as threads beside ranks as processes.

@@ -43,6 +43,11 @@ impl Hosts {
         Ok(hosts)
     }
 
+    /// Their network namespaces.
+    pub fn names(&self) -> &[String; 2] {
+        &self.names
+    }
+
     fn make(&self) -> Result<()> {
         let ip = |words: &str| output(Command::new("ip").args(words.split(' ')));
         let [a, b] = &self.names;

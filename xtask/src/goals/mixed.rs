@@ -1,16 +1,44 @@
 //! Sequences of calls of many lengths, buffers and roots (`benches/peers/mixed.c`), ours beside those of the peers.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
 use super::bench::{Bench, MEDIAN, least};
+use super::hosts::Hosts;
 use crate::peers::{Peer, output};
 use crate::root;
 
 /// Of each least and most bytes.
-pub const RANGES: [[&str; 2]; 3] = [["64", "2048"], ["64", "131072"], ["4096", "524288"]];
+const RANGES: [[&str; 2]; 3] = [["64", "2048"], ["64", "131072"], ["4096", "524288"]];
+
+/// A sequence: which calls, `all` collectives or all-to-alls of `experts`, of how many ranks, and of which lengths.
+#[derive(Clone, Copy)]
+pub struct Calls {
+    kind: &'static str,
+    ranks: u32,
+    range: [&'static str; 2],
+}
+
+impl Calls {
+    /// All sequences of a kind.
+    pub fn of(kind: &'static str) -> impl Iterator<Item = Calls> {
+        [2, 4, 8].into_iter().flat_map(move |ranks| RANGES.map(move |range| Calls { kind, ranks, range }))
+    }
+
+    fn words(self, memory: &str) -> [String; 5] {
+        let [from, to] = self.range;
+        [self.ranks.to_string(), from.into(), to.into(), memory.into(), self.kind.into()]
+    }
+}
+
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {} B of {} ranks", self.range[0], self.range[1], self.ranks)
+    }
+}
 
 /// The programs, built.
 pub struct Mixed {
@@ -42,23 +70,37 @@ impl Mixed {
     }
 
     /// Median us of a sequence of the fastest peer: one whose ranks yield, where they outnumber the cores.
-    pub fn best_peer(&self, bench: &Bench, ranks: u32, range: [&str; 2]) -> Result<Option<f64>> {
+    pub fn best_peer(&self, bench: &Bench, calls: Calls) -> Result<Option<f64>> {
         let mut best: Option<f64> = None;
-        for (peer, program) in self.peers.iter().filter(|(peer, _)| bench.is_fair(peer, ranks)) {
-            let us = least(&output(peer.launch(program, ranks).args(words(ranks, range, "malloc").iter()))?, MEDIAN)?;
+        for (peer, program) in self.peers.iter().filter(|(peer, _)| bench.is_fair(peer, calls.ranks)) {
+            let us = least(&output(peer.launch(program, calls.ranks).args(calls.words("malloc")))?, MEDIAN)?;
             best = best.into_iter().chain(us).reduce(f64::min);
         }
         Ok(best)
     }
 
     /// That of ours, with `memory` of the library (`device`) or not (`malloc`).
-    pub fn ours(&self, bench: &Bench, ranks: u32, range: [&str; 2], memory: &str) -> Result<Option<f64>> {
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(&self.ours).args(words(ranks, range, memory)).env("LD_LIBRARY_PATH", bench.folder());
-        least(&output(&mut command)?, MEDIAN)
+    pub fn ours(&self, bench: &Bench, calls: Calls, memory: &str) -> Result<Option<f64>> {
+        least(&output(&mut self.our_command(bench, calls, memory))?, MEDIAN)
     }
-}
 
-fn words(ranks: u32, [from, to]: [&str; 2], memory: &str) -> [String; 4] {
-    [ranks.to_string(), from.into(), to.into(), memory.into()]
+    fn our_command(&self, bench: &Bench, calls: Calls, memory: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(&self.ours).args(calls.words(memory)).env("LD_LIBRARY_PATH", bench.folder());
+        command
+    }
+
+    /// As [`best_peer`](Self::best_peer), of the peer that spans hosts, half of the ranks on each.
+    pub fn peer_between(&self, hosts: &Hosts, calls: Calls) -> Result<Option<f64>> {
+        let Some((peer, program)) = self.peers.iter().find(|(peer, _)| peer.over_tcp.is_some()) else {
+            return Ok(None);
+        };
+        let words = calls.words("malloc");
+        least(&hosts.by_mpi(peer.launcher, calls.ranks, program, &words.each_ref().map(String::as_str))?, MEDIAN)
+    }
+
+    /// As [`ours`](Self::ours), half of the ranks on each host, with memory of the library.
+    pub fn ours_between(&self, bench: &Bench, hosts: &Hosts, calls: Calls) -> Result<Option<f64>> {
+        least(&output(self.our_command(bench, calls, "device").args(hosts.names()))?, MEDIAN)
+    }
 }

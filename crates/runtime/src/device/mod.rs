@@ -34,7 +34,7 @@ pub(crate) use memory::{Exporter, exported, withdrawn};
 pub use moves::{Area, Fill};
 pub use order::{StreamOptions, drain, synchronize};
 pub use stream::Stream;
-pub(crate) use stream::{IdleStream, Likeness, Settle, Step, Task, Touches, abandoned, caught};
+pub(crate) use stream::{IdleStream, Likeness, Settle, Step, Task, Tasks, Touches, abandoned, caught};
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };

@@ -18,14 +18,11 @@ use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
-use crate::exec::call::Call;
-use crate::exec::collective::CollectiveTask;
-use crate::exec::p2p::Exchange;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
+use crate::exec::{ahead::RankSet, call::Call, collective::CollectiveTask, p2p::Exchange};
 use look_ahead::FailedTask;
 use marks::{RecordTask, WaitTask};
-use tasks::Tasks;
-pub(crate) use tasks::{Likeness, Touches};
+pub(crate) use tasks::{Likeness, Tasks, Touches};
 
 mod behind;
 mod deep;
@@ -81,8 +78,8 @@ pub(crate) trait Task: Send {
     fn crowded(&self) -> bool {
         false
     }
-    /// Which communicator the task belongs to if it has sent all that it sends, so that the next call of that communicator
-    /// may begin behind it; 0 for all others.
+    /// Not 0 if the next call of its communicator may begin behind it, since it has sent all that it sends, or over a network all that it
+    /// sends first: what calls of its [lane](Task::lane) have in common, or the program that it goes by.
     fn trails(&self) -> usize {
         0
     }
@@ -93,6 +90,10 @@ pub(crate) trait Task: Send {
     /// Whether it is stepped at the head of the stream only, or [early](Task::step_early): what it writes comes after what tasks in
     /// front of it write, also where these have turns of their own.
     fn keeps_behind(&self) -> bool {
+        false
+    }
+    /// Whether it is an operation of a communicator all of whose ranks share memory.
+    fn shares_memory(&self) -> bool {
         false
     }
     /// Whether the task will write some of these bytes, where it [trails](Task::trails).
@@ -143,11 +144,19 @@ pub(crate) trait Task: Send {
     /// Does, behind `others`, all of the same stream and the last of them one that [trails](Task::trails), what can be done
     /// before they have ended; it may wait for [`Task::send_off`] to go out. `None`: nothing, its turn must come first, or
     /// it has begun.
-    fn begin_behind(&mut self, _others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+    fn begin_behind(&mut self, _others: &Tasks) -> Option<Step> {
         None
     }
-    /// Sends what [`Task::begin_behind`] left waiting, also for tasks of its kind before it.
+    /// Sends what [`Task::begin_behind`] left waiting, also for tasks of its lane before it.
     fn send_off(&mut self) {}
+    /// To which ranks of its communicator it has still to send after that.
+    fn sends_later(&self) -> RankSet {
+        RankSet::default()
+    }
+    /// Whether it is a collective of the kind and root of `call`.
+    fn has_root_of(&self, _call: &Call) -> bool {
+        false
+    }
     /// Equal for tasks that [trail](Task::trails) and say the same of all that is asked above about buffers, calls and
     /// communicator, for as long as they run; `None` where nothing is known of it.
     fn likeness(&self) -> Option<Likeness> {
@@ -452,7 +461,7 @@ impl Inner {
         // A task trails only behind tasks that do.
         let follows = running.tasks.back().is_some_and(|t| match t.trails() {
             0 => false,
-            of => of == id || mixes && t.keeps_behind(),
+            of => of == id || mixes && t.keeps_behind() && t.shares_memory(),
         });
         if !follows || !self.is_all(running) {
             return self.catch_up(running);

@@ -176,6 +176,9 @@ impl Task for Call {
     fn keeps_behind(&self) -> bool {
         true
     }
+    fn shares_memory(&self) -> bool {
+        true
+    }
 }
 
 /// Also where those in front move and do not end, so that others of the stream are looked at.

@@ -13,7 +13,11 @@
 //!
 //! A call begins early only if it is not long, if its input is not what a call before it will write, and if whatever those
 //! before it have still to send goes to other ranks than what it sends first. What it takes first it takes only where that is what
-//! comes next from each: then those before it have had theirs.
+//! comes next from each: then those before it have had theirs. One that sends nothing, or nothing before it has received, begins,
+//! too, where those before it are others: those behind it may begin then.
+//!
+//! Collectives and groups of Send and Recv begin behind each other: they have connections of their own, and all receive in the
+//! order of the stream. What a rank sends to itself in a group it copies when it receives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +26,9 @@ use oxccl_schedule::ir::{Buffer, Op, Program};
 use oxccl_types::Result;
 
 use super::p2p::{Exchange, P2pTask};
-use super::plan::{MessagePlan, Plan};
+use super::plan::Plan;
 use crate::communicator::core::Core;
-use crate::device::{Stream, Task};
+use crate::device::{Stream, Task, Tasks};
 use crate::request::Request;
 
 /// Calls that may be under way on a stream.
@@ -45,20 +49,73 @@ pub(super) fn has_room(bytes: u64, others: &VecDeque<Box<dyn Task>>) -> bool {
     bytes as usize + others.iter().map(|t| t.written()).sum::<usize>() <= UNDER_WAY
 }
 
-/// What a rank sends before it needs anything of its peers but what these send first, too.
+/// What goes before a call on the connections of its [lane](super::trail::id).
+pub(super) struct Before<'a> {
+    /// How many calls.
+    pub calls: u64,
+    /// What the last of them [says](Task::trails).
+    pub trails: Option<usize>,
+    lane: usize,
+    others: &'a Tasks,
+}
+
+impl<'a> Before<'a> {
+    /// Of the calls that are under way: those of other lanes have other connections.
+    pub(super) fn of(lane: usize, others: &'a Tasks) -> Before<'a> {
+        Before { calls: others.of(lane), trails: others.last_of(lane).map(|t| t.trails()), lane, others }
+    }
+
+    /// To whom they have still to send.
+    fn later(&self) -> RankSet {
+        let of = self.others.iter().filter(|t| t.lane() == self.lane);
+        RankSet(of.fold(0, |set, task| set | task.sends_later().0))
+    }
+}
+
+/// Ranks, each by one of 64 bits; of more than 64 some share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RankSet(u64);
+
+impl RankSet {
+    /// All that there may be.
+    pub(crate) const ANY: RankSet = RankSet(u64::MAX);
+
+    /// Whether no rank is in both. Where they share bits it may be said not to be so.
+    fn is_apart(self, other: RankSet) -> bool {
+        self.0 & other.0 == 0
+    }
+
+    #[cfg(test)]
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<u32> for RankSet {
+    fn from_iter<T: IntoIterator<Item = u32>>(ranks: T) -> RankSet {
+        RankSet(ranks.into_iter().fold(0, |set, rank| set | 1 << (rank % 64)))
+    }
+}
+
+/// What a rank sends before it needs anything of its peers but what these send first, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Early {
     /// How many ops at the beginning of the program take what comes into scratch, combined with the input or as it is.
     pub takes: usize,
     /// How many ops behind them do no more than to send the input, or that.
     pub sends: usize,
-    /// Whether nothing is sent after them.
-    pub all: bool,
-    /// Whether nothing is sent after them to the same ranks.
+    /// To whom they send, where others may come later on the connections.
+    first: RankSet,
+    /// To whom is sent after them.
+    pub later: RankSet,
+    /// Whether none is in both.
     apart: bool,
 }
 
 impl Early {
+    /// Of what sends by several connections to each rank, each at its own pace.
+    const NONE: Early = Early { takes: 0, sends: 0, first: RankSet::ANY, later: RankSet::ANY, apart: false };
+
     /// That of a program; `exchange`: its messages progress at once.
     pub(super) fn of(program: &Program, exchange: bool) -> Early {
         let to = |op: &Op| match op {
@@ -67,9 +124,10 @@ impl Early {
         };
         if exchange {
             let sends = program.channels.iter().flatten().filter_map(to).count();
-            return Early { takes: 0, sends, all: true, apart: true };
+            // On connections on which nothing is sent later.
+            return Early { takes: 0, sends, first: RankSet::default(), later: RankSet::default(), apart: true };
         }
-        let [ops] = program.channels.as_slice() else { return Early::default() };
+        let [ops] = program.channels.as_slice() else { return Early::NONE };
         let taken = |op: &&Op| match op {
             Op::RecvReduce { src, dst, .. } => src.buffer != Buffer::Output && dst.buffer == Buffer::Scratch,
             Op::Recv { dst, .. } => dst.buffer == Buffer::Scratch,
@@ -81,9 +139,16 @@ impl Early {
         // What is taken is sent, or it may as well wait.
         let takes = if sends > 0 { takes } else { 0 };
         let (early, late) = ops.split_at(takes + sends);
-        let all = !late.iter().any(|op| to(op).is_some());
         let apart = !late.iter().filter_map(to).any(|rank| early.iter().filter_map(to).any(|first| first == rank));
-        Early { takes, sends, all, apart }
+        let ranks = |ops: &[Op]| ops.iter().filter_map(to).collect();
+        Early { takes, sends, first: ranks(early), later: ranks(late), apart }
+    }
+
+    /// Whether it may begin behind the calls `before` it, by `plan`, which it is of.
+    pub(super) fn may_follow(&self, before: &Before<'_>, plan: &Arc<Plan>) -> bool {
+        // What the last of them, by the same program, might follow, this one may.
+        let alike = || self.apart && before.trails == Some(id(plan));
+        (self.sends > 0 || self.apart) && (alike() || self.first.is_apart(before.later()))
     }
 
     /// The ops of the program.
@@ -92,25 +157,23 @@ impl Early {
     }
 }
 
-/// Who may begin behind a call that was served by `plan` and has sent what it sends first: calls of the same number, or
-/// of any if it is that of [`any`]; 0: none.
-pub(super) fn id(core: &Core, plan: &Arc<Plan>) -> usize {
+/// By what a call was served that has sent what it sends first, so that collectives may begin behind it; 0: none may.
+pub(super) fn id(plan: &Arc<Plan>) -> usize {
     match plan.as_ref() {
-        Plan::Messages(MessagePlan { early: Early { all: true, .. }, .. }) => any(core),
-        Plan::Messages(MessagePlan { early: Early { apart: true, .. }, .. }) => Arc::as_ptr(plan).addr(),
+        Plan::Messages(messages) if messages.early.apart => Arc::as_ptr(plan).addr(),
         _ => 0,
     }
 }
 
-/// Behind a call that sends nothing any more any call of the communicator may begin.
-pub(super) fn any(core: &Core) -> usize {
-    // Inside the value, so no other call's, plan's or communicator's; not what `trail` uses.
-    std::ptr::from_ref(&core.ranks).addr()
+/// Whether `exchange` lets others begin behind it, or may begin early itself: also one with peers on this machine alone, amid calls
+/// over a network.
+pub(super) fn serves(core: &Core, exchange: &Exchange) -> bool {
+    !core.whole && exchange.bytes().saturating_add(exchange.own_bytes()) <= SHORT
 }
 
-/// Whether `exchange` lets others begin behind it, or may begin early itself.
-pub(super) fn serves(core: &Core, exchange: &Exchange) -> bool {
-    !core.whole && exchange.bytes() <= SHORT && exchange.reaches_out(core)
+/// Whether it waits for the network itself: then there is time for those behind it.
+pub(super) fn waits(core: &Core, exchange: &Exchange) -> bool {
+    serves(core, exchange) && exchange.reaches_out(core)
 }
 
 /// Queues sends and receives on a stream that has work, so that they may begin behind it; `false` when they were not: that
@@ -125,7 +188,7 @@ pub(super) fn queue<'a, S: 'a>(
 ) -> Result<bool> {
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
     let exchange = Exchange::from_requests(core, Some(&mut links), requests)?;
-    if !serves(core, &exchange) {
+    if !waits(core, &exchange) {
         exchange.give_back(&mut links);
         return Ok(false);
     }
@@ -150,36 +213,47 @@ mod tests {
         Early::of(&algorithm.program(&shape, rank), algorithm.exchanges(collective))
     }
 
+    /// Leaders of two hosts of 64 send to rank 0 and then to rank 64, which share a bit.
+    #[test]
+    fn calls_by_one_program_follow_each_other_on_any_number_of_ranks() {
+        let shape =
+            Shape { collective: Collective::AllReduce, ranks: 128, root: 0, channels: 1, in_place: false, local: 64 };
+        let leader = |rank| Early::of(&find("leader").unwrap().program(&shape, rank), false);
+        let led = (64..128).map(leader).find(|early| early.takes > 0).unwrap();
+        assert!(led.apart && !led.first.is_apart(led.later));
+    }
+
+    /// What it takes and sends first, and whether that is all, or all to these ranks.
+    fn shape(early: Early) -> (usize, usize, bool, bool) {
+        (early.takes, early.sends, early.later.is_empty(), early.apart)
+    }
+
     #[test]
     fn two_ranks_and_those_of_one_step_send_all_at_first() {
-        let all = Early { takes: 0, sends: 1, all: true, apart: true };
-        assert_eq!(early("doubling", Collective::AllReduce, 2, 0), all);
-        assert_eq!(early("pairwise", Collective::AllToAll, 2, 1), all);
-        assert_eq!(early("pairwise", Collective::ReduceScatter, 2, 1), all);
+        assert_eq!(shape(early("doubling", Collective::AllReduce, 2, 0)), (0, 1, true, true));
+        assert_eq!(shape(early("pairwise", Collective::AllToAll, 2, 1)), (0, 1, true, true));
+        assert_eq!(shape(early("pairwise", Collective::ReduceScatter, 2, 1)), (0, 1, true, true));
         for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather] {
-            assert_eq!(early("linear", collective, 8, 3), Early { sends: 7, ..all });
+            assert_eq!(shape(early("linear", collective, 8, 3)), (0, 7, true, true));
         }
     }
 
     #[test]
     fn leaders_sum_what_their_neighbours_give_and_send_it() {
-        let follower = Early { takes: 0, sends: 1, all: true, apart: true };
         for rank in [1, 2, 3, 4, 6, 7] {
-            assert_eq!(early("leader", Collective::AllReduce, 8, rank), follower, "{rank}");
+            assert_eq!(shape(early("leader", Collective::AllReduce, 8, rank)), (0, 1, true, true), "{rank}");
         }
         for rank in [0, 5] {
-            let leader = Early { takes: 3, sends: 1, all: false, apart: true };
-            assert_eq!(early("leader", Collective::AllReduce, 8, rank), leader, "{rank}");
+            assert_eq!(shape(early("leader", Collective::AllReduce, 8, rank)), (3, 1, false, true), "{rank}");
         }
         // Of more groups, they receive from other leaders between two sends.
-        let of_more = Early { takes: 3, sends: 1, all: false, apart: true };
-        assert_eq!(early("leader", Collective::AllReduce, 16, 0), of_more);
+        assert_eq!(shape(early("leader", Collective::AllReduce, 16, 0)), (3, 1, false, true));
         // Blocks are passed on as they come, or summed.
         for (collective, takes) in [(Collective::AllGather, 3), (Collective::ReduceScatter, 24)] {
-            let relay = |rank| early("relay", collective, 8, rank);
-            assert_eq!(relay(5), Early { takes, sends: 4, ..of_more }, "{collective}");
+            let relay = |rank| shape(early("relay", collective, 8, rank));
+            assert_eq!(relay(5), (takes, 4, false, true), "{collective}");
             let sends = if takes == 3 { 1 } else { 8 };
-            assert_eq!(relay(1), Early { takes: 0, sends, all: true, apart: true }, "{collective}");
+            assert_eq!(relay(1), (0, sends, true, true), "{collective}");
         }
         // Who has a guest takes that, too.
         assert_eq!(early("leader", Collective::AllReduce, 12, 0).takes, 4);
@@ -192,7 +266,7 @@ mod tests {
         let of = |dst, late: Op| {
             let ops = vec![Op::RecvReduce { from: 1, src: input, dst }, late];
             let early = Early::of(&Program { rank: 0, channels: vec![ops], scratch_slots: 1, epochs: 0 }, false);
-            (early.takes, early.sends, early.all)
+            (early.takes, early.sends, early.later.is_empty())
         };
         assert_eq!(of(scratch, Op::Send { to: 2, src: scratch }), (1, 1, true));
         // Calls before it may still write, or the program read, the output.
@@ -203,13 +277,16 @@ mod tests {
 
     #[test]
     fn later_sends_go_to_other_ranks_or_nothing_begins_early() {
-        assert_eq!(
-            early("doubling", Collective::AllReduce, 4, 1),
-            Early { takes: 0, sends: 1, all: false, apart: true }
-        );
-        assert_eq!(early("pairwise", Collective::AllToAll, 4, 1), Early { takes: 0, sends: 3, all: true, apart: true });
+        assert_eq!(shape(early("doubling", Collective::AllReduce, 4, 1)), (0, 1, false, true));
+        assert_eq!(shape(early("pairwise", Collective::AllToAll, 4, 1)), (0, 3, true, true));
         // A ring passes on to the rank that it sends its own part to.
-        assert!(!early("ring", Collective::AllReduce, 4, 1).apart);
+        let ring = early("ring", Collective::AllReduce, 4, 1);
+        assert!(!ring.apart);
+        // It may itself begin behind what sends nothing to that rank any more.
+        assert!(ring.first.is_apart([3].into_iter().collect()) && !ring.first.is_apart(ring.later));
+        // Of several connections to a rank nothing is known.
+        let two = Early::of(&Program { rank: 0, channels: vec![vec![], vec![]], scratch_slots: 0, epochs: 0 }, false);
+        assert!(!two.apart && two.sends == 0);
         // The host of a guest receives before it sends.
         assert_eq!(early("doubling", Collective::AllReduce, 3, 0).sends, 0);
     }

@@ -546,7 +546,7 @@ pub(crate) fn exchange<'a, S: 'a>(
         return Ok(false);
     };
     // Calls over a network that follow begin behind this one; a round trip is too long for a look.
-    let polls = if ahead::serves(core, &exchange) { 0 } else { core.polls / POLLS_PER_STEP };
+    let polls = if ahead::waits(core, &exchange) { 0 } else { core.polls / POLLS_PER_STEP };
     let step = see_through(core, &mut links, &mut exchange, polls);
     leave(core, idle, links, turn, exchange, step);
     Ok(true)
@@ -639,7 +639,7 @@ fn leave(
         }
         Ok(_) => {
             drop(links);
-            // Others begin behind it if it has nothing more to copy.
+            // Others begin behind it then, where all share memory.
             if core.crowded && exchange.may_finish_own(core) {
                 exchange.finish_own();
             }

@@ -1,6 +1,5 @@
 //! The task of one collective call of one rank.
 
-use std::collections::VecDeque;
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;

@@ -280,7 +280,7 @@ pub(super) fn send_early(run: Run<'_>, engine: &mut Engine, state: &mut MessageS
 }
 
 /// Whether all that was sent has been written, and what was lent to peers that share memory taken. What calls behind this one
-/// have sent is theirs to drive: their peers may read it only when this one is over everywhere.
+/// have sent is theirs to drive, or of who runs the stream: their peers may read it only when this one is over everywhere.
 fn is_out(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) -> Result<bool> {
     if !is_taken(run, engine, state)? {
         return Ok(false);

@@ -2,7 +2,6 @@
 //!
 //! Also carries out message programs that only exchange user memory (all-to-all, gather, scatter by messages).
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use super::plan::{MessagePlan, alignment};
 use super::{ahead, eager_v, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::WINDOW;
-use crate::device::{Step, Task, Touches, abandoned, caught};
+use crate::device::{Step, Task, Tasks, Touches, abandoned, caught};
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -282,9 +281,9 @@ impl Exchange {
         self.copies.is_empty() && self.sends.iter().chain(&self.recvs).all(|t| !is_local(core, t.peer))
     }
 
-    /// Whether some of it is with ranks that share no memory with this one, and none with itself.
+    /// Whether some of it is with ranks that share no memory with this one.
     pub(super) fn reaches_out(&self, core: &Core) -> bool {
-        self.copies.is_empty() && self.sends.iter().chain(&self.recvs).any(|t| !is_local(core, t.peer))
+        self.sends.iter().chain(&self.recvs).any(|t| !is_local(core, t.peer))
     }
 
     /// Whether all that it sends was accepted, so that what is sent next comes behind it.
@@ -301,7 +300,7 @@ impl Exchange {
 
     /// Whether it will write bytes of which `is` holds.
     pub(super) fn writes(&self, is: impl Fn(&Range<usize>) -> bool) -> bool {
-        self.recvs[self.over..].iter().any(|t| is(&t.range()))
+        self.recvs[self.over..].iter().any(|t| is(&t.range())) || self.own().any(|(_, to)| is(&to))
     }
 
     /// As [`step`](Self::step) of one that [has sent](Self::is_given) and whose turn it is not. Whether anything moved.
@@ -339,7 +338,7 @@ impl Exchange {
         progress |= self.step_copies();
         let mut left = self.sends[self.sent..].iter().chain(&self.recvs[self.over..]);
         let done = self.copies.is_empty() && left.all(|t| t.complete);
-        // What those behind it have sent is theirs to drive: peers may read it only when this one is over.
+        // What those behind it have sent is theirs to drive, or of who runs the stream: peers may read it only when this one is over.
         if done && (links.flush()? || links.is_followed(self.number)) {
             return Ok(Step::Done);
         }
@@ -605,26 +604,30 @@ impl P2pTask {
         self
     }
 
-    /// As [`trailing`](Self::trailing) where messages go over a network and all were accepted.
+    /// As [`trailing`](Self::trailing) where messages go over a network, or calls behind them may, and all were accepted.
     fn let_follow(&mut self) {
         let core = &self.course.core;
-        let goes_out = |exchange: &Exchange| exchange.reaches_out(core) && exchange.is_offered();
-        self.trails |= !core.whole && self.batch == 0 && self.exchange.as_deref().is_some_and(goes_out);
+        let goes_out = |exchange: &Exchange| exchange.copies.is_empty() && exchange.reaches_out(core);
+        let serves = |exchange: &Exchange| goes_out(exchange) || ahead::serves(core, exchange);
+        let is_given = |exchange: &Exchange| exchange.is_offered() && serves(exchange);
+        self.trails |= !core.whole && self.batch == 0 && self.exchange.as_deref().is_some_and(is_given);
     }
 
     /// Sends, behind `others`, which have let it. `None`: nothing was done, its turn must come first.
-    fn begin_ahead(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+    fn begin_ahead(&mut self, others: &Tasks) -> Option<Step> {
         let Course { core, turn, .. } = &self.course;
         let exchange = self.exchange.as_mut()?;
         let written = |bytes: Range<usize>| others.iter().any(|t| t.writes(&bytes));
         let behind = trail::id(core, Lane::P2p);
+        let before = ahead::Before::of(behind, others);
+        // What it sends to itself it copies in its turn.
         if self.started
             || self.batch != 0
-            || others.back().map_or(behind, |t| t.trails()) != behind
+            || before.trails.unwrap_or(behind) != behind
             || !ahead::serves(core, exchange)
             || !ahead::has_room(exchange.bytes() / 2, others)
-            || !core.is_turn(Lane::P2p, turn.checked_sub(others.len() as u64)?)
-            || exchange.reads(written)
+            || !core.is_turn(Lane::P2p, turn.checked_sub(before.calls)?)
+            || exchange.gives(written)
         {
             return None;
         }
@@ -751,7 +754,11 @@ impl Task for P2pTask {
     }
 
     fn keeps_behind(&self) -> bool {
-        self.batch == 0 && self.course.core.whole
+        self.batch == 0
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.course.core.whole
     }
 
     fn writes(&self, bytes: &Range<usize>) -> bool {
@@ -812,6 +819,10 @@ impl Task for P2pTask {
     }
 
     fn hear_abort(&mut self) -> Step {
+        // As it began a connection failed.
+        if self.course.doubt.is_some() {
+            return self.gave(Ok(Step::Blocked));
+        }
         match self.course.core.check() {
             Err(error) if self.course.core.is_aborted() => self.gave(Err(error)),
             _ => Step::Blocked,
@@ -832,10 +843,10 @@ impl Task for P2pTask {
     fn follows(&self) -> usize {
         let core = &self.course.core;
         let serves = |exchange: &Exchange| ahead::serves(core, exchange);
-        if self.batch == 0 && self.exchange.as_deref().is_some_and(serves) { trail::id(core, Lane::P2p) } else { 0 }
+        if self.batch == 0 && self.exchange.as_deref().is_some_and(serves) { Arc::as_ptr(core).addr() } else { 0 }
     }
 
-    fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+    fn begin_behind(&mut self, others: &Tasks) -> Option<Step> {
         self.begin_ahead(others)
     }
 

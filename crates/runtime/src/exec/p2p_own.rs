@@ -43,7 +43,12 @@ impl Exchange {
     /// Whether whoever makes the call copies what this rank has still to copy within its own memory: it is short, and all ranks share
     /// memory.
     pub(super) fn may_finish_own(&self, core: &Core) -> bool {
-        core.whole && self.copies.iter().map(|(_, _, bytes, _)| *bytes).fold(0, u64::saturating_add) <= QUICK_LOCAL
+        core.whole && self.own_bytes() <= QUICK_LOCAL
+    }
+
+    /// Bytes that this rank has still to copy within its own memory.
+    pub(super) fn own_bytes(&self) -> u64 {
+        self.copies.iter().map(|(_, _, bytes, _)| *bytes).fold(0, u64::saturating_add)
     }
 
     /// Where this rank has still to copy within its own memory: from, to.

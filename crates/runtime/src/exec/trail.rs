@@ -23,9 +23,9 @@ use crate::device::{IdleStream, Step, Stream, caught};
 use crate::request::Request;
 
 /// What calls of one communicator and lane that trail have in common; not 0.
-pub(super) fn id(core: &Arc<Core>, lane: Lane) -> usize {
-    // Different, since the value that it points to is larger.
-    Arc::as_ptr(core).addr() + lane as usize
+pub(super) fn id(core: &Core, lane: Lane) -> usize {
+    // Different, since the value is larger.
+    std::ptr::from_ref(core).addr() + lane as usize
 }
 
 /// The stream, if a call of `core` may begin on it now, be it behind others, also of communicators whose ranks are others: these

@@ -1,5 +1,5 @@
-//! Calls of which each has buffers, a length and a root of its own, as those of the tensors of a program, where ranks share cores:
-//! small ones that travel with their lines amid those that lend, against a model of all the memory. What one call writes others
+//! Calls of which each has buffers, a length and a root of its own, as those of the tensors of a program, where ranks share cores, or
+//! are on several hosts: small ones that travel with their lines amid those that lend, against a model of all the memory. What one call writes others
 //! read, write and lend, in whatever order.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use oxccl_types::Collective;
 use oxccl_runtime::config::tuning::processors;
 
 use crate::crowds::processes;
-use crate::job::{PAIR, seed};
+use crate::job::{PAIR, THREE, seed};
 use crate::scenarios::{Comm, Ints, To, request, team};
 
 /// Buffers of a rank; every fifth lies in memory that peers cannot map.
@@ -235,6 +235,16 @@ fn calls_of_many_buffers_and_lengths_keep_their_order() {
     }
     processes(4, &[("OXCCL_CORES", "2"), ("OXCCL_P2P", "shm")], "many");
     processes(4, &[("OXCCL_CORES", "1"), ("NCCL_HOSTID", PAIR)], "many");
+}
+
+/// Collectives and groups of messages begin behind each other there, each on connections of its own.
+#[test]
+fn calls_of_many_buffers_and_lengths_over_networks_keep_their_order() {
+    for ranks in [2, 3, 5] {
+        processes(ranks, &[("OXCCL_SHM", "0")], "many");
+    }
+    processes(4, &[("NCCL_HOSTID", PAIR)], "many");
+    processes(6, &[("NCCL_HOSTID", THREE)], "many");
 }
 
 #[test]

@@ -27,7 +27,8 @@ impl Numbers {
 
 #[derive(Clone, Copy, Debug)]
 struct Made {
-    /// `Send` stands for a send to the next rank and a receive from the one before, in a group.
+    /// `Send` stands for a send to the next rank and a receive from the one before, in a group; `AllToAllV` for a group of messages of each
+    /// rank to each, itself included.
     collective: Collective,
     from: usize,
     to: usize,
@@ -38,7 +39,8 @@ struct Made {
 impl Made {
     fn any(numbers: &mut Numbers, ranks: usize) -> Made {
         use Collective::*;
-        let collective = [AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Send][numbers.below(7)];
+        let collectives = [AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Send, AllToAllV];
+        let collective = collectives[numbers.below(8)];
         let from = numbers.below(BUFFERS);
         // In place only where the whole buffer is meant.
         let others = if collective == AllReduce { BUFFERS } else { BUFFERS - 1 };
@@ -75,10 +77,23 @@ impl Made {
         let send: *const u8 = buffers[self.from].as_ptr();
         let recv = buffers[self.to].as_mut_ptr();
         let made = |collective, root| Request { send, recv, ..request(collective, &[], &mut [], self.count, root, on) };
-        if self.collective != Collective::Send {
+        if !matches!(self.collective, Collective::Send | Collective::AllToAllV) {
             return comm.submit(made(self.collective, self.root)).unwrap();
         }
         group::start();
+        if self.collective == Collective::AllToAllV {
+            for peer in 0..comm.ranks() {
+                let block = peer * self.count;
+                let of = |collective| Request {
+                    send: send.wrapping_add(block),
+                    recv: recv.wrapping_add(block),
+                    ..made(collective, peer)
+                };
+                comm.submit(of(Collective::Send)).unwrap();
+                comm.submit(of(Collective::Recv)).unwrap();
+            }
+            return group::end().unwrap();
+        }
         comm.submit(made(Collective::Send, (comm.rank + 1) % comm.ranks())).unwrap();
         comm.submit(made(Collective::Recv, (comm.rank + comm.ranks() - 1) % comm.ranks())).unwrap();
         group::end().unwrap();
@@ -262,17 +277,42 @@ fn calls_that_began_early_end_with_the_communicator() {
     );
 }
 
-/// Calls in a row of which rank `odd` makes one otherwise: every rank hears of it.
+/// A message to the next rank, one from the rank before, and one to itself; fails where the communicator has.
+fn ring(comm: &Arc<Communicator>, send: &[u8], recv: &mut [[u8; 64]; 2], stream: &Stream) -> Result<()> {
+    let [came, own] = recv;
+    let (next, before) = ((comm.rank + 1) % comm.ranks(), (comm.rank + comm.ranks() - 1) % comm.ranks());
+    let sent = |to| request(Collective::Send, send, &mut [], 64, to, stream);
+    group::start();
+    let made = [
+        comm.submit(sent(next)),
+        comm.submit(request(Collective::Recv, &[], came, 64, before, stream)),
+        comm.submit(sent(comm.rank)),
+        comm.submit(request(Collective::Recv, &[], own, 64, comm.rank, stream)),
+    ];
+    let ended = group::end();
+    made.into_iter().collect::<Result<()>>().and(ended)
+}
+
+/// Calls in a row of which rank `odd` makes one otherwise: every rank hears of it. With groups of messages between them, in which a rank
+/// may be further than others are with the collectives.
 fn one_differs(ranks: usize, odd: usize, change: impl Fn(usize, &mut config::Config) + Sync) {
+    [1, 4, 30].into_iter().for_each(|every| one_differs_among(every, ranks, odd, &change));
+}
+
+/// The same where one of so `every` many calls is followed by a group.
+fn one_differs_among(every: usize, ranks: usize, odd: usize, change: impl Fn(usize, &mut config::Config) + Sync) {
     // An abort may overtake the error.
     let over = Barrier::new(ranks);
     world_by_rank(ranks, change, |comm| {
         let stream = Stream::new().unwrap();
-        let (send, mut recv) = ([1; 64], [0; 64]);
+        let (send, mut recv, mut messages) = ([1; 64], [0; 64], [[0; 64]; 2]);
         for i in 0..30 {
             let n = if i == 20 && comm.rank == odd { 63 } else { 64 };
             // Enqueued before or after the communicator has failed.
             let _ = comm.submit(request(Collective::AllReduce, &send, &mut recv, n, 0, &stream));
+            if i % every == every - 1 {
+                let _ = ring(&comm, &send, &mut messages, &stream);
+            }
         }
         let error = stream.synchronize();
         over.wait();
@@ -294,11 +334,11 @@ fn hosts_of_two(rank: usize, c: &mut config::Config) {
 
 #[test]
 fn calls_that_leaders_take_early_end_with_a_rank_that_makes_no_more() {
-    for gone in 0..4 {
+    for (gone, with_messages) in (0..4).flat_map(|gone| [(gone, false), (gone, true)]) {
         let begun = Barrier::new(4);
         world_by_rank(4, hosts_of_two, |comm| {
             let stream = Stream::new().unwrap();
-            let (send, mut recv) = ([1; 64], [0; 64]);
+            let (send, mut recv, mut messages) = ([1; 64], [0; 64], [[0; 64]; 2]);
             let mut all_reduce = || comm.submit(request(Collective::AllReduce, &send, &mut recv, 64, 0, &stream));
             all_reduce().unwrap();
             stream.synchronize().unwrap();
@@ -306,7 +346,12 @@ fn calls_that_leaders_take_early_end_with_a_rank_that_makes_no_more() {
                 begun.wait();
                 return comm.abort().unwrap();
             }
-            (0..30).for_each(|_| all_reduce().unwrap());
+            for call in 0..30 {
+                all_reduce().unwrap();
+                if with_messages && call % 3 == 1 {
+                    ring(&comm, &send, &mut messages, &stream).unwrap();
+                }
+            }
             assert!(!stream.query().unwrap(), "rank {gone} makes none");
             begun.wait();
             let error = stream.synchronize().unwrap_err();
@@ -414,6 +459,56 @@ fn what_follows_calls_that_began_early_waits_for_them() {
             comm.destroy().unwrap();
         },
     );
+}
+
+/// Calls that give what the next one may take along, to a rank that is late, then one that ends without it, and messages that wait for the
+/// late rank: this one waits for what the kernel has not taken of the first calls.
+#[test]
+fn what_calls_have_left_goes_out_while_messages_wait() {
+    // Some of them are more than a kernel takes, and less than what it and this process keep.
+    for calls in 1..20 {
+        leaves_calls_to_a_late_rank(calls);
+    }
+}
+
+fn leaves_calls_to_a_late_rank(calls: usize) {
+    const LONG: usize = 24 << 10;
+    let late = AtomicBool::new(true);
+    let change = |c: &mut config::Config| (c.shm, c.algo) = (false, "flat,doubling".into());
+    world(3, change, |comm| {
+        let stream = Stream::new().unwrap();
+        let (long, mut sum) = (vec![1; LONG], vec![0; LONG]);
+        let (send, mut came, mut all) = ([comm.rank as u8; 64], [9; 64], [9; 64]);
+        comm.submit(request(Collective::AllReduce, &[1; 64], &mut all, 64, 0, &stream)).unwrap();
+        stream.synchronize().unwrap();
+        while comm.rank == 1 && late.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        for root in std::iter::repeat_n(1, calls).chain([2]) {
+            comm.submit(request(Collective::Reduce, &long, &mut sum, LONG, root, &stream)).unwrap();
+        }
+        if comm.rank < 2 {
+            group::start();
+            let peer = 1 - comm.rank;
+            comm.submit(request(Collective::Send, &send, &mut [], 64, peer, &stream)).unwrap();
+            comm.submit(request(Collective::Recv, &[], &mut came, 64, peer, &stream)).unwrap();
+            group::end().unwrap();
+        }
+        comm.submit(request(Collective::AllReduce, &[1; 64], &mut all, 64, 0, &stream)).unwrap();
+        if comm.rank == 0 {
+            // All that it can do without the late one.
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(20) {
+                assert!(!stream.query().unwrap());
+            }
+            late.store(false, Ordering::Release);
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{calls} calls: {e}"));
+        assert_eq!(all, [3; 64]);
+        assert!(comm.rank == 0 || sum.iter().all(|b| *b == 3));
+        assert!(comm.rank == 2 || came == [1 - comm.rank as u8; 64]);
+        comm.destroy().unwrap();
+    });
 }
 
 /// Its first call fails as it begins, with the next one in the queue.

@@ -5,6 +5,8 @@ use super::*;
 
 /// Of so many looks at what is behind a blocked task one is for operations of other communicators that were aborted.
 const LOOKS_PER_ABORT: u32 = 16;
+/// And one for those of the same that have failed as they began over a network.
+const LOOKS_PER_FAILURE: u32 = 128;
 
 impl Inner {
     /// The first task is blocked: steps those behind it as far as those in front of them [have given](Task::has_given) all that
@@ -31,19 +33,27 @@ impl Inner {
             (running.given, progress) = (running.given + 1, true);
         }
         running.looks = running.looks.wrapping_add(1);
+        let over_network = running.tasks.front().is_some_and(|t| t.lane() != 0 && !t.shares_memory());
+        if running.tasks.is_mixed() && over_network {
+            // What one that is over has left on connections of its kind nobody else drives before those behind it have their turns.
+            running.tasks.each_last(|task| task.send_off());
+        }
         if running.tasks.is_mixed() && running.looks.is_multiple_of(LOOKS_PER_ABORT) {
-            self.hear_aborts(running);
+            self.hear_aborts(running, false);
+        }
+        if over_network && running.looks.is_multiple_of(LOOKS_PER_FAILURE) {
+            self.hear_aborts(running, true);
         }
         progress
     }
 
     /// Operations of other lanes than the first task's fail if their communicators were aborted here: who aborts one waits until
-    /// nothing of it is lent any more, and the first task may hang.
+    /// nothing of it is lent any more, and the first task may hang. `all`: also those of its lane, whose connections are others.
     #[cold]
-    fn hear_aborts(&self, running: &mut Running) {
+    fn hear_aborts(&self, running: &mut Running, all: bool) {
         let first = running.tasks.front().map_or(0, |t| t.lane());
         for i in 1..running.tasks.len() {
-            if running.tasks[i].lane() == first {
+            if !all && running.tasks[i].lane() == first {
                 continue;
             }
             if let Step::Failed(error) = running.tasks.at(i).hear_abort() {

@@ -28,9 +28,11 @@ impl Inner {
         }
         let follows = || self.queue.lock().front().is_some_and(|t| t.follows() == id);
         if running.tasks.len() == 1 {
-            let next = follows();
-            running.tasks.at(0).may_hold(next && held < HOLD);
-            if !next {
+            let next = self.queue.lock().front().filter(|t| t.follows() == id).map(|t| t.lane());
+            // What is held waits on the connections of its lane.
+            let alike = next == Some(running.tasks[0].lane());
+            running.tasks.at(0).may_hold(alike && held < HOLD);
+            if next.is_none() {
                 return false;
             }
         }
@@ -49,8 +51,9 @@ impl Inner {
             }
             running.tasks.push_back(next);
         }
-        if begun && let Some(last) = running.tasks.back_mut() {
-            last.send_off();
+        if begun {
+            // The last one of a lane does so for all of it.
+            running.tasks.each_last(|task| task.send_off());
         }
         begun
     }

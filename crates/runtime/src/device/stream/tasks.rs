@@ -57,7 +57,7 @@ const FEW: usize = 4;
 
 /// In the order in which they were begun.
 #[derive(Default)]
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     all: VecDeque<Box<dyn Task>>,
     /// The number of the first of them: how many were in front of them.
     first: u64,
@@ -210,8 +210,23 @@ impl Tasks {
 
     /// How many there are of `lane`.
     #[inline]
-    pub(super) fn of(&self, lane: usize) -> u64 {
+    pub(crate) fn of(&self, lane: usize) -> u64 {
         self.lanes.iter().find(|(of, _)| *of == lane).map_or(0, |(_, count)| *count)
+    }
+
+    /// The last one of `lane`.
+    #[inline]
+    pub(crate) fn last_of(&self, lane: usize) -> Option<&dyn Task> {
+        self.all.iter().rev().find(|task| task.lane() == lane).map(|task| &**task)
+    }
+
+    /// Does something with the last one of each lane.
+    pub(super) fn each_last(&mut self, mut with: impl FnMut(&mut dyn Task)) {
+        for (lane, _) in &self.lanes {
+            if let Some(last) = self.all.iter_mut().rev().find(|task| task.lane() == *lane) {
+                with(&mut **last);
+            }
+        }
     }
 
     /// Whether there are operations of more than one lane.
@@ -308,6 +323,26 @@ mod tests {
         fn lane(&self) -> usize {
             self.2
         }
+    }
+
+    #[test]
+    fn the_last_of_each_lane_is_told() {
+        let mut tasks = Tasks::default();
+        [1, 2, 1, 0, 2, 0]
+            .into_iter()
+            .enumerate()
+            .for_each(|(n, lane)| tasks.push_back(Box::new(Named(n, None, lane))));
+        let told = |tasks: &mut Tasks| {
+            let mut told = vec![];
+            tasks.each_last(|task| told.push(task.written()));
+            told.sort_unstable();
+            told
+        };
+        assert_eq!(told(&mut tasks), [2, 4]);
+        tasks.remove(4);
+        assert_eq!(told(&mut tasks), [1, 2]);
+        tasks.remove(1);
+        assert_eq!(told(&mut tasks), [2]);
     }
 
     fn of(likenesses: &[Option<usize>]) -> Tasks {

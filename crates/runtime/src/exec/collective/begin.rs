@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::*;
+use crate::device::Tasks;
 use crate::transport::tcp::HELD;
 
 /// What a call over a network reads and writes on this rank: looked at by each call that is to begin behind it.
@@ -83,19 +84,19 @@ impl CollectiveTask {
             _ => false,
         };
         if begun {
-            self.followed_by = ahead::id(core, plan);
+            self.followed_by = ahead::id(plan);
         }
     }
 
     /// Sends, behind `others`, which have let it, what is sent first, with what it takes before. `None`: nothing was done, its turn must
     /// come first.
-    pub(super) fn begin_ahead(&mut self, core: &Core, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+    pub(super) fn begin_ahead(&mut self, core: &Core, others: &Tasks) -> Option<Step> {
         let call = &self.call;
         let extent = self.extent.as_ref()?;
-        // Calls with a root wait for each other in another way: short ones, and those of more ranks, which were slower so.
+        // Those of one kind and root wait for each other in another way: short ones, and of more ranks any, which were slower so.
         let rooted = call.collective.rooted();
         let short = call.count * (call.dtype.size() as u64) < HELD as u64;
-        let waits = rooted && (short || core.ranks > 2);
+        let waits = rooted && (short || core.ranks > 2) && others.iter().all(|t| t.has_root_of(call));
         let simple = self.batch == 0 && !waits && call.scale.is_none() && call.bias.is_null();
         if !simple || !matches!(self.phase, Phase::Start) || extent.bytes > ahead::SHORT {
             return None;
@@ -104,8 +105,9 @@ impl CollectiveTask {
         if !ahead::has_room(extent.under_way as u64, others) {
             return None;
         }
-        let behind = others.back().map_or(ahead::any(core), |t| t.trails());
-        if !core.is_turn(Lane::Collectives, self.turn.checked_sub(others.len() as u64)?)
+        let before = ahead::Before::of(trail::id(core, Lane::Collectives), others);
+        if !core.is_turn(Lane::Collectives, self.turn.checked_sub(before.calls)?)
+            || before.trails == Some(0)
             || others.iter().any(|t| t.writes(&extent.reads))
         {
             return None;
@@ -114,12 +116,11 @@ impl CollectiveTask {
         // An error is met again when the turn has come.
         core.check().ok()?;
         let plan = engine.plans.get(core, call).ok()?;
-        let may_follow = behind == ahead::any(core) || behind == ahead::id(core, &plan);
-        // A call that only sends is over when it has: it waits for the next one in another way.
-        let early = |plan: &plan::MessagePlan| plan.early.sends > 0 && (plan.receives || rooted);
         let Plan::Messages(messages) = plan.as_ref() else { return None };
+        // A call that only sends is over when it has: it waits for the next one in another way.
+        let may_follow = messages.early.may_follow(&before, &plan) && (messages.receives || rooted);
         let under_way = extent.under_way.max(sent_first(call, messages));
-        if !may_follow || !early(messages) || !ahead::has_room(under_way as u64, others) {
+        if !may_follow || !ahead::has_room(under_way as u64, others) {
             return None;
         }
         if messages.early.takes > 0 && !messages::may_take_early(core, &mut engine, call, messages).ok()? {

@@ -1,7 +1,8 @@
 //! A collective as a task of its stream.
 
 use super::*;
-use crate::device::{Likeness, Touches};
+use crate::device::{Likeness, Tasks, Touches};
+use crate::exec::ahead::RankSet;
 
 impl CollectiveTask {
     /// Whether its input, a small one, is lent, as its line says.
@@ -77,14 +78,18 @@ impl Task for CollectiveTask {
     }
 
     fn keeps_behind(&self) -> bool {
-        self.batch == 0 && self.core.as_ref().is_some_and(|c| c.whole)
+        self.batch == 0
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.core.as_ref().is_some_and(|c| c.whole)
     }
 
     fn end_of(&mut self, lane: usize) -> Option<&mut CollectiveTask> {
         (self.ends && !self.over && self.doubt.is_none() && self.lane() == lane).then_some(self)
     }
 
-    fn begin_behind(&mut self, others: &VecDeque<Box<dyn Task>>) -> Option<Step> {
+    fn begin_behind(&mut self, others: &Tasks) -> Option<Step> {
         let core = self.core.take()?;
         let step = self.begin_ahead(&core, others);
         self.core = Some(core);
@@ -94,6 +99,18 @@ impl Task for CollectiveTask {
     fn send_off(&mut self) {
         // A failed connection fails the operations that need it.
         let _ = self.core.as_ref().map(|core| core.lock_engine().links.let_go());
+    }
+
+    fn sends_later(&self) -> RankSet {
+        match self.plan.as_deref() {
+            Some(Plan::Messages(plan)) => plan.early.later,
+            _ => RankSet::ANY,
+        }
+    }
+
+    fn has_root_of(&self, call: &Call) -> bool {
+        let of = |c: &Call| (c.collective, c.root);
+        of(&self.call) == of(call)
     }
 
     fn written(&self) -> usize {
