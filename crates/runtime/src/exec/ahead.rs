@@ -14,7 +14,7 @@
 //! A call begins early only if it is not long, if its input is not what a call before it will write, and if whatever those
 //! before it have still to send goes to other ranks than what it sends first. What it takes first it takes only where that is what
 //! comes next from each: then those before it have had theirs. One that sends nothing, or nothing before it has received, begins,
-//! too, where those before it are others: those behind it may begin then.
+//! too, where not all before it are like it: those behind it may begin then.
 //!
 //! Collectives and groups of Send and Recv begin behind each other: they have connections of their own, and all receive in the
 //! order of the stream. What a rank sends to itself in a group it copies when it receives.
@@ -66,7 +66,7 @@ impl<'a> Before<'a> {
     }
 
     /// To whom they have still to send.
-    fn later(&self) -> RankSet {
+    pub(super) fn later(&self) -> RankSet {
         let of = self.others.iter().filter(|t| t.lane() == self.lane);
         RankSet(of.fold(0, |set, task| set | task.sends_later().0))
     }
@@ -144,11 +144,10 @@ impl Early {
         Early { takes, sends, first: ranks(early), later: ranks(late), apart }
     }
 
-    /// Whether it may begin behind the calls `before` it, by `plan`, which it is of.
-    pub(super) fn may_follow(&self, before: &Before<'_>, plan: &Arc<Plan>) -> bool {
-        // What the last of them, by the same program, might follow, this one may.
-        let alike = || self.apart && before.trails == Some(id(plan));
-        (self.sends > 0 || self.apart) && (alike() || self.first.is_apart(before.later()))
+    /// Whether it may begin behind calls that have still to send to `later` ranks, the last of them by the same program if it is `alike`.
+    pub(super) fn may_follow(&self, alike: bool, later: impl FnOnce() -> RankSet) -> bool {
+        // What the last of them might follow this one may, too.
+        (self.sends > 0 || self.apart) && (alike && self.apart || self.first.is_apart(later()))
     }
 
     /// The ops of the program.
@@ -220,7 +219,8 @@ mod tests {
             Shape { collective: Collective::AllReduce, ranks: 128, root: 0, channels: 1, in_place: false, local: 64 };
         let leader = |rank| Early::of(&find("leader").unwrap().program(&shape, rank), false);
         let led = (64..128).map(leader).find(|early| early.takes > 0).unwrap();
-        assert!(led.apart && !led.first.is_apart(led.later));
+        assert!(led.may_follow(true, || led.later) && !led.may_follow(false, || led.later));
+        assert!(led.may_follow(false, || [1, 63].into_iter().collect()));
     }
 
     /// What it takes and sends first, and whether that is all, or all to these ranks.
@@ -281,12 +281,12 @@ mod tests {
         assert_eq!(shape(early("pairwise", Collective::AllToAll, 4, 1)), (0, 3, true, true));
         // A ring passes on to the rank that it sends its own part to.
         let ring = early("ring", Collective::AllReduce, 4, 1);
-        assert!(!ring.apart);
+        assert!(!ring.apart && !ring.may_follow(true, || ring.later));
         // It may itself begin behind what sends nothing to that rank any more.
-        assert!(ring.first.is_apart([3].into_iter().collect()) && !ring.first.is_apart(ring.later));
+        assert!(ring.may_follow(false, || [3].into_iter().collect()));
         // Of several connections to a rank nothing is known.
         let two = Early::of(&Program { rank: 0, channels: vec![vec![], vec![]], scratch_slots: 0, epochs: 0 }, false);
-        assert!(!two.apart && two.sends == 0);
+        assert!(!two.may_follow(true, RankSet::default));
         // The host of a guest receives before it sends.
         assert_eq!(early("doubling", Collective::AllReduce, 3, 0).sends, 0);
     }

@@ -5,7 +5,7 @@ use super::*;
 
 /// Of so many looks at what is behind a blocked task one is for operations of other communicators that were aborted.
 const LOOKS_PER_ABORT: u32 = 16;
-/// And one for those of the same that have failed as they began over a network.
+/// And one for those of the same, of which groups of messages may have failed as they began over a network.
 const LOOKS_PER_FAILURE: u32 = 128;
 
 impl Inner {

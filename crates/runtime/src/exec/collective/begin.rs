@@ -118,9 +118,12 @@ impl CollectiveTask {
         let plan = engine.plans.get(core, call).ok()?;
         let Plan::Messages(messages) = plan.as_ref() else { return None };
         // A call that only sends is over when it has: it waits for the next one in another way.
-        let may_follow = messages.early.may_follow(&before, &plan) && (messages.receives || rooted);
+        let alike = before.trails == Some(ahead::id(&plan));
+        let may_follow = messages.early.may_follow(alike, || before.later()) && (messages.receives || rooted);
+        // Those like it would send nothing either.
+        let idle = messages.early.sends == 0 && others.iter().all(|t| t.trails() == ahead::id(&plan));
         let under_way = extent.under_way.max(sent_first(call, messages));
-        if !may_follow || !ahead::has_room(under_way as u64, others) {
+        if !may_follow || idle || !ahead::has_room(under_way as u64, others) {
             return None;
         }
         if messages.early.takes > 0 && !messages::may_take_early(core, &mut engine, call, messages).ok()? {
