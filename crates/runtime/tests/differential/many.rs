@@ -5,7 +5,7 @@
 use std::fmt;
 
 use oxccl_runtime::device::Stream;
-use oxccl_runtime::group;
+use oxccl_runtime::{Request, VCounts, group};
 use oxccl_types::Collective;
 
 use oxccl_runtime::config::tuning::processors;
@@ -23,8 +23,8 @@ const COUNTS: [usize; 12] = [1, 16, 60, 128, 300, 512, 520, 700, 1024, 2048, 300
 
 #[derive(Clone, Copy)]
 struct Made {
-    /// `Send`: to the next rank, with what comes from the one before. `AllToAllV`: a group of messages of each rank to each, itself
-    /// included, each of a length of its own.
+    /// `Send`: to the next rank, with what comes from the one before. `Recv`: a group of messages of each rank to each, itself included,
+    /// each of a length of its own.
     kind: Collective,
     count: usize,
     root: usize,
@@ -39,7 +39,7 @@ impl fmt::Debug for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Made { kind, count, root, from, to, second } = self;
         let kind = match kind {
-            Collective::AllToAllV => "messages".to_string(),
+            Collective::Recv => "messages".to_string(),
             kind => kind.to_string(),
         };
         write!(f, "{kind}({count}) root {root} {from}>{to}{}", if *second { " second" } else { "" })
@@ -63,11 +63,11 @@ struct Draw {
 impl Draw {
     fn new(rng: &mut fastrand::Rng, ranks: usize) -> Draw {
         use Collective::{
-            AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, Gather, Reduce, ReduceScatter, Scatter, Send,
+            AllGather, AllReduce, AllToAll, AllToAllV, Broadcast, Gather, Recv, Reduce, ReduceScatter, Scatter, Send,
         };
         let collectives =
-            [AllReduce, AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Reduce, Gather, Scatter];
-        let all = [&collectives[..], &[Send, Send, AllToAllV, AllToAllV]].concat();
+            [AllReduce, AllReduce, AllGather, ReduceScatter, AllToAll, AllToAllV, Broadcast, Reduce, Gather, Scatter];
+        let all = [&collectives[..], &[Send, Send, Recv, Recv]].concat();
         let some = |rng: &mut fastrand::Rng, most: usize| 1 + rng.usize(..most);
         Draw {
             kinds: (0..some(rng, 5)).map(|_| all[rng.usize(..all.len())]).collect(),
@@ -91,7 +91,8 @@ impl Draw {
             _ => (own(), own()),
         };
         let to = if rng.u8(..8) == 0 { from } else { to };
-        let is_never = matches!(kind, Collective::AllToAll | Collective::AllToAllV | Collective::Send);
+        let is_never =
+            matches!(kind, Collective::AllToAll | Collective::AllToAllV | Collective::Recv | Collective::Send);
         let to = if from == to && is_never { (to + 1) % BUFFERS } else { to };
         let root = self.root.unwrap_or_else(|| rng.usize(..ranks));
         let (count, second) = (self.counts[rng.usize(..self.counts.len())], rng.usize(..self.seconds) == 0);
@@ -113,7 +114,7 @@ impl Made {
         }
     }
 
-    /// Elements that `from` sends to `to` in a group of messages: of those of a block some eighths, of some none.
+    /// Elements that `from` sends to `to` where each rank sends to each: of those of a block some eighths, of some none.
     fn part(&self, from: usize, to: usize) -> usize {
         self.count * ((7 * from + 3 * to + 5 * self.root + self.count) % 9) / 8
     }
@@ -140,7 +141,7 @@ impl Made {
                 Collective::AllGather => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
                 Collective::Gather if rank == self.root => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
                 Collective::AllToAll => (0..ranks).for_each(|r| put(r, &mut block(r, rank))),
-                Collective::AllToAllV => {
+                Collective::AllToAllV | Collective::Recv => {
                     (0..ranks).for_each(|r| put(r, &mut block(r, rank).take(self.part(r, rank))));
                 }
                 Collective::Broadcast => put(0, &mut block(self.root, 0)),
@@ -162,7 +163,20 @@ impl Made {
             comm.submit(made).unwrap_or_else(|e| panic!("{self:?}: {e}"));
         };
         match self.kind {
-            Collective::Send | Collective::AllToAllV => group::start(),
+            Collective::Send | Collective::Recv => group::start(),
+            Collective::AllToAllV => {
+                let places: Vec<usize> = (0..ranks).map(|peer| peer * self.count).collect();
+                let parts = |part: &dyn Fn(usize) -> usize| (0..ranks).map(part).collect();
+                let v = VCounts {
+                    send_counts: parts(&|peer| self.part(rank, peer)),
+                    recv_counts: parts(&|peer| self.part(peer, rank)),
+                    send_displs: places.clone(),
+                    recv_displs: places,
+                };
+                let made = request(self.kind, from, to, 0, stream);
+                let made = Request { v: Some(Box::new(v)), ..made };
+                return comm.submit(made).unwrap_or_else(|e| panic!("{self:?}: {e}"));
+            }
             _ => return submit(self.kind, self.root, 0, self.count),
         }
         if self.kind == Collective::Send {

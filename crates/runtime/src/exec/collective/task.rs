@@ -176,10 +176,10 @@ impl Task for CollectiveTask {
 
     fn touches(&self) -> Option<Touches> {
         let core = self.core.as_ref().filter(|_| self.trails && self.extent.is_none() && self.call.bias.is_null())?;
-        let Call { send, recv, .. } = self.call;
-        // Counts per peer bar whatever comes, see `bars`.
-        if self.v.is_some() {
-            return None;
+        let Call { send, recv, dtype, .. } = self.call;
+        if let Some(v) = &self.v {
+            let (reads, writes) = (v.reads(send.addr(), dtype.size()), v.writes(recv.addr(), dtype.size()));
+            return Some(Touches { reads, writes, window: self.window });
         }
         let (rank, ranks) = (core.rank as u32, core.ranks);
         let of = |from: usize, bytes: u64| from..from.saturating_add(bytes as usize);
@@ -204,9 +204,16 @@ impl Task for CollectiveTask {
     }
 
     fn bars(&self, next: Option<&Call>, output: &std::ops::Range<usize>) -> bool {
-        // Counts per peer: what is read and written is not looked up. Without a plan the payload lies in slots.
+        if let Some(v) = &self.v {
+            let Call { send, recv, dtype, ref bias, .. } = self.call;
+            let meets = |bytes: std::ops::Range<usize>| crate::exec::call::meet(&bytes, output);
+            return !bias.is_null()
+                || meets(v.reads(send.addr(), dtype.size()))
+                || meets(v.writes(recv.addr(), dtype.size()));
+        }
+        // Without a plan the payload lies in slots.
         let next = next.filter(|_| self.plan.is_some());
-        let bars = |c: &Arc<Core>| self.v.is_some() || lent::bars(&self.call, next, output, c.rank as u32, c.ranks);
+        let bars = |c: &Arc<Core>| lent::bars(&self.call, next, output, c.rank as u32, c.ranks);
         self.core.as_ref().is_none_or(bars)
     }
 
