@@ -119,6 +119,12 @@ impl Made {
         self.count * ((7 * from + 3 * to + 5 * self.root + self.count) % 9) / 8
     }
 
+    /// In which block of the input the part for `peer` lies.
+    fn place(&self, peer: usize, ranks: usize) -> usize {
+        let turned = self.kind == Collective::AllToAllV && self.root % 2 == 1;
+        if turned { ranks - 1 - peer } else { peer }
+    }
+
     fn apply(&self, model: &mut Model) {
         let (ranks, n) = (model.len(), self.count);
         let input = |rank: usize, own: &Vec<Vec<i32>>| own[self.from][self.begins(rank).0..n * ranks].to_vec();
@@ -142,7 +148,9 @@ impl Made {
                 Collective::Gather if rank == self.root => (0..ranks).for_each(|r| put(r, &mut block(r, 0))),
                 Collective::AllToAll => (0..ranks).for_each(|r| put(r, &mut block(r, rank))),
                 Collective::AllToAllV | Collective::Recv => {
-                    (0..ranks).for_each(|r| put(r, &mut block(r, rank).take(self.part(r, rank))));
+                    (0..ranks).for_each(|r| {
+                        put(r, &mut block(r, self.place(rank, ranks)).take(self.part(r, rank)));
+                    });
                 }
                 Collective::Broadcast => put(0, &mut block(self.root, 0)),
                 Collective::Scatter => put(0, &mut block(self.root, rank)),
@@ -165,13 +173,12 @@ impl Made {
         match self.kind {
             Collective::Send | Collective::Recv => group::start(),
             Collective::AllToAllV => {
-                let places: Vec<usize> = (0..ranks).map(|peer| peer * self.count).collect();
                 let parts = |part: &dyn Fn(usize) -> usize| (0..ranks).map(part).collect();
                 let v = VCounts {
                     send_counts: parts(&|peer| self.part(rank, peer)),
                     recv_counts: parts(&|peer| self.part(peer, rank)),
-                    send_displs: places.clone(),
-                    recv_displs: places,
+                    send_displs: parts(&|peer| self.place(peer, ranks) * self.count),
+                    recv_displs: parts(&|peer| peer * self.count),
                 };
                 let made = request(self.kind, from, to, 0, stream);
                 let made = Request { v: Some(Box::new(v)), ..made };
