@@ -15,6 +15,7 @@ use anyhow::{Result, bail};
 
 use crate::peers::COLLECTIVES;
 use bench::{Bench, Ours};
+use hosts::Hosts;
 use mixed::{Calls, Mixed};
 use points::{Pair, Points, Row, bytes_moved};
 
@@ -198,23 +199,29 @@ fn mixed_calls(bench: &Bench) -> Result<Vec<Row>> {
 /// The same between two hosts, which are namespaces of this machine.
 fn mixed_calls_between_hosts(bench: &Bench) -> Result<Vec<Row>> {
     let goal = "48 calls of many lengths, buffers and roots between two hosts, 2, 4 and 8 processes: ahead of the peer between them";
-    let hosts = match bench.hosts() {
-        Ok(hosts) => hosts,
-        Err(e) => return Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
-    };
-    let mixed = Mixed::new(bench)?;
-    let row = |(kind, goal)| {
-        let mut points = Points::default();
-        for calls in Calls::of(kind) {
-            let [pair] = bench.pairs(|| {
-                let ours = mixed.ours_between(bench, &hosts, calls)?;
-                Ok([Pair::of(mixed.peer_between(&hosts, calls)?, ours, 1.0)])
-            })?;
-            points.add("calls", &calls.to_string(), pair);
-        }
-        Ok(points.ahead(goal))
-    };
-    [("all", goal), ("experts", "the same, uneven all-to-alls by Send and Recv")].into_iter().map(row).collect()
+    between_hosts(bench, goal, |hosts| {
+        let mixed = Mixed::new(bench)?;
+        let row = |(kind, goal)| {
+            let mut points = Points::default();
+            for calls in Calls::of(kind) {
+                let [pair] = bench.pairs(|| {
+                    let ours = mixed.ours_between(bench, hosts, calls)?;
+                    Ok([Pair::of(mixed.peer_between(hosts, calls)?, ours, 1.0)])
+                })?;
+                points.add("calls", &calls.to_string(), pair);
+            }
+            Ok(points.ahead(goal))
+        };
+        [("all", goal), ("experts", "the same, uneven all-to-alls by Send and Recv")].into_iter().map(row).collect()
+    })
+}
+
+/// What `measure` finds between two hosts; a row that says why not, by the name of its goal, where none can be made.
+fn between_hosts(bench: &Bench, goal: &str, measure: impl FnOnce(&Hosts) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
+    match bench.hosts() {
+        Ok(hosts) => measure(&hosts),
+        Err(e) => Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
+    }
 }
 
 /// Ranks as threads beside ranks as processes.
@@ -296,18 +303,16 @@ fn ahead_over_network<const N: usize>(
 /// TCP between two hosts, which are namespaces of this machine.
 fn veth(bench: &Bench) -> Result<Vec<Row>> {
     let goal = "TCP between two hosts (veth), 8 B to 2 MiB: ahead of the peer that is measured between them";
-    let hosts = match bench.hosts() {
-        Ok(hosts) => hosts,
-        Err(e) => return Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
-    };
     let rows = [
         (2, goal),
         (4, "the same from 64 B on, 2 processes on each host"),
         (8, "the same from 64 B on, 4 on each host"),
     ];
-    ahead_over_network(bench, rows, |collective, ranks, size| {
-        let ours = bench.ours_between(&hosts, &Ours::new(collective, ranks, size).each_alone())?;
-        Ok([Pair::of(bench.peer_between(&hosts, collective, ranks, size)?, ours, 1.0)])
+    between_hosts(bench, goal, |hosts| {
+        ahead_over_network(bench, rows, |collective, ranks, size| {
+            let ours = bench.ours_between(hosts, &Ours::new(collective, ranks, size).each_alone())?;
+            Ok([Pair::of(bench.peer_between(hosts, collective, ranks, size)?, ours, 1.0)])
+        })
     })
 }
 

@@ -123,7 +123,7 @@ pub(crate) trait Task: Send {
         Step::Blocked
     }
     /// As [`step_early`](Task::step_early) where something in front of it has still to give: it only fails, if its communicator was
-    /// aborted here.
+    /// aborted here, or, as a group of messages, if a connection failed as it began.
     fn hear_abort(&mut self) -> Step {
         Step::Blocked
     }

@@ -618,12 +618,11 @@ impl P2pTask {
         let Course { core, turn, .. } = &self.course;
         let exchange = self.exchange.as_mut()?;
         let written = |bytes: Range<usize>| others.iter().any(|t| t.writes(&bytes));
-        let behind = trail::id(core, Lane::P2p);
-        let before = ahead::Before::of(behind, others);
+        let before = ahead::Before::of(trail::id(core, Lane::P2p), others);
         // What it sends to itself it copies in its turn.
         if self.started
             || self.batch != 0
-            || before.trails.unwrap_or(behind) != behind
+            || before.trails == Some(0)
             || !ahead::serves(core, exchange)
             || !ahead::has_room(exchange.bytes() / 2, others)
             || !core.is_turn(Lane::P2p, turn.checked_sub(before.calls)?)

@@ -118,10 +118,11 @@ impl CollectiveTask {
         let plan = engine.plans.get(core, call).ok()?;
         let Plan::Messages(messages) = plan.as_ref() else { return None };
         // A call that only sends is over when it has: it waits for the next one in another way.
-        let alike = before.trails == Some(ahead::id(&plan));
-        let may_follow = messages.early.may_follow(alike, || before.later()) && (messages.receives || rooted);
+        let id = ahead::id(&plan);
+        let may_follow =
+            messages.early.may_follow(before.trails == Some(id), || before.later()) && (messages.receives || rooted);
         // Those like it would send nothing either.
-        let idle = messages.early.sends == 0 && others.iter().all(|t| t.trails() == ahead::id(&plan));
+        let idle = messages.early.sends == 0 && others.iter().all(|t| t.trails() == id);
         let under_way = extent.under_way.max(sent_first(call, messages));
         if !may_follow || idle || !ahead::has_room(under_way as u64, others) {
             return None;

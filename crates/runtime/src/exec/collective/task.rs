@@ -1,5 +1,7 @@
 //! A collective as a task of its stream.
 
+use std::ops::Range;
+
 use super::*;
 use crate::device::{Likeness, Tasks, Touches};
 use crate::exec::ahead::RankSet;
@@ -8,6 +10,12 @@ impl CollectiveTask {
     /// Whether its input, a small one, is lent, as its line says.
     fn lends_small(&self, core: &Core) -> bool {
         self.trails && matches!(self.phase, Phase::EagerWait) && eager_lent::lends(core, &self.call, self.seq)
+    }
+
+    /// What an AlltoAllv of these counts reads and writes, from the first to the last part of each.
+    fn spans(&self, v: &VCounts) -> (Range<usize>, Range<usize>) {
+        let Call { send, recv, dtype, .. } = self.call;
+        (v.reads(send.addr(), dtype.size()), v.writes(recv.addr(), dtype.size()))
     }
 
     /// What `step` comes to, by which a panic fails the task; `None` when it has no communicator any more.
@@ -117,8 +125,8 @@ impl Task for CollectiveTask {
         self.extent.as_ref().map_or(0, |extent| extent.under_way)
     }
 
-    fn writes(&self, bytes: &std::ops::Range<usize>) -> bool {
-        let meets = |writes: &std::ops::Range<usize>| crate::exec::call::meet(writes, bytes);
+    fn writes(&self, bytes: &Range<usize>) -> bool {
+        let meets = |writes: &Range<usize>| crate::exec::call::meet(writes, bytes);
         if let Some(extent) = &self.extent {
             return extent.writes.iter().any(meets);
         }
@@ -132,7 +140,7 @@ impl Task for CollectiveTask {
         self.window
     }
 
-    fn lent(&self, bytes: &std::ops::Range<usize>) -> bool {
+    fn lent(&self, bytes: &Range<usize>) -> bool {
         let Some(core) = &self.core else { return false };
         let from = self.call.send.addr();
         let input = match &self.v {
@@ -165,7 +173,7 @@ impl Task for CollectiveTask {
         let core = self.core.as_ref()?;
         if let Some(v) = &self.v {
             // Which bytes these are is asked for, and not how many parts they have.
-            let (reads, writes) = (v.reads(send.addr(), dtype.size()), v.writes(recv.addr(), dtype.size()));
+            let (reads, writes) = self.spans(v);
             let kind = kind << 1 | usize::from(self.lends_v(core)) | 1 << 63;
             return Some(Likeness([Arc::as_ptr(core).addr(), kind, reads.start, reads.end, writes.start, writes.end]));
         }
@@ -176,9 +184,9 @@ impl Task for CollectiveTask {
 
     fn touches(&self) -> Option<Touches> {
         let core = self.core.as_ref().filter(|_| self.trails && self.extent.is_none() && self.call.bias.is_null())?;
-        let Call { send, recv, dtype, .. } = self.call;
+        let Call { send, recv, .. } = self.call;
         if let Some(v) = &self.v {
-            let (reads, writes) = (v.reads(send.addr(), dtype.size()), v.writes(recv.addr(), dtype.size()));
+            let (reads, writes) = self.spans(v);
             return Some(Touches { reads, writes, window: self.window });
         }
         let (rank, ranks) = (core.rank as u32, core.ranks);
@@ -203,13 +211,11 @@ impl Task for CollectiveTask {
         self.stepped(hear).unwrap_or(Step::Blocked)
     }
 
-    fn bars(&self, next: Option<&Call>, output: &std::ops::Range<usize>) -> bool {
+    fn bars(&self, next: Option<&Call>, output: &Range<usize>) -> bool {
         if let Some(v) = &self.v {
-            let Call { send, recv, dtype, ref bias, .. } = self.call;
-            let meets = |bytes: std::ops::Range<usize>| crate::exec::call::meet(&bytes, output);
-            return !bias.is_null()
-                || meets(v.reads(send.addr(), dtype.size()))
-                || meets(v.writes(recv.addr(), dtype.size()));
+            let (reads, writes) = self.spans(v);
+            return !self.call.bias.is_null()
+                || [reads, writes].iter().any(|span| crate::exec::call::meet(span, output));
         }
         // Without a plan the payload lies in slots.
         let next = next.filter(|_| self.plan.is_some());
