@@ -40,10 +40,8 @@ const _: () = assert!(LENT_WINDOW >= LONG_WINDOW && LONG_WINDOW >= UNEVEN_WINDOW
 pub const SLOTS: u64 = 8;
 /// Slots per rank for small payloads, which therefore may be more; a power of two, as are all below.
 const SMALL_SLOTS: u64 = 64;
-/// The same where ranks outnumber cores; half of them where they are so many that it would add up.
+/// The same where ranks outnumber cores.
 const CROWDED_SMALL_SLOTS: u64 = 512;
-/// How many ranks have all of them.
-const SMALL_SLOTS_RANKS: usize = 16;
 /// Bytes of one of them.
 pub const SMALL_BYTES: usize = 2 << 10;
 /// Slots per rank for payloads of medium size where ranks outnumber cores.
@@ -62,6 +60,14 @@ pub const MEDIUM_BYTES: usize = 16 << 10;
 const GIVEN_SLOTS: u64 = 512;
 /// Bytes of one of them.
 pub const GIVEN_BYTES: usize = 8 << 10;
+/// Ranks on one machine up to which they have all of these: each reads what every other gives, so that of more ranks the pages of the
+/// slots, which each has to find, and what must stay in the caches would add up.
+const FEW_RANKS: usize = 16;
+/// Small and medium slots of more ranks where they outnumber cores, and their [`UNEVEN_WINDOW`].
+const SMALL_SLOTS_OF_MANY: u64 = 256;
+const MEDIUM_SLOTS_OF_MANY: u64 = 64;
+const UNEVEN_WINDOW_OF_MANY: u64 = 32;
+const _: () = assert!(SMALL_SLOTS_OF_MANY >= 2 * LONG_WINDOW && MEDIUM_SLOTS_OF_MANY >= 2 * UNEVEN_WINDOW_OF_MANY);
 /// Where the body of an entry line begins: behind sequence and signature.
 const BODY_AT: usize = 24;
 /// Bytes that fit into an entry line beside them: to the end of the second line of the cache, which comes with the first.
@@ -156,12 +162,9 @@ impl Geometry {
             // A power of two: SLOTS calls behind, a peer may have a window of calls under way.
             Slots::Usual if self.crowded => ((SLOTS + WINDOW).next_power_of_two(), self.eager_bytes),
             Slots::Usual => (SLOTS, self.eager_bytes),
-            Slots::Small if self.crowded => {
-                let times = if self.ranks > SMALL_SLOTS_RANKS { 2 } else { 1 };
-                (CROWDED_SMALL_SLOTS / times, SMALL_BYTES + LINE)
-            }
-            Slots::Small => (SMALL_SLOTS, SMALL_BYTES + LINE),
-            Slots::Medium => (crowded(MEDIUM_SLOTS), MEDIUM_BYTES + LINE),
+            Slots::Small if !self.crowded => (SMALL_SLOTS, SMALL_BYTES + LINE),
+            Slots::Small => (self.by_ranks(CROWDED_SMALL_SLOTS, SMALL_SLOTS_OF_MANY), SMALL_BYTES + LINE),
+            Slots::Medium => (crowded(self.by_ranks(MEDIUM_SLOTS, MEDIUM_SLOTS_OF_MANY)), MEDIUM_BYTES + LINE),
             Slots::Taken => (crowded(TAKEN_SLOTS), MEDIUM_BYTES + LINE),
             Slots::Given => (crowded(GIVEN_SLOTS), GIVEN_BYTES + LINE),
             Slots::Long => (crowded(LONG_SLOTS), LONG_BYTES + LINE),
@@ -171,6 +174,15 @@ impl Geometry {
         let (slots, stride) = self.shelf(kind);
         page(slots as usize * stride)
     }
+    /// What few ranks have, or many.
+    fn by_ranks(&self, few: u64, many: u64) -> u64 {
+        if self.ranks > FEW_RANKS { many } else { few }
+    }
+    /// How many calls of AlltoAllv may be under way whose own payload lies in the line or in a small slot, or which peers take where it
+    /// lies.
+    pub fn uneven_window(&self) -> u64 {
+        self.by_ranks(UNEVEN_WINDOW, UNEVEN_WINDOW_OF_MANY)
+    }
     /// How many calls a rank may be ahead of its peers whose payload lies in a slot of that kind: who has started a call has
     /// finished all but the last window before it.
     pub fn ahead(&self, kind: Slots) -> u64 {
@@ -179,7 +191,7 @@ impl Geometry {
             Slots::Small if self.crowded => LONG_WINDOW,
             Slots::Small => WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself, or lends it, may read such slots of others.
-            Slots::Medium => UNEVEN_WINDOW,
+            Slots::Medium => self.uneven_window(),
             // Who takes may begin calls behind it.
             Slots::Taken | Slots::Given => MEDIUM_WINDOW,
         };
@@ -665,7 +677,7 @@ mod tests {
     #[test]
     fn areas_do_not_overlap() {
         // Of ranks that share cores, of such with cores of their own, and of a pair.
-        for (ranks, large, crowded) in [(3, 0, true), (5, 256 << 10, false), (2, 65536, false)] {
+        for (ranks, large, crowded) in [(3, 0, true), (17, 0, true), (5, 256 << 10, false), (2, 65536, false)] {
             no_areas_overlap(&hub_of(ranks, large, crowded));
         }
     }

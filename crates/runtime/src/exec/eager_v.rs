@@ -1,5 +1,5 @@
 //! The eager form of AlltoAllv: a rank whose whole input is small puts it beside the line that announces the call, with
-//! the length of each peer's part.
+//! a table that says where each peer's part ends: the one in front of it ends where it begins, and its own has no bytes.
 //!
 //! Counts differ from rank to rank, so each decides for itself, and its line says what it decided; what a rank with
 //! more to send sends is taken from its memory, see `lent_v`, or goes by messages, see `p2p`. Lines are written and freed as those of the other collectives.
@@ -16,7 +16,7 @@ use super::lent_v::{self, Lent};
 use super::scratch::{self, Scratch};
 use crate::communicator::core::Core;
 use crate::communicator::hub::{
-    INLINE_BYTES, LINES_AHEAD, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, UNEVEN_WINDOW, WINDOW,
+    INLINE_BYTES, LINES_AHEAD, MEDIUM_BYTES, MEDIUM_WINDOW, SLOTS, SMALL_BYTES, Slots, WINDOW,
 };
 use crate::request::VCounts;
 
@@ -33,10 +33,10 @@ const IN_MEDIUM_SLOT: u32 = 5;
 const IN_AREA: u32 = 6;
 const IN_OTHER_AREA: u32 = 7;
 
-/// Bytes of one word of the table of lengths.
+/// Bytes of one word of the table.
 pub(super) const WORD: usize = 4;
 
-/// Whether the table of lengths lies in the line, wherever the parts are: then they are asked for as soon as the line is there.
+/// Whether the table lies in the line, wherever the parts are: then they are asked for as soon as the line is there.
 /// The table of more members lies in front of the parts.
 fn is_table_in_line(core: &Core) -> bool {
     WORD * (1 + core.members.len()) <= INLINE_BYTES
@@ -153,7 +153,7 @@ pub(super) struct Start {
 impl Start {
     /// How many calls a rank may be ahead of its peers when it announces the call.
     pub(super) fn ahead(&self, core: &Core) -> u64 {
-        if self.lends() { LINES_AHEAD } else { self.way.ahead(core) }
+        if self.lends() { lent_v::ahead(core) } else { self.way.ahead(core) }
     }
 
     fn lends(&self) -> bool {
@@ -169,10 +169,10 @@ impl Start {
     /// fits those of medium size there are no more than such slots allow, however little this rank gives.
     pub(super) fn window(&self, core: &Core) -> u64 {
         match (self.way.0, self.lent) {
-            (_, Lent::At(place)) if usual(core) > MEDIUM_BYTES => WINDOW.min(place.window()),
+            (_, Lent::At(place)) if usual(core) > MEDIUM_BYTES => WINDOW.min(place.window(core)),
             _ if usual(core) > MEDIUM_BYTES => WINDOW,
-            (Some((IN_LINE | IN_SMALL_SLOT, _)), _) => UNEVEN_WINDOW,
-            (_, Lent::At(place)) => place.window(),
+            (Some((IN_LINE | IN_SMALL_SLOT, _)), _) => core.hub.geometry().uneven_window(),
+            (_, Lent::At(place)) => place.window(core),
             (Some((IN_MEDIUM_SLOT, _)), _) => MEDIUM_WINDOW,
             _ => WINDOW,
         }
@@ -191,8 +191,8 @@ pub(super) fn announce(core: &Core, engine: &mut Engine, call: &Call, v: &VCount
         // SAFETY: the counts and displacements lie inside the caller's buffer; nothing was put to the stage since `start`.
         unsafe { lent_v::put(core, engine, call, v, place, seq) };
         // SAFETY: `may_publish`.
-        publish(core, call.signature, seq, |body| unsafe { lent_v::fill(core, call, v, place, body) });
-        ask_for(core, seq + 1, INLINE_BYTES);
+        publish(core, call.signature, seq, |body| unsafe { lent_v::fill(core, call, v, place, seq, body) });
+        ask_for(core, seq + 1, lent_v::line_bytes(core));
         return true;
     }
     let (place, bytes) = match way {
@@ -248,14 +248,17 @@ unsafe fn fill(core: &Core, call: &Call, v: &VCounts, table: *mut u8, at: *mut u
     // SAFETY: the caller's promise.
     unsafe {
         // From the last one on, as `publish` asks for.
-        let mut end = at.add(core.members.iter().map(|rank| bytes(*rank)).sum());
+        let all: usize = core.members.iter().map(|rank| bytes(*rank)).sum();
+        let mut begin = all;
         for rank in core.members.iter().rev() {
-            end = end.sub(bytes(*rank));
-            put_part(end, call.send.add(v.send_displs[*rank] * element), bytes(*rank));
+            begin -= bytes(*rank);
+            put_part(at.add(begin), call.send.add(v.send_displs[*rank] * element), bytes(*rank));
         }
         kept_in_order();
+        let mut end = all;
         for (member, rank) in core.members.iter().enumerate().rev() {
-            table.cast::<u32>().add(member).write_unaligned(bytes(*rank) as u32);
+            table.cast::<u32>().add(member).write_unaligned(end as u32);
+            end -= bytes(*rank);
         }
     }
 }
@@ -277,10 +280,9 @@ unsafe fn part(core: &Core, member: usize, seq: u64) -> Option<(*const u8, usize
                 slot => (slot, slot.add(bytes)),
             },
         };
-        let length = |m: usize| table.cast::<u32>().add(m).read_unaligned() as usize;
-        // Its own part is not among them.
-        let before: usize = (0..core.me).filter(|m| *m != member).map(length).sum();
-        Some((parts.add(before).cast_const(), length(core.me)))
+        let end = |m: usize| table.cast::<u32>().add(m).read_unaligned() as usize;
+        let begin = if core.me == 0 { 0 } else { end(core.me - 1) };
+        Some((parts.add(begin).cast_const(), end(core.me) - begin))
     }
 }
 

@@ -3,7 +3,8 @@
 //! where they can (`stage`): each rank then has one line to write and one to read of every other, and no message.
 //!
 //! Each rank decides for itself, as in [`eager_v`](super::eager_v): of the parts that a rank gets some may come with the lines,
-//! some are lent, and the rest comes by messages when these were taken.
+//! some are lent, and the rest comes by messages when these were taken. Where the parts lie stands in a table behind the head of the
+//! line, or in a small slot where the line has no room for an entry of each member.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use super::eager_v::LENT;
 use super::far::{self, Spot};
 use super::{stage, trail};
 use crate::communicator::core::{Core, Lane};
-use crate::communicator::hub::{INLINE_BYTES, UNEVEN_WINDOW};
+use crate::communicator::hub::{INLINE_BYTES, LINES_AHEAD, SMALL_BYTES, Slots, WINDOW};
 use crate::device::{Step, withdrawn};
 use crate::request::VCounts;
 
@@ -26,7 +27,9 @@ use crate::request::VCounts;
 /// process or the kernel copies; how many segments the owner has given back.
 const HEAD: usize = 3;
 /// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
-const MOST_MEMBERS: usize = INLINE_BYTES / 8 - HEAD;
+const MOST_IN_LINE: usize = INLINE_BYTES / 8 - HEAD;
+/// The same in a small slot. Parts of more members are not lent.
+const MOST_MEMBERS: usize = SMALL_BYTES / 8;
 /// Bytes of a part in the mean from which on the kernel copies it sooner than two ranks do, one after the other, where they share cores
 /// (measured with 3 to 8 ranks on 2 cores, docs/performance-changes.md).
 const FAR_FROM_CROWDED: u64 = 16 << 10;
@@ -47,8 +50,34 @@ pub(super) struct Place {
 
 impl Place {
     /// How many calls of its kind may be under way.
-    pub(super) fn window(&self) -> u64 {
-        self.copied.map_or(UNEVEN_WINDOW, |(_, bytes)| stage::window(bytes).min(UNEVEN_WINDOW))
+    pub(super) fn window(&self, core: &Core) -> u64 {
+        let most =
+            if trail::goes_on(core) || is_table_in_line(core) { core.hub.geometry().uneven_window() } else { WINDOW };
+        self.copied.map_or(most, |(_, bytes)| stage::window(bytes).min(most))
+    }
+}
+
+/// Whether the table lies in the line.
+fn is_table_in_line(core: &Core) -> bool {
+    core.members.len() <= MOST_IN_LINE
+}
+
+/// Bytes of the line's body that say it.
+pub(super) fn line_bytes(core: &Core) -> usize {
+    if is_table_in_line(core) { INLINE_BYTES } else { 8 * HEAD }
+}
+
+/// How many calls a rank that lends its parts may be ahead of its peers.
+pub(super) fn ahead(core: &Core) -> u64 {
+    if is_table_in_line(core) { LINES_AHEAD } else { core.hub.geometry().ahead(Slots::Small) }
+}
+
+/// The table of `member` in call `seq`.
+fn table(core: &Core, member: usize, seq: u64) -> *mut u64 {
+    if is_table_in_line(core) {
+        core.hub.entry(member, seq).body.cast::<u64>().wrapping_add(HEAD)
+    } else {
+        core.hub.slot(member, Slots::Small, seq).cast()
     }
 }
 
@@ -154,6 +183,9 @@ fn copied_bytes(core: &Core, call: &Call, v: &VCounts) -> usize {
 /// The counts and displacements lie inside the caller's buffer; the place is that which was found last.
 pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, place: Place, seq: u64) {
     let element = call.dtype.size();
+    if !is_table_in_line(core) {
+        engine.known.populate(core, Slots::Small, SMALL_BYTES);
+    }
     if place.segment.is_none() {
         for bytes in [v.reads(call.send.addr(), element), v.writes(call.recv.addr(), element)] {
             let at = std::ptr::with_exposed_provenance(bytes.start);
@@ -175,14 +207,14 @@ pub(super) unsafe fn put(core: &Core, engine: &mut Engine, call: &Call, v: &VCou
     engine.stage.lend(seq, all);
 }
 
-/// Writes what the line says of them; its first word says [`LENT`].
+/// Writes what the line of call `seq` says of them; its first word says [`LENT`].
 ///
 /// # Safety
-/// `body` is that of this rank's line, which no peer reads any more.
-pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, body: *mut u8) {
-    let words = body.cast::<u64>();
+/// `body` is that of this rank's line, which no peer reads any more, nor its small slot.
+pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, seq: u64, body: *mut u8) {
+    let (words, table) = (body.cast::<u64>(), table(core, core.me, seq));
     let mut copies_end = place.copied.map(|(_, bytes)| bytes / call.dtype.size());
-    // SAFETY: the body has room for `MOST_MEMBERS` entries and is 8-byte aligned.
+    // SAFETY: the body has room for `MOST_IN_LINE` entries, and the slot for `MOST_MEMBERS`; both are 8-byte aligned.
     unsafe {
         for (member, rank) in core.members.iter().enumerate().rev() {
             let at = match &mut copies_end {
@@ -194,7 +226,7 @@ pub(super) unsafe fn fill(core: &Core, call: &Call, v: &VCounts, place: Place, b
             };
             // `place` looked that they fit.
             let entry = at as u64 | (v.send_counts[*rank] as u64) << 32;
-            words.add(HEAD + member).write(entry);
+            table.add(member).write(entry);
         }
         kept_in_order();
         words.write(u64::from(LENT) | u64::from(place.segment.unwrap_or(FAR)) << 32);
@@ -222,8 +254,8 @@ pub(super) fn count(core: &Core, member: usize, seq: u64) -> usize {
 
 /// Where the part of `member` for this rank begins and how long it is, in elements.
 fn part(core: &Core, member: usize, seq: u64) -> (usize, usize) {
-    // SAFETY: as in `lends`; the table has an entry per member.
-    let entry = unsafe { core.hub.entry(member, seq).body.cast::<u64>().add(HEAD + core.me).read() };
+    // SAFETY: as in `lends`, and so does the slot; the table has an entry per member.
+    let entry = unsafe { table(core, member, seq).add(core.me).read() };
     (entry as u32 as usize, (entry >> 32) as usize)
 }
 

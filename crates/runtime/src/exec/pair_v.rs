@@ -33,7 +33,8 @@ struct Part {
 pub(super) struct Pair {
     lists: [[usize; 2]; 4],
     in_line: bool,
-    /// What each member is sent, as the line says it.
+    /// Where the part of each member ends, as the line says it: the only one that has bytes is the peer's, of which the second word
+    /// in either case says how many.
     table: [u32; 2],
     gives: Part,
     takes: Part,
@@ -62,7 +63,7 @@ impl Pair {
         };
         let (gives, takes, own) = (part(0, peer), part(2, peer), part(0, me));
         let mut table = [0; 2];
-        table[peer] = u32::try_from(gives.bytes).ok()?;
+        table[peer..].fill(u32::try_from(gives.bytes).ok()?);
         u32::try_from(takes.bytes).ok()?;
         Some(Pair { lists, in_line, table, gives, takes, own, own_to: part(2, me).at })
     }

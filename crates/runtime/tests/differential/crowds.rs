@@ -359,6 +359,7 @@ fn the_end_of_a_process_that_lends_is_told() {
 #[test]
 fn parts_in_slots_stay_until_ranks_that_lend_have_taken_them() {
     processes((processors() + 1).clamp(5, 7), &[], "uneven");
+    processes(17, &[("OXCCL_CORES", "2")], "uneven");
 }
 
 /// Calls by long slots, of which each has data of its own, many more than there are slots. One rank comes late and takes one call after the
@@ -703,10 +704,10 @@ fn wide(rank: usize, ranks: usize, comm: &Comm) {
 /// One rank of these.
 fn parts(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
     const VALUES: usize = 4;
-    /// Of medium size.
-    const SLOTS: usize = 128;
+    // Of medium size.
+    let slots = if ranks > 16 { 64 } else { 128 };
     let (stream, mut own) = (Stream::new().unwrap(), fastrand::Rng::with_seed(seed ^ rank as u64));
-    let count = 450;
+    let count = 7200 / 4 / (ranks - 1);
     let value = |call: usize, rank: usize| (10 * (call % VALUES) + rank) as i32;
     // An odd number of elements is private memory.
     let elements = count * ranks + usize::from(rank == 0);
@@ -729,7 +730,7 @@ fn parts(rank: usize, ranks: usize, comm: &Comm, seed: u64) {
                 assert!(is, "call {i}, from rank {from} (seed {seed})");
             }
         }
-        for _ in 1..SLOTS {
+        for _ in 1..slots {
             comm.submit(request(Collective::Broadcast, small.ptr(), small.ptr(), 1, &stream)).unwrap();
         }
     }

@@ -267,11 +267,12 @@ fn calls_back_to_back() {
 #[test]
 fn parts_of_any_length_among_other_calls() {
     let seed = seed();
-    // The last has more ranks than a line has room to say where their parts lie.
-    for processes in [&[1, 1][..], &[1, 1, 1, 1, 1], &[2, 3], &[4], &[6, 5]] {
+    // The last two have more ranks than a line has room to say where their parts lie, the last so many that they have fewer slots.
+    for processes in [&[1, 1][..], &[1, 1, 1, 1, 1], &[2, 3], &[4], &[6, 5], &[9, 9]] {
         let ranks: usize = processes.iter().sum();
         run(&SHARED[0], &Job::uneven(processes, 60 / ranks), seed);
     }
+    run(&OWN_CORES[0], &Job::uneven(&[6, 5], 4), seed);
     run(&SHARED[1], &Job::uneven(&[1, 1, 1], 20), seed);
 }
 

@@ -245,14 +245,19 @@ pub fn run(comms: [&Arc<Communicator>; 2], ranks: usize, rank: usize, rounds: us
     rounds
 }
 
+/// More ranks than have all slots, and than there are cores.
+fn many() -> usize {
+    (processors() + 1).clamp(18, 40)
+}
+
 /// Rank 0 gives parts from its slots, and then as the root of calls in which it waits for nobody comes to the same slot again,
 /// while the others, which share cores and wait for the last of them, have still to take from it.
 #[test]
 fn slots_are_not_filled_again_before_all_have_taken() {
     const VALUES: usize = 4;
-    let ranks = (processors() + 1).clamp(5, 9);
+    let few = (processors() + 1).clamp(5, 9);
     // Bytes for all peers, and the calls after which the slot is the same: small slots, and those of medium size.
-    for (bytes, slots) in [(1800, 512), (7200, 128)] {
+    for (ranks, bytes, slots) in [(few, 1800, 512), (few, 7200, 128), (many(), 1800, 256), (many(), 7200, 64)] {
         let count = bytes / 4 / (ranks - 1);
         team(ranks, 1, |rank, comms| {
             let stream = Stream::new().unwrap();
@@ -293,8 +298,49 @@ fn nor_are_slots_of_what_peers_cannot_map() {
     alone("uneven::slots_are_not_filled_again_before_all_have_taken", &env);
 }
 
-/// Of 26 ranks the table of lengths does not fit into a line, and lies in front of the parts; that of 25 just does. Some of the
-/// parts are empty, all of one rank are, and all together lie in slots of any kind.
+/// Of so many ranks that the table of an AlltoAllv whose parts are lent lies in a small slot: rank 0 comes there with such a call when the
+/// others have still to take from it what it broadcast, in calls in which it waits for nobody.
+#[test]
+fn nor_are_they_by_the_table_of_parts_that_are_lent() {
+    // Calls after which the slot is the same.
+    const SLOTS: usize = 256;
+    let (ranks, count, all) = (many(), 200, 256);
+    team(ranks, 1, |rank, comms| {
+        let stream = Stream::new().unwrap();
+        let inputs: Vec<Ints> = (0..3).map(|i| Ints::new(all, i)).collect();
+        let (output, small) = (Ints::new(all, -1), Ints::new(1, 3));
+        let (parts, taken) = (Ints::new(count * ranks, 7), Ints::new(count, -1));
+        let mut own = fastrand::Rng::with_seed(rank as u64);
+        let given = |from: usize, to: usize| if from == 0 && to != 0 { count } else { 0 };
+        for i in 0..100 {
+            if rank == ranks - 1 {
+                (0..own.u32(..100_000)).for_each(|_| std::hint::spin_loop());
+            }
+            let submit = |request| comms[0].submit(request).unwrap_or_else(|e| panic!("{e}"));
+            submit(request(Collective::Broadcast, inputs[i % 3].ptr(), output.ptr(), all, &stream));
+            if rank != 0 {
+                stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+                output.expect((i % 3) as i32);
+            }
+            for _ in 1..SLOTS {
+                submit(request(Collective::Broadcast, small.ptr(), small.ptr(), 1, &stream));
+            }
+            let mut call = request(Collective::AllToAllV, parts.ptr(), taken.ptr(), 0, &stream);
+            call.v = Some(Box::new(VCounts {
+                send_counts: (0..ranks).map(|p| given(rank, p)).collect(),
+                send_displs: (0..ranks).map(|p| p * count).collect(),
+                recv_counts: (0..ranks).map(|p| given(p, rank)).collect(),
+                recv_displs: vec![0; ranks],
+            }));
+            submit(call);
+        }
+        stream.synchronize().unwrap_or_else(|e| panic!("{e}"));
+        taken.expect(if rank == 0 { -1 } else { 7 });
+    });
+}
+
+/// Of 26 ranks the table does not fit into a line, and lies in front of the parts; that of 25 just does. Some of the parts are empty, all
+/// of one rank are, and all together lie in slots of any kind, or are lent, when a line has room for the table of ten.
 #[test]
 fn the_table_of_many_ranks_lies_in_the_slot() {
     for (ranks, unit) in [(25, 3), (26, 3), (25, 20), (26, 20), (25, 70), (26, 70)] {
@@ -323,4 +369,11 @@ fn the_table_of_many_ranks_lies_in_the_slot() {
             }
         });
     }
+}
+
+/// The same where nothing is lent that fits into a slot.
+#[test]
+fn so_does_that_of_parts_which_peers_cannot_map() {
+    let env = [("OXCCL_SHM", "1"), ("OXCCL_P2P", "shm")];
+    alone("uneven::the_table_of_many_ranks_lies_in_the_slot", &env);
 }

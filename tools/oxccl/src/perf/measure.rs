@@ -23,8 +23,13 @@ const REPETITIONS: std::ops::RangeInclusive<usize> = 5..=201;
 /// With calls so slow that even the fewest repetitions take long, three must do.
 const LONG_US: f64 = 4e6;
 const MOST_CALLS: usize = 20_000;
-/// Times that the number of calls is found again where the repetitions turned out to be far shorter than they should be.
-const CALIBRATIONS: usize = 2;
+/// Times that the number of calls is found again where the repetitions turned out to be shorter than they should be.
+const CALIBRATIONS: usize = 3;
+/// Calls of the burst by which it is found; where ranks share processors no fewer, of calls that do not take long anyway: when a barrier
+/// lets many of them go one by one, a lone call takes as long as that does.
+const BURST: std::ops::RangeInclusive<usize> = 8..=200;
+const BURST_US: f64 = 5_000.0;
+const LONG_CALL_US: f64 = 30_000.0;
 /// Time that warming up may take.
 const WARM_UP_US: f64 = 200_000.0;
 
@@ -191,7 +196,7 @@ impl Meter<'_> {
             // Other work on the machine may have disturbed the burst: repetitions of few calls then measure how a call begins
             // after a barrier. All teams see the same times, so they decide alike.
             let wanted = self.calls_of(half.min_us);
-            if wanted <= 4 * k {
+            if wanted <= 2 * k {
                 return Ok(half);
             }
             k = wanted;
@@ -207,7 +212,9 @@ impl Meter<'_> {
 
     /// A short burst of calls, of which one takes about `one` microseconds: how many it takes then.
     fn burst(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<f64> {
-        let burst = ((5_000.0 / (one + 0.05)) as usize).min(200);
+        let is_short = one * (self.args.aggregate as f64) < LONG_CALL_US;
+        let least = if self.crowded && is_short { *BURST.start() } else { 0 };
+        let burst = ((BURST_US / (one + 0.05)) as usize).clamp(least, *BURST.end());
         if burst == 0 {
             return Ok(one);
         }
