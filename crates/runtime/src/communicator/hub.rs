@@ -27,7 +27,7 @@ pub const MEDIUM_WINDOW: u64 = 16;
 /// The same where their payloads lie in the lines or in small slots.
 pub const LONG_WINDOW: u64 = 128;
 /// The same of an AlltoAllv whose own payload does, or which peers take where it lies: theirs may lie in slots of medium size all
-/// the same.
+/// the same. Of few ranks, see [`Geometry::uneven_window`].
 pub const UNEVEN_WINDOW: u64 = 64;
 /// The same of other calls where they have none: peers take it where it lies. Who lends so reads no slots of others in these calls.
 pub const LENT_WINDOW: u64 = 128;
@@ -60,10 +60,10 @@ pub const MEDIUM_BYTES: usize = 16 << 10;
 const GIVEN_SLOTS: u64 = 512;
 /// Bytes of one of them.
 pub const GIVEN_BYTES: usize = 8 << 10;
-/// Ranks on one machine up to which they have all of these: each reads what every other gives, so that of more ranks the pages of the
-/// slots, which each has to find, and what must stay in the caches would add up.
+/// Ranks on one machine up to which they have all small and medium slots: each reads what every other gives, so that of more ranks the
+/// pages of the slots, which each has to find, and what must stay in the caches would add up.
 const FEW_RANKS: usize = 16;
-/// Small and medium slots of more ranks where they outnumber cores, and their [`UNEVEN_WINDOW`].
+/// Those of more ranks where they outnumber cores, and their [`UNEVEN_WINDOW`].
 const SMALL_SLOTS_OF_MANY: u64 = 256;
 const MEDIUM_SLOTS_OF_MANY: u64 = 64;
 const UNEVEN_WINDOW_OF_MANY: u64 = 32;

@@ -19,11 +19,11 @@ use super::eager_v::LENT;
 use super::far::{self, Spot};
 use super::{stage, trail};
 use crate::communicator::core::{Core, Lane};
-use crate::communicator::hub::{INLINE_BYTES, LINES_AHEAD, SMALL_BYTES, Slots, WINDOW};
+use crate::communicator::hub::{INLINE_BYTES, LINES_AHEAD, SMALL_BYTES, Slots};
 use crate::device::{Step, withdrawn};
 use crate::request::VCounts;
 
-/// Words of 8 bytes in front of the table: what the line is and the segment; the place in it, or the address where there is one
+/// Words of 8 bytes in the line, in front of the table if that lies there: what the line is and the segment; the place in it, or the address where there is one
 /// process or the kernel copies; how many segments the owner has given back.
 const HEAD: usize = 3;
 /// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
@@ -51,8 +51,8 @@ pub(super) struct Place {
 impl Place {
     /// How many calls of its kind may be under way.
     pub(super) fn window(&self, core: &Core) -> u64 {
-        let most =
-            if trail::goes_on(core) || is_table_in_line(core) { core.hub.geometry().uneven_window() } else { WINDOW };
+        // Of ranks with cores of their own, who have fewer small slots, none begin behind it.
+        let most = core.hub.geometry().uneven_window();
         self.copied.map_or(most, |(_, bytes)| stage::window(bytes).min(most))
     }
 }

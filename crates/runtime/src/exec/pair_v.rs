@@ -33,8 +33,7 @@ struct Part {
 pub(super) struct Pair {
     lists: [[usize; 2]; 4],
     in_line: bool,
-    /// Where the part of each member ends, as the line says it: the only one that has bytes is the peer's, of which the second word
-    /// in either case says how many.
+    /// Where the part of each member ends, as the line says it: the only one that has bytes is the peer's, whose word says how many.
     table: [u32; 2],
     gives: Part,
     takes: Part,

@@ -101,10 +101,12 @@ impl<'a> Scan<'a> {
         self.progress.suspend(|| writeln!(std::io::stdout(), "{text}")).context("writing the table")
     }
 
-    /// Head, devices and titles.
-    fn begin(&self) -> Result<()> {
+    /// Head, devices and titles; what must be the same to all.
+    fn begin(&mut self) -> Result<()> {
         let first = self.team.seats().next().map_or(0, |(_, d)| d as u64);
-        let all = self.team.share([u64::from(std::process::id()), first, 0, 0])?;
+        let all = self.team.share([u64::from(std::process::id()), first, u64::from(self.crowded), 0])?;
+        // All find the same number of calls, also where their hosts differ.
+        self.crowded = all.iter().any(|of| of[2] != 0);
         if !self.team.reports() {
             return Ok(());
         }
