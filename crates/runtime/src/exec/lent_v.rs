@@ -23,8 +23,8 @@ use crate::communicator::hub::{INLINE_BYTES, LINES_AHEAD, SMALL_BYTES, Slots};
 use crate::device::{Step, withdrawn};
 use crate::request::VCounts;
 
-/// Words of 8 bytes in the line, in front of the table if that lies there: what the line is and the segment; the place in it, or the address where there is one
-/// process or the kernel copies; how many segments the owner has given back.
+/// Words of 8 bytes in the line, in front of the table if that lies there: what the line is and the segment; the place in it, or the
+/// address where there is one process or the kernel copies; how many segments the owner has given back.
 const HEAD: usize = 3;
 /// Members of which the table has room in a line: for each where its part begins and how long it is, in elements.
 const MOST_IN_LINE: usize = INLINE_BYTES / 8 - HEAD;
@@ -62,7 +62,7 @@ fn is_table_in_line(core: &Core) -> bool {
     core.members.len() <= MOST_IN_LINE
 }
 
-/// Bytes of the line's body that say it.
+/// Bytes of the line's body that a rank which lends its parts writes, at most.
 pub(super) fn line_bytes(core: &Core) -> usize {
     if is_table_in_line(core) { INLINE_BYTES } else { 8 * HEAD }
 }
