@@ -3,10 +3,13 @@
 //   mpicc -O2 -DWITH_MPI mixed.c -lm -o mixed-mpi;  mpirun -np 4 mixed-mpi 4 64 131072 malloc all
 //   cc -O2 mixed.c -I../../crates/capi/include -L../../target/release -lnccl -lm -o mixed;  mixed 4 64 131072 device all
 //
-//   mixed RANKS LEAST_BYTES MOST_BYTES device|malloc all|experts [NAMESPACE NAMESPACE]
+//   mixed RANKS LEAST_BYTES MOST_BYTES device|malloc all|experts|steps|waits [NAMESPACE NAMESPACE]
 //
 // 48 calls, each with buffers of its own, `all` of the nine collectives that both have, or all-to-alls as layers of `experts` make them: a group
 // of Send and Recv, a message of each rank to each, itself included, each of a length of its own, some of none (MPI_Alltoallv for MPI).
+// In `steps` and `waits` each rank works before each of the calls `all`, as programs do that compute: 10 us and 1 us for each 2000
+// bytes of the call, half as long to half as long again, drawn for each rank by itself. In `steps` the calls go on meanwhile
+// (MPI_Iallreduce and the like for MPI), in `waits` each is waited for.
 // Lengths are drawn evenly by their logarithm, roots evenly, both from a fixed seed. Repetitions of k sequences (about 12 ms), each of
 // ours with one wait at its end, as a program has that waits for a step; time per sequence of rank 0, the median and the least of the
 // repetitions. f32, sum, out of place but broadcasts; results are checked before, and after with other inputs. One JSON object on
@@ -45,7 +48,7 @@ typedef struct {
   float *in, *out;
 } call_t;
 
-static int me, ranks, shift;
+static int me, ranks, shift, works, waits;
 static call_t calls[CALLS];
 
 // Elements that `from` sends to `to` in a call of experts: none, or up to those of a block.
@@ -78,8 +81,61 @@ static void bind_to_a_core(void) {
   if (sched_setaffinity(0, sizeof one, &one)) fail("cannot be bound to a core");
 }
 
+// Turns of a loop that take a microsecond of a core.
+static double turns_per_us;
+static volatile float worked;
+
+// Each turn needs the one before, so that it takes as long in whatever program it is.
+static void work(long turns) {
+  float x = worked;
+  for (long t = 0; t < turns; t++) x = x * 0.999f + 0.001f;
+  worked = x;
+}
+
+static void measure_work(void) {
+  double least = 1e9;
+  for (int i = 0; i < 50; i++) {
+    double from = now_us();
+    work(20000);
+    double took = now_us() - from;
+    if (took < least) least = took;
+  }
+  turns_per_us = 20000 / least;
+}
+
+// What a rank does before a call of so many bytes.
+static void work_before(long bytes) {
+  static unsigned state;
+  state = (state + me + 1) * 1664525u + 1013904223u;
+  work((long)((10 + bytes / 2000.0) * (0.5 + (state >> 8) / 16777216.0) * turns_per_us));
+}
+
 #ifdef WITH_MPI
+static MPI_Request requests[2 * CALLS];
+static int under_way;
+
+// As `begin`, of calls that go on while the rank works.
+static void begin_aside(const call_t *c) {
+  MPI_Comm w = MPI_COMM_WORLD;
+  int n = (int)c->n, right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
+  MPI_Request *r = &requests[under_way++];
+  switch (c->kind) {
+    case ALLREDUCE: MPI_Iallreduce(c->in, c->out, n, MPI_FLOAT, MPI_SUM, w, r); break;
+    case ALLGATHER: MPI_Iallgather(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, w, r); break;
+    case REDUCE_SCATTER: MPI_Ireduce_scatter_block(c->in, c->out, n, MPI_FLOAT, MPI_SUM, w, r); break;
+    case BROADCAST: MPI_Ibcast(c->out, n, MPI_FLOAT, c->root, w, r); break;
+    case REDUCE: MPI_Ireduce(c->in, c->out, n, MPI_FLOAT, MPI_SUM, c->root, w, r); break;
+    case ALLTOALL: MPI_Ialltoall(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, w, r); break;
+    case GATHER: MPI_Igather(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, c->root, w, r); break;
+    case SCATTER: MPI_Iscatter(c->in, n, MPI_FLOAT, c->out, n, MPI_FLOAT, c->root, w, r); break;
+    default:
+      MPI_Irecv(c->out, n, MPI_FLOAT, left, 0, w, r);
+      MPI_Isend(c->in, n, MPI_FLOAT, right, 0, w, &requests[under_way++]);
+  }
+}
+
 static void begin(const call_t *c) {
+  if (works && !waits) return begin_aside(c);
   MPI_Comm w = MPI_COMM_WORLD;
   int n = (int)c->n, right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
   switch (c->kind) {
@@ -101,7 +157,11 @@ static void begin(const call_t *c) {
   }
 }
 
-static void finish(void) {}
+static void finish(void) {
+  static MPI_Status statuses[2 * CALLS];
+  if (under_way > 0) MPI_Waitall(under_way, requests, statuses);
+  under_way = 0;
+}
 
 static float *memory(size_t bytes, int device) {
   (void)device;
@@ -227,6 +287,7 @@ static float given(int r, long b, long e) { return input(r, b, e) + shift; }
 static int all_to_all(int kind) { return kind == ALLTOALL || kind == EXPERTS; }
 static int in_blocks(int kind) { return kind == REDUCE_SCATTER || all_to_all(kind) || kind == SCATTER ? ranks : 1; }
 static int out_blocks(int kind) { return kind == ALLGATHER || all_to_all(kind) || kind == GATHER ? ranks : 1; }
+static int blocks(int kind) { return in_blocks(kind) > out_blocks(kind) ? in_blocks(kind) : out_blocks(kind); }
 
 // Draws the calls, and lays out their buffers, between which some bytes are free.
 static void draw(double least, double most, int device, int experts) {
@@ -237,7 +298,7 @@ static void draw(double least, double most, int device, int experts) {
     c->number = i;
     c->root = (int)(drawn() * ranks);
     double bytes = exp(log(least) + drawn() * (log(most) - log(least)));
-    c->n = (long)(bytes / 4 / (in_blocks(c->kind) > out_blocks(c->kind) ? in_blocks(c->kind) : out_blocks(c->kind)));
+    c->n = (long)(bytes / 4 / blocks(c->kind));
     if (c->n < 1) c->n = 1;
     total += (in_blocks(c->kind) + out_blocks(c->kind)) * c->n * 4 + 1024;
   }
@@ -293,7 +354,11 @@ static double repetition(long k) {
   meet();
   double from = now_us();
   for (long i = 0; i < k; i++) {
-    for (int c = 0; c < CALLS; c++) begin(&calls[c]);
+    for (int c = 0; c < CALLS; c++) {
+      if (works) work_before(calls[c].n * 4 * blocks(calls[c].kind));
+      begin(&calls[c]);
+      if (waits) finish();
+    }
     finish();
   }
   return (now_us() - from) / k;
@@ -308,12 +373,15 @@ int main(int argc, char **argv) {
 #endif
   ranks = argc == 6 || argc == 8 ? atoi(argv[1]) : 0;
   if (ranks < 2 || ranks > 256 || atof(argv[2]) < 4 || atof(argv[3]) < atof(argv[2])) {
-    if (me == 0) fprintf(stderr, "usage: mixed RANKS LEAST_BYTES MOST_BYTES device|malloc all|experts [NAMESPACE NAMESPACE]\n");
+    if (me == 0) fprintf(stderr, "usage: mixed RANKS LEAST_BYTES MOST_BYTES device|malloc all|experts|steps|waits [NAMESPACE NAMESPACE]\n");
     return 2;
   }
 #ifndef WITH_MPI
   start(argc == 8 ? argv + 6 : NULL);
 #endif
+  waits = strcmp(argv[5], "waits") == 0;
+  works = waits || strcmp(argv[5], "steps") == 0;
+  measure_work();
   draw(atof(argv[2]), atof(argv[3]), strcmp(argv[4], "device") == 0, strcmp(argv[5], "experts") == 0);
   fill();
   repetition(2);

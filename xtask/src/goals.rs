@@ -16,20 +16,21 @@ use anyhow::{Result, bail};
 use crate::peers::COLLECTIVES;
 use bench::{Bench, Ours};
 use hosts::Hosts;
-use mixed::{Calls, Mixed};
+use mixed::{Calls, Mixed, STEPS};
 use points::{Pair, Points, Row, bytes_moved};
 
 /// Measures some goals.
 type Part = fn(&Bench) -> Result<Vec<Row>>;
 
 /// Parts that can be measured by themselves.
-const PARTS: [(&str, Part); 13] = [
+const PARTS: [(&str, Part); 14] = [
     ("pairs", pairs),
     ("large", large),
     ("line", line),
     ("crowds", crowds),
     ("private", private_crowds),
     ("mixed", mixed_calls),
+    ("steps", calls_amid_work),
     ("threads", threads),
     ("types", types),
     ("groups", groups),
@@ -175,12 +176,34 @@ fn private_crowds(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Calls of many lengths, buffers and roots, one after the other.
 fn mixed_calls(bench: &Bench) -> Result<Vec<Row>> {
+    sequences(
+        bench,
+        &[
+            ("all", "48 calls of many lengths, buffers and roots, 2, 4 and 8 processes: ahead of the best peer"),
+            (
+                "experts",
+                "48 uneven all-to-alls by Send and Recv, 2, 4 and 8 processes: ahead of the best peer's alltoallv",
+            ),
+        ],
+    )
+}
+
+/// The same with work of each rank before each call.
+fn calls_amid_work(bench: &Bench) -> Result<Vec<Row>> {
+    sequences(
+        bench,
+        &[(
+            STEPS,
+            "48 calls amid work of the ranks, work included, 2, 4 and 8 processes: ahead of the best peer, waited for or not",
+        )],
+    )
+}
+
+/// The kinds of sequences named, and their goals.
+fn sequences(bench: &Bench, kinds: &[(&'static str, &str)]) -> Result<Vec<Row>> {
     let mixed = Mixed::new(bench)?;
     let mut rows = Vec::new();
-    for (kind, goal) in [
-        ("all", "48 calls of many lengths, buffers and roots, 2, 4 and 8 processes: ahead of the best peer"),
-        ("experts", "48 uneven all-to-alls by Send and Recv, 2, 4 and 8 processes: ahead of the best peer's alltoallv"),
-    ] {
+    for (kind, goal) in kinds.iter().copied() {
         let [mut device, mut malloc] = [(); 2].map(|()| Points::default());
         for calls in Calls::of(kind) {
             let found = bench.pairs(|| {

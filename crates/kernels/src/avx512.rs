@@ -4,10 +4,12 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use oxccl_types::DataType;
+
 use crate::avx512_fp8::Fp8;
 use crate::baseline::{self, E4m3, E5m2, Element};
-use crate::lanes::{FAR_NATIVE, Lanes, level_table};
-use crate::{avx2, past, small};
+use crate::lanes::{FAR_NATIVE, Lanes, Table, level_table};
+use crate::{avx2, past, small, wide};
 
 /// Whether this machine has every feature that the functions here enable.
 pub(crate) fn available() -> bool {
@@ -24,6 +26,17 @@ pub(crate) fn available() -> bool {
 pub(crate) fn mask64(bytes: usize) -> __mmask64 {
     (1 << bytes) - 1
 }
+
+/// [`Lanes::narrower`] of a type of floats, of which calls of `long` bytes per source and more are long.
+#[inline(always)]
+fn narrower<L: Lanes>(count: usize, srcs: usize, long: usize, dtype: DataType) -> Option<(&'static Table, DataType)> {
+    wide::is_dear(count * L::SIZE, srcs, long).then_some((&avx2::TABLE, dtype))
+}
+
+/// Bytes per source from which on a sum waits for the caches, of types that are accumulated as they lie in memory.
+const LONG_NATIVE: usize = 16 << 10;
+/// The same of 16-bit floats, which are converted.
+const LONG_CONVERTED: usize = 32 << 10;
 
 macro_rules! operation {
     ($name:ident, $v:ty, $a:ident, $b:ident, $e:expr) => {
@@ -55,6 +68,12 @@ macro_rules! native {
             const UNROLL_FAR: bool = false;
 
             small::way!(reduce_or_mask, <$scalar as Element>::Small);
+
+            #[inline(always)]
+            fn narrower(count: usize, srcs: usize) -> Option<(&'static Table, DataType)> {
+                const DTYPE: DataType = if $size == 4 { DataType::Float32 } else { DataType::Float64 };
+                if Self::IS_FLOAT { narrower::<Self>(count, srcs, LONG_NATIVE, DTYPE) } else { None }
+            }
 
             #[inline(always)]
             unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
@@ -220,6 +239,11 @@ impl Lanes for F16 {
     small::way!(reduce_or_mask, avx2::F16);
 
     #[inline(always)]
+    fn narrower(count: usize, srcs: usize) -> Option<(&'static Table, DataType)> {
+        narrower::<Self>(count, srcs, LONG_CONVERTED, DataType::Float16)
+    }
+
+    #[inline(always)]
     unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
         // SAFETY: the caller's promise.
         unsafe { past::sum_of_two::<Self>(dsts, srcs, range) }
@@ -299,6 +323,11 @@ impl Lanes for Bf16 {
     const SMALL: usize = 16;
 
     small::way!(reduce_or_mask, <baseline::Bf16 as Element>::Small);
+
+    #[inline(always)]
+    fn narrower(count: usize, srcs: usize) -> Option<(&'static Table, DataType)> {
+        narrower::<Self>(count, srcs, LONG_CONVERTED, DataType::Bfloat16)
+    }
 
     #[inline(always)]
     unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {

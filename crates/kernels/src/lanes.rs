@@ -36,6 +36,14 @@ pub(crate) trait Lanes: Sized {
     /// Whether the usual numbers of sources and destinations are unrolled in such a loop, too.
     const UNROLL_FAR: bool = true;
 
+    /// The loops that take a call of so many elements of each of `srcs` sources in narrower vectors, if it is better off with those,
+    /// and its type.
+    #[inline(always)]
+    fn narrower(count: usize, srcs: usize) -> Option<(&'static Table, DataType)> {
+        let _ = (count, srcs);
+        None
+    }
+
     /// Reduces a small call, or what remains of a longer one; a factor multiplies the accumulator before it is rounded.
     /// `PAIR` promises one destination, two sources and no factor.
     ///
@@ -555,7 +563,10 @@ macro_rules! level_table {
             // SAFETY: the caller's promise.
             unsafe {
                 if count > L::SMALL {
-                    reduce_long::<L, OP>(dsts, srcs, 0..count);
+                    match L::narrower(count, srcs.len()) {
+                        Some((table, dtype)) => table.reduce[dtype as usize][OP as usize](dsts, srcs, count),
+                        None => reduce_long::<L, OP>(dsts, srcs, 0..count),
+                    }
                 } else if dsts.len() == 1 && srcs.len() == 2 {
                     L::small::<OP, true>(&[dsts[0]], &[srcs[0], srcs[1]], 0..count, None);
                 } else if !srcs.is_empty() {
@@ -616,7 +627,10 @@ macro_rules! level_table {
             // SAFETY: the caller's promise.
             unsafe {
                 if range.end.wrapping_sub(range.start) > L::SMALL {
-                    average_long::<L, OP>(dsts, srcs, range, factor);
+                    match L::narrower(range.len(), srcs.len()) {
+                        Some((table, dtype)) => table.average[dtype as usize][OP as usize](dsts, srcs, range, factor),
+                        None => average_long::<L, OP>(dsts, srcs, range, factor),
+                    }
                 } else if !srcs.is_empty() {
                     average_small::<L, OP>(dsts, srcs, range, factor);
                 }
@@ -677,7 +691,12 @@ macro_rules! level_table {
             scalar: *const u8,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { crate::lanes::scale::<L>(dst, src, count, scalar) }
+            unsafe {
+                match L::narrower(count, 1) {
+                    Some((table, dtype)) => table.scale[dtype as usize](dst, src, count, scalar),
+                    None => crate::lanes::scale::<L>(dst, src, count, scalar),
+                }
+            }
         }
 
         $(#[$attribute])*

@@ -33,6 +33,10 @@ mod stream;
 mod strings;
 #[cfg(test)]
 mod tests;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod vendor;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -43,15 +43,11 @@ fn built() -> u8 {
 #[cold]
 fn look_up() -> u8 {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
-    /// "AuthenticAMD", as three registers hold it.
-    const AMD: [u32; 3] = [0x6874_7541, 0x6974_6e65, 0x444d_4163];
-    /// "GenuineIntel".
-    const INTEL: [u32; 3] = [0x756e_6547, 0x4965_6e69, 0x6c65_746e];
+
+    use crate::vendor::{Vendor, vendor};
     /// What leaf 7 says of fast short strings and of 16-bit floats, in its last register.
     const FSRM_AND_FP16: u32 = 1 << 4 | 1 << 23;
     const ZEN3_AND_4: u32 = 0x19;
-    let leaves = __cpuid(0);
-    let vendor = [leaves.ebx, leaves.edx, leaves.ecx];
     let version = __cpuid(1).eax;
     let family = match (version >> 8) & 0xf {
         0xf => 0xf + ((version >> 20) & 0xff),
@@ -60,18 +56,15 @@ fn look_up() -> u8 {
     if !std::arch::is_x86_feature_detected!("ermsb") {
         return SLOW;
     }
-    if vendor == INTEL {
-        let has = __cpuid_count(7, 0).edx & FSRM_AND_FP16 == FSRM_AND_FP16;
-        return if has { TO_OTHERS } else { SLOW };
-    }
-    if vendor != AMD {
-        return SLOW;
-    }
-    match family {
-        ..ZEN3_AND_4 => SLOW,
-        ZEN3_AND_4 if !std::arch::is_x86_feature_detected!("avx512f") => OUTSIDE,
-        ZEN3_AND_4 => LONG,
-        _ => ALSO_SHORT,
+    match vendor() {
+        Vendor::Intel if __cpuid_count(7, 0).edx & FSRM_AND_FP16 == FSRM_AND_FP16 => TO_OTHERS,
+        Vendor::Intel | Vendor::Other => SLOW,
+        Vendor::Amd => match family {
+            ..ZEN3_AND_4 => SLOW,
+            ZEN3_AND_4 if !std::arch::is_x86_feature_detected!("avx512f") => OUTSIDE,
+            ZEN3_AND_4 => LONG,
+            _ => ALSO_SHORT,
+        },
     }
 }
 

@@ -210,6 +210,20 @@ fn every_type_operation_and_count_matches_the_oracle() {
     }
 }
 
+/// Where wide vectors wake units, short and long calls of floats go by narrower ones, whatever else they are.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_by_narrower_vectors_match_the_oracle() {
+    let mut rng = rng();
+    crate::wide::WAKES.set(true);
+    for level in Level::available() {
+        for dtype in DataType::ALL.into_iter().filter(|t| t.is_float()) {
+            check_counts(level, dtype, &[9, 17, 33, 130, 1023, (16 << 10) / dtype.size() + 7], &mut rng);
+        }
+    }
+    crate::wide::WAKES.set(false);
+}
+
 /// Stores to `dst` the combination of `a` and `b` and compares with the oracle.
 fn check_pair(level: Level, dtype: DataType, op: RedOp, a: &[u8], b: &[u8]) {
     let size = dtype.size();

@@ -8,6 +8,7 @@ pub mod config;
 pub mod device;
 mod exec;
 pub mod group;
+mod haste;
 pub mod log;
 mod pages;
 mod request;

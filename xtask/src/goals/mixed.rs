@@ -14,7 +14,11 @@ use crate::root;
 /// Of each least and most bytes.
 const RANGES: [[&str; 2]; 3] = [["64", "2048"], ["64", "131072"], ["4096", "524288"]];
 
-/// A sequence: which calls, `all` collectives or all-to-alls of `experts`, of how many ranks, and of which lengths.
+/// Calls amid work.
+pub const STEPS: &str = "steps";
+
+/// A sequence: which calls, `all` collectives, by themselves or in `steps` amid work of the ranks, or all-to-alls of `experts`, of how
+/// many ranks, and of which lengths.
 #[derive(Clone, Copy)]
 pub struct Calls {
     kind: &'static str,
@@ -69,12 +73,16 @@ impl Mixed {
         Ok(Mixed { peers, ours })
     }
 
-    /// Median us of a sequence of the fastest peer: one whose ranks yield, where they outnumber the cores.
+    /// Median us of a sequence of the fastest peer: one whose ranks yield, where they outnumber the cores. In steps its calls go on
+    /// meanwhile or are waited for, whichever is the faster.
     pub fn best_peer(&self, bench: &Bench, calls: Calls) -> Result<Option<f64>> {
+        let waited = (calls.kind == STEPS).then_some(Calls { kind: "waits", ..calls });
         let mut best: Option<f64> = None;
         for (peer, program) in self.peers.iter().filter(|(peer, _)| bench.is_fair(peer, calls.ranks)) {
-            let us = least(&output(peer.launch(program, calls.ranks).args(calls.words("malloc")))?, MEDIAN)?;
-            best = best.into_iter().chain(us).reduce(f64::min);
+            for calls in [Some(calls), waited].into_iter().flatten() {
+                let us = least(&output(peer.launch(program, calls.ranks).args(calls.words("malloc")))?, MEDIAN)?;
+                best = best.into_iter().chain(us).reduce(f64::min);
+            }
         }
         Ok(best)
     }

@@ -318,7 +318,7 @@ impl Made {
         aside: Aside,
     ) -> Result<Option<Phase>> {
         core.check()?;
-        engine.seen.look(patience(core, &self.call));
+        engine.seen.begin(patience(core, &self.call));
         if core.crowded {
             engine.note_root(&self.call);
         }

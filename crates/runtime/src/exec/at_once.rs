@@ -316,7 +316,7 @@ fn advance<const CROWDED: bool>(
         engine.note_root(&made.call);
     }
     let Made { call, form, lent, .. } = made;
-    engine.seen.look(polls);
+    engine.seen.begin(polls);
     // At hand for the line, which would else wait until it is written to the call.
     let (number, signature) = engine.number(core, call.signature);
     (*seq, call.signature) = (number, signature);
@@ -470,7 +470,7 @@ pub(super) fn advance_v(
     ends: bool,
 ) -> Result<Option<Pause>> {
     core.check()?;
-    engine.seen.look(core.polls);
+    engine.seen.begin(core.polls);
     (*seq, call.signature) = engine.number(core, call.signature);
     if !engine.seen.may_publish(core, *seq, start.ahead(core)) {
         return Ok(Some(Pause::Announce));
@@ -517,6 +517,7 @@ pub(crate) fn exchange<'a, S: 'a>(
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    links.haste.begin();
     if p2p_quick::serves(core, &mut links, requests.clone()) {
         return Ok(quick::<_, false>(core, idle, links, requests));
     }
@@ -546,7 +547,7 @@ pub(crate) fn exchange<'a, S: 'a>(
         return Ok(false);
     };
     // Calls over a network that follow begin behind this one; a round trip is too long for a look.
-    let polls = if ahead::waits(core, &exchange) { 0 } else { core.polls / POLLS_PER_STEP };
+    let polls = if ahead::waits(core, &exchange) { 0 } else { links.haste.looks(core.polls) / POLLS_PER_STEP };
     let step = see_through(core, &mut links, &mut exchange, polls);
     leave(core, idle, links, turn, exchange, step);
     Ok(true)
@@ -566,7 +567,8 @@ pub(crate) fn exchange_again<'a>(
         return Ok(true);
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
-    let Some(links) = core.try_lock_links() else { return Ok(false) };
+    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
+    links.haste.begin();
     Ok(quick::<_, false>(core, idle, links, messages))
 }
 
@@ -617,7 +619,11 @@ fn see_through(core: &Core, links: &mut Links, exchange: &mut Exchange, polls: u
         core.check()?;
         // Receiving may read straight from the sender's memory.
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        exchange.see_through(core, links, polls)
+        let step = exchange.see_through(core, links, polls)?;
+        if matches!(step, Step::Blocked) {
+            links.haste.in_vain(polls * POLLS_PER_STEP);
+        }
+        Ok(step)
     });
     step.and_then(|step| step)
 }

@@ -58,6 +58,7 @@ pub(super) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &S
     if let Some(shape) = shape {
         engine.keep(core, shape, &call);
     }
+    engine.seen.begin(core.polls);
     see_through(core, idle, engine, CollectiveTask::with_turn(turn, call, None));
     None
 }
@@ -100,9 +101,8 @@ pub(super) fn see_through_for(
     mut task: CollectiveTask,
     bytes: u64,
 ) {
-    let patience = patience_for(core, bytes);
-    engine.seen.look(patience);
-    let mut looks = patience / POLLS_PER_STEP;
+    engine.seen.look(patience_for(core, bytes));
+    let mut looks = engine.seen.polls() / POLLS_PER_STEP;
     let step = caught(|| {
         loop {
             match task.advance(core, &mut engine) {

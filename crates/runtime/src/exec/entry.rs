@@ -12,6 +12,7 @@ use super::call::{Call, describe};
 use super::fused;
 use crate::communicator::core::Core;
 use crate::communicator::hub::{DEPTH, EntryLine, FIRST_BYTES, LINES_AHEAD};
+use crate::haste::Haste;
 
 /// Which lines of the peers this rank has seen, and how long it looks for one.
 pub(super) struct Seen {
@@ -23,6 +24,8 @@ pub(super) struct Seen {
     all_freed: u64,
     /// Looks at one line before the answer is that it has not come.
     polls: u32,
+    /// Whether it looks as often as it may.
+    haste: Haste,
     /// The last calls of this rank: sequence and signature. To be compared with what peers called, or are blocked in.
     recent: [(u64, [u64; 2]); DEPTH as usize],
 }
@@ -38,14 +41,23 @@ impl Seen {
             freed: vec![0; members],
             all_freed: 0,
             polls: 1,
+            haste: Haste::default(),
             recent: [(0, [0; 2]); DEPTH as usize],
         }
     }
 
-    /// From now on a line is looked at this often. Once is enough where the peers may need this very thread.
+    /// From now on a line is looked at this often, or less while the program works [between](Haste) its calls. Once is enough where
+    /// the peers may need this very thread.
     #[inline]
     pub(super) fn look(&mut self, polls: u32) {
-        self.polls = polls;
+        self.polls = self.haste.looks(polls);
+    }
+
+    /// [`look`](Seen::look) for a call that begins, in time that it takes from the program.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, polls: u32) {
+        self.haste.begin();
+        self.look(polls);
     }
 
     /// How often that is.
@@ -150,8 +162,13 @@ impl Seen {
     #[inline(always)]
     pub(super) fn arrived(&mut self, core: &Core, call: &Call, member: usize, seq: u64) -> Result<bool> {
         let line = core.hub.entry(member, seq);
-        if !is_written(&line, seq, self.polls) {
-            return Ok(false);
+        let looks = looks_at(&line, seq, self.polls);
+        if looks > 0 {
+            if looks >= self.polls {
+                self.haste.in_vain(looks);
+                return Ok(false);
+            }
+            self.haste.came(looks);
         }
         if self.lines[member] < seq {
             self.lines[member] = seq;
@@ -203,22 +220,22 @@ impl Seen {
 /// Whether `member` has written its line of call `seq`, or does so while this looks, at `most` so often.
 #[inline]
 pub(super) fn has_come(core: &Core, member: usize, seq: u64, most: u32) -> bool {
-    is_written(&core.hub.entry(member, seq), seq, most)
+    looks_at(&core.hub.entry(member, seq), seq, most) < most
 }
 
-/// Whether `line` is of call `seq` or a later one, or becomes so while this looks, at `most` so often.
+/// Looks after which `line` was of call `seq` or a later one; `most`: it was not. It is looked at once at least.
 #[inline]
-fn is_written(line: &EntryLine, seq: u64, most: u32) -> bool {
-    let mut polls = 0;
+fn looks_at(line: &EntryLine, seq: u64, most: u32) -> u32 {
+    let mut looks = 0;
     // SYNC: entry-line
     while line.seq.load(Ordering::Acquire) < seq {
-        polls += 1;
-        if polls >= most {
-            return false;
+        looks += 1;
+        if looks >= most {
+            break;
         }
-        pause_between(polls);
+        pause_between(looks);
     }
-    true
+    looks
 }
 
 /// What a rank called so far, in eight bits that travel with each signature: a call that no peer had to look at (a
@@ -357,6 +374,63 @@ mod tests {
                 // What is known of itself says nothing.
                 assert_eq!(by_line.is_known_free(1, seq, ahead), seq <= ahead, "{seq} {ahead} {known}");
             }
+        }
+    }
+
+    /// Whether rank 0 of two, each a thread, looks briefly for the peer of a call of so many bytes, before which it worked for a while and
+    /// waited for nobody, since the peer was late to the call in front. Ranks that share a core never look long.
+    #[cfg(not(loom))]
+    fn looks_briefly(bytes: usize, message: bool) -> bool {
+        use crate::group::tests::sum;
+        use crate::{UniqueId, communicator::CommConfig, communicator::Communicator, device};
+        use oxccl_types::Collective;
+
+        let (id, meet) = (UniqueId::create().unwrap(), &std::sync::Barrier::new(2));
+        let work = || (0..200).for_each(|_| std::hint::black_box(vec![0_u8; 4096]).fill(1));
+        let rank = |rank: usize| {
+            let id = id.clone();
+            move || {
+                let config = CommConfig::default();
+                let comm = Communicator::init_rank(2, id, rank as i32, device::current(), config, "test").unwrap();
+                let stream = device::Stream::new().unwrap();
+                let (send, mut recv) = (vec![1 + rank as u8; bytes], vec![0; bytes]);
+                let mut call = || {
+                    let mut request = sum(&send, &mut recv, stream.clone());
+                    if message {
+                        request.collective = if rank == 0 { Collective::Recv } else { Collective::Send };
+                        request.root = 1 - rank;
+                    }
+                    comm.submit(request).unwrap();
+                };
+                if rank == 1 {
+                    meet.wait();
+                }
+                call();
+                if rank == 0 {
+                    work();
+                    meet.wait();
+                }
+                meet.wait();
+                work();
+                call();
+                let core = comm.core().unwrap();
+                let brief = core.engine.lock().seen.haste.is_brief() || core.lock_links().haste.is_brief();
+                stream.synchronize().unwrap();
+                assert!(recv.iter().all(|b| *b == if message { 2 * (1 - rank as u8) } else { 3 }));
+                let shared = core.crowded;
+                comm.destroy().unwrap();
+                brief || shared
+            }
+        };
+        let threads = [rank(0), rank(1)];
+        std::thread::scope(|s| threads.map(|f| s.spawn(f)).map(|t| t.join().unwrap()))[0]
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn who_works_between_its_calls_looks_briefly_once_a_peer_was_late() {
+        for (bytes, message) in [(8, false), (20_000, false), (8, true), (20_000, true)] {
+            assert!(looks_briefly(bytes, message), "{bytes} bytes, of a message: {message}");
         }
     }
 

@@ -229,7 +229,7 @@ fn start(
     let Some(mut engine) = core.engine.try_lock() else { return Some(fusion.task(core, calls, batch)) };
     let Some(turn) = core.issue_at_once(Lane::Collectives) else { return Some(fusion.task(core, calls, batch)) };
     let mut course = Course::default();
-    engine.seen.look(core.polls);
+    engine.seen.begin(core.polls);
     let step = caught(|| {
         loop {
             match course.advance(core, &mut engine, &mut fusion.call, calls) {

@@ -667,7 +667,11 @@ impl Operation for P2pTask {
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        let polls = if self.course.since_ns == 0 && self.is_quick() { core.polls / POLLS_PER_STEP } else { 0 };
+        let polls = if self.course.since_ns == 0 && self.is_quick() {
+            links.haste.looks(core.polls) / POLLS_PER_STEP
+        } else {
+            0
+        };
         let Some(exchange) = &mut self.exchange else { return Ok(Step::Done) };
         let step = exchange.see_through(core, &mut links, polls)?;
         drop(borrowed);

@@ -13,6 +13,7 @@ use super::links::{Links, P2P_LANE, cma_from, direct_from, is_local};
 use super::p2p::signature;
 use super::p2p_behind::range;
 use crate::communicator::core::Core;
+use crate::haste;
 use crate::request::Request;
 use crate::transport::Header;
 use crate::transport::local::Policy;
@@ -219,9 +220,19 @@ fn is_with_other<Q: Quick, const OWN: bool>(core: &Core, call: &Q, kind: Collect
 #[inline(always)]
 fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
     let r = call.request();
+    let polls = links.haste.looks(core.polls);
     let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+    let (mut room, least) = (Header::default(), polls.min(haste::LATE));
+    let header = call.header(core, &mut room);
     // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
-    let came = unsafe { end.recv_whole(call.header(core, &mut Header::default()), r.recv, core.polls)? };
+    let mut came = unsafe { end.recv_whole(header, r.recv, least)? };
+    if !came {
+        if polls > least {
+            // SAFETY: as above.
+            came = unsafe { end.recv_whole(header, r.recv, polls - least)? };
+        }
+        links.haste.in_vain(polls);
+    }
     if came {
         core.ring(r.root);
     }

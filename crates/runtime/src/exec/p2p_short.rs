@@ -66,7 +66,8 @@ pub(super) fn run<'a, S: 'a>(
     // Receiving may read straight from the sender's memory.
     let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
     // As long as the peer may take to copy its part.
-    let patience = patience_for(core, requests.clone().map(|r| bytes(r) as u64).sum::<u64>() / 2);
+    let copied = requests.clone().map(|r| bytes(r) as u64).sum::<u64>() / 2;
+    let patience = links.haste.looks(patience_for(core, copied));
     let sends = requests.clone().filter(|r| r.collective == Collective::Send);
     let mut recvs = requests.filter(|r| r.collective == Collective::Recv).peekable();
     let mut polls = 0;
@@ -80,21 +81,24 @@ pub(super) fn run<'a, S: 'a>(
         };
         match came {
             Came::Other => return Ok(false),
-            Came::Part => polls = 0,
+            Came::Part => {}
             Came::All => {
                 recvs.next();
                 begun.received = 0;
                 begun.recvs += 1;
-                polls = 0;
             }
             Came::Nothing => {
                 polls += 1;
                 if polls >= patience {
+                    links.haste.in_vain(polls);
                     return Ok(false);
                 }
                 pause_between(polls);
+                continue;
             }
         }
+        links.haste.came(polls);
+        polls = 0;
     }
     for (i, r) in sends.enumerate() {
         let Some(end) = links.sender(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
@@ -102,10 +106,12 @@ pub(super) fn run<'a, S: 'a>(
         while !end.poll_done(begun.tickets[i])? {
             polls += 1;
             if polls >= patience {
+                links.haste.in_vain(polls);
                 return Ok(false);
             }
             pause_between(polls);
         }
+        links.haste.came(polls);
     }
     Ok(true)
 }

@@ -86,7 +86,7 @@ impl Pair {
         published: &mut bool,
     ) -> Result<Option<Pause>> {
         core.check()?;
-        engine.seen.look(core.polls);
+        engine.seen.begin(core.polls);
         let (number, signature) = engine.number(core, call.signature);
         (*seq, call.signature) = (number, signature);
         if !engine.seen.may_publish(core, *seq, way.ahead(core)) {

@@ -125,7 +125,7 @@ impl Window<'_> {
     /// Starts what may be started, then finishes what can be finished, both in order.
     fn advance(&mut self, core: &Core, engine: &mut Engine, made: &mut Made) -> Result<()> {
         core.check()?;
-        engine.seen.look(core.polls);
+        engine.seen.begin(core.polls);
         let first = engine.next_number();
         let lines = first..first + self.requests.len() as u64;
         lines.clone().for_each(|seq| prefetch::for_write(core.hub.entry(core.me, seq).body));

@@ -45,6 +45,7 @@ pub(in crate::exec) fn begin(core: &Arc<Core>, call: Call, stream: &Stream) -> O
     let short = at_once_direct::is_short(core, &call);
     let mut task = CollectiveTask::with_turn(turn, call, None);
     if short && !behind {
+        engine.seen.begin(core.polls);
         at_once_direct::see_through(core, idle, engine, task);
         return None;
     }
