@@ -4,7 +4,8 @@
  * One thread drives both ranks of a communicator, so nobody ever waits and every run executes the same instructions:
  * the first rank calls (its `first` phase: it announces the call and queues the rest), then the other rank calls and
  * synchronises (`late`: all it needs is there), then the first synchronises (`finish`). In `first` the rank looks for its
- * peer a fixed number of times, in vain, before it gives up; that is counted too. Each phase is a function of its
+ * peer a fixed number of times, in vain, before it gives up: as briefly as where a program works between its calls, since under
+ * callgrind all that lies between them takes as long. That is counted too. Each phase is a function of its
  * own, `count_CALL_PHASE`; callgrind tells what each cost with all that it calls. `warm_CALL_PHASE` are the same for the
  * rounds before, in which memory is mapped and plans are made.
  *

@@ -379,6 +379,9 @@ int main(int argc, char **argv) {
 #ifndef WITH_MPI
   start(argc == 8 ? argv + 6 : NULL);
 #endif
+  int known = 0;
+  for (int k = 0; k < 4; k++) known |= strcmp(argv[5], (const char *[]){"all", "experts", "steps", "waits"}[k]) == 0;
+  if (!known) fail("no such calls");
   waits = strcmp(argv[5], "waits") == 0;
   works = waits || strcmp(argv[5], "steps") == 0;
   measure_work();

@@ -210,15 +210,27 @@ fn every_type_operation_and_count_matches_the_oracle() {
     }
 }
 
-/// Where wide vectors wake units, short and long calls of floats go by narrower ones, whatever else they are.
+/// Where wide vectors wake units, short and long calls of floats go by narrower ones, but not of integers.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_by_narrower_vectors_match_the_oracle() {
+    use crate::lanes::Lanes;
     let mut rng = rng();
     crate::wide::WAKES.set(true);
-    for level in Level::available() {
-        for dtype in DataType::ALL.into_iter().filter(|t| t.is_float()) {
-            check_counts(level, dtype, &[9, 17, 33, 130, 1023, (16 << 10) / dtype.size() + 7], &mut rng);
+    let narrower = [
+        crate::avx512::F32::narrower(17, 2),
+        crate::avx512::F64::narrower(9, 2),
+        crate::avx512::F16::narrower(33, 2),
+        crate::avx512::Bf16::narrower(17, 2),
+    ];
+    let types = [DataType::Float32, DataType::Float64, DataType::Float16, DataType::Bfloat16];
+    assert_eq!(narrower.map(|n| n.map(|(_, dtype)| dtype)), types.map(Some));
+    assert!(crate::avx512::I32::narrower(17, 2).is_none());
+    for level in Level::available().filter(|level| *level == Level::Avx512) {
+        for dtype in types {
+            let long = if dtype.size() == 2 { 32 << 10 } else { 16 << 10 };
+            check_counts(level, dtype, &[9, 17, 33, 130, long / dtype.size() + 7], &mut rng);
+            check_scaling(level, dtype, [17, 130], &mut rng);
         }
     }
     crate::wide::WAKES.set(false);
@@ -456,24 +468,29 @@ fn a_destination_may_be_a_source() {
 fn scaling_is_the_product_with_the_scalar() {
     let mut rng = rng();
     for (level, dtype) in Level::available().flat_map(|l| DataType::ALL.map(|t| (l, t))) {
-        for count in (0..70).chain([129, 1001]) {
-            let scalar = random(&mut rng, dtype, 1);
-            let mut bytes = [0; 8];
-            bytes[..scalar.len()].copy_from_slice(&scalar);
-            let src = random(&mut rng, dtype, count);
-            let want: Vec<u8> =
-                src.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Prod, &[e, &scalar], Post::None)).collect();
-            let mut separate = Guarded::new(&vec![0; src.len()], 1);
-            let mut in_place = Guarded::new(&src, 3);
-            // SAFETY: all hold `count` elements.
-            unsafe {
-                scale_at(level.table(), separate.ptr(), src.as_ptr(), count, Scalar { dtype, bytes });
-                scale_at(level.table(), in_place.ptr(), in_place.ptr(), count, Scalar { dtype, bytes });
-            }
-            for dst in [separate, in_place] {
-                assert_same(dtype, dst.content(), &want, || format!("{level:?} scaled by {scalar:02x?}"));
-                dst.check_guards(src.len());
-            }
+        check_scaling(level, dtype, (0..70).chain([129, 1001]), &mut rng);
+    }
+}
+
+/// So many elements times one of them, elsewhere and in place.
+fn check_scaling(level: Level, dtype: DataType, counts: impl IntoIterator<Item = usize>, rng: &mut fastrand::Rng) {
+    for count in counts {
+        let scalar = random(rng, dtype, 1);
+        let mut bytes = [0; 8];
+        bytes[..scalar.len()].copy_from_slice(&scalar);
+        let src = random(rng, dtype, count);
+        let want: Vec<u8> =
+            src.chunks(dtype.size()).flat_map(|e| oracle(dtype, RedOp::Prod, &[e, &scalar], Post::None)).collect();
+        let mut separate = Guarded::new(&vec![0; src.len()], 1);
+        let mut in_place = Guarded::new(&src, 3);
+        // SAFETY: all hold `count` elements.
+        unsafe {
+            scale_at(level.table(), separate.ptr(), src.as_ptr(), count, Scalar { dtype, bytes });
+            scale_at(level.table(), in_place.ptr(), in_place.ptr(), count, Scalar { dtype, bytes });
+        }
+        for dst in [separate, in_place] {
+            assert_same(dtype, dst.content(), &want, || format!("{level:?} scaled by {scalar:02x?}"));
+            dst.check_guards(src.len());
         }
     }
 }

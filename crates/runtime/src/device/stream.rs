@@ -20,7 +20,7 @@ use super::{Event, helper};
 use crate::communicator::hub::WINDOW;
 use crate::exec::wait::{Courtesy, Turn, Waiter};
 use crate::exec::{ahead::RankSet, call::Call, collective::CollectiveTask, p2p::Exchange};
-use crate::haste::Haste;
+use crate::haste;
 use look_ahead::FailedTask;
 use marks::{RecordTask, WaitTask};
 pub(crate) use tasks::{Likeness, Tasks, Touches};
@@ -245,8 +245,6 @@ struct Running {
     brief: Courtesy,
     /// A call that came behind the tasks has waited for them in vain; the next ones do not, before there is progress.
     stalled: bool,
-    /// How long the next ones do.
-    haste: Haste,
     /// How many of the tasks, the first ones, [have given](Task::has_given) what they have, as far as is known.
     given: usize,
     /// How often what is behind the first task was looked at.
@@ -696,6 +694,7 @@ impl Stream {
                 }
             }
         }
+        haste::end();
         inner.take_error()
     }
 

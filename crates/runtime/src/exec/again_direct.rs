@@ -25,6 +25,7 @@ use super::resolved::{Deed, Resolved, resolve};
 use super::{slotted, trail, votes};
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
+use crate::haste;
 use crate::request::Shape;
 
 /// A call as it was made last.
@@ -553,6 +554,7 @@ pub(super) fn run(
     let mut seq = 0;
     let how = (behind == 0 || ending, leaves);
     let step = caught(|| made.advance(core, &mut engine, &mut seq, how, aside)).and_then(|step| step);
+    haste::end();
     let place = if trail::goes_on(core) { Some(made.place) } else { None };
     let task = |phase| {
         let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());

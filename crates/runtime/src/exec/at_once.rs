@@ -24,6 +24,7 @@ use super::{
 };
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
+use crate::haste;
 use crate::request::{Request, Shape, VCounts};
 
 /// How far a call has come.
@@ -517,7 +518,7 @@ pub(crate) fn exchange<'a, S: 'a>(
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
     let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    links.haste.begin();
+    haste::begin();
     if p2p_quick::serves(core, &mut links, requests.clone()) {
         return Ok(quick::<_, false>(core, idle, links, requests));
     }
@@ -547,7 +548,7 @@ pub(crate) fn exchange<'a, S: 'a>(
         return Ok(false);
     };
     // Calls over a network that follow begin behind this one; a round trip is too long for a look.
-    let polls = if ahead::waits(core, &exchange) { 0 } else { links.haste.looks(core.polls) / POLLS_PER_STEP };
+    let polls = if ahead::waits(core, &exchange) { 0 } else { haste::looks(core.polls) / POLLS_PER_STEP };
     let step = see_through(core, &mut links, &mut exchange, polls);
     leave(core, idle, links, turn, exchange, step);
     Ok(true)
@@ -567,8 +568,8 @@ pub(crate) fn exchange_again<'a>(
         return Ok(true);
     }
     let Some(idle) = stream.try_idle() else { return Ok(false) };
-    let Some(mut links) = core.try_lock_links() else { return Ok(false) };
-    links.haste.begin();
+    let Some(links) = core.try_lock_links() else { return Ok(false) };
+    haste::begin();
     Ok(quick::<_, false>(core, idle, links, messages))
 }
 
@@ -621,7 +622,7 @@ fn see_through(core: &Core, links: &mut Links, exchange: &mut Exchange, polls: u
         let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
         let step = exchange.see_through(core, links, polls)?;
         if matches!(step, Step::Blocked) {
-            links.haste.in_vain(polls * POLLS_PER_STEP);
+            haste::in_vain(polls * POLLS_PER_STEP);
         }
         Ok(step)
     });

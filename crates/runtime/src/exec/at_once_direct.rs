@@ -12,6 +12,7 @@ use super::p2p::POLLS_PER_STEP;
 use super::trail;
 use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, Stream, caught};
+use crate::haste;
 use crate::request::Shape;
 
 /// Calls of at most this many bytes are begun at once.
@@ -117,6 +118,7 @@ pub(super) fn see_through_for(
         }
     });
     let step = step.and_then(|step| step);
+    haste::end();
     // The usual end by itself: nothing is moved.
     if matches!(step, Ok(Step::Done)) {
         drop(engine);

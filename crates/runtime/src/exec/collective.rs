@@ -24,6 +24,7 @@ use super::{limits, links};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{LENT_WINDOW, WINDOW};
 use crate::device::{Settle, Step, Task, abandoned, caught};
+use crate::haste;
 use crate::request::VCounts;
 
 mod begin;
@@ -801,6 +802,7 @@ impl CollectiveTask {
         engine.links.hold(self.may_wait());
         let before = discriminant(&self.phase);
         let step = self.advance(core, &mut engine)?;
+        haste::end();
         if discriminant(&self.phase) != before {
             // What it waits for now it has not waited for yet: the peers that came last have just come.
             self.started_ns = 0;

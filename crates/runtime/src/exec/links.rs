@@ -13,7 +13,6 @@ use super::run::Run;
 use crate::communicator::core::{Core, POOL};
 use crate::config::Config;
 use crate::device::{Exporter, withdrawn};
-use crate::haste::Haste;
 use crate::pages::Pages;
 use crate::service;
 use crate::transport::local::{
@@ -170,8 +169,6 @@ pub(crate) struct Links {
     pages: Option<Pages>,
     /// The calls that began on an idle stream where ranks share cores.
     pub(super) run: Run,
-    /// How long sends and receives that are made look for late peers.
-    pub(super) haste: Haste,
 }
 
 /// Lane of sends and receives.

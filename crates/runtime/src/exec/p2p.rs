@@ -20,6 +20,7 @@ use super::{ahead, eager_v, trail};
 use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::WINDOW;
 use crate::device::{Step, Task, Tasks, Touches, abandoned, caught};
+use crate::haste;
 use crate::request::{Request, VCounts};
 use crate::transport::{Header, Ticket};
 
@@ -667,11 +668,8 @@ impl Operation for P2pTask {
         let mut links = core.lock_links();
         // Receiving may read straight from the sender's memory.
         let Some(borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(Step::Blocked) };
-        let polls = if self.course.since_ns == 0 && self.is_quick() {
-            links.haste.looks(core.polls) / POLLS_PER_STEP
-        } else {
-            0
-        };
+        let polls =
+            if self.course.since_ns == 0 && self.is_quick() { haste::looks(core.polls) / POLLS_PER_STEP } else { 0 };
         let Some(exchange) = &mut self.exchange else { return Ok(Step::Done) };
         let step = exchange.see_through(core, &mut links, polls)?;
         drop(borrowed);

@@ -220,8 +220,9 @@ fn is_with_other<Q: Quick, const OWN: bool>(core: &Core, call: &Q, kind: Collect
 #[inline(always)]
 fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
     let r = call.request();
-    let polls = links.haste.looks(core.polls);
+    let polls = haste::looks(core.polls);
     let Some(end) = links.receiver(core, r.root as u32, P2P_LANE)? else { return Ok(false) };
+    // At first so often as no peer is late by: that it came later is to be known.
     let (mut room, least) = (Header::default(), polls.min(haste::LATE));
     let header = call.header(core, &mut room);
     // SAFETY: the caller's buffer is writable, and nobody else's, until its stream has done the call.
@@ -231,7 +232,7 @@ fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
             // SAFETY: as above.
             came = unsafe { end.recv_whole(header, r.recv, polls - least)? };
         }
-        links.haste.in_vain(polls);
+        haste::in_vain(polls);
     }
     if came {
         core.ring(r.root);

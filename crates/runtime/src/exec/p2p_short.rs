@@ -9,6 +9,7 @@ use super::at_once_direct::patience_for;
 use super::links::{Links, P2P_LANE, is_local};
 use super::p2p_quick::{Quick, bytes};
 use crate::communicator::core::{Core, Lane};
+use crate::haste;
 use crate::request::Request;
 use crate::transport::{Header, Ticket};
 
@@ -67,7 +68,7 @@ pub(super) fn run<'a, S: 'a>(
     let Some(_borrowed) = core.borrow_memory(Lane::P2p) else { return Ok(false) };
     // As long as the peer may take to copy its part.
     let copied = requests.clone().map(|r| bytes(r) as u64).sum::<u64>() / 2;
-    let patience = links.haste.looks(patience_for(core, copied));
+    let patience = haste::looks(patience_for(core, copied));
     let sends = requests.clone().filter(|r| r.collective == Collective::Send);
     let mut recvs = requests.filter(|r| r.collective == Collective::Recv).peekable();
     let mut polls = 0;
@@ -90,14 +91,14 @@ pub(super) fn run<'a, S: 'a>(
             Came::Nothing => {
                 polls += 1;
                 if polls >= patience {
-                    links.haste.in_vain(polls);
+                    haste::in_vain(polls);
                     return Ok(false);
                 }
                 pause_between(polls);
                 continue;
             }
         }
-        links.haste.came(polls);
+        haste::came(polls);
         polls = 0;
     }
     for (i, r) in sends.enumerate() {
@@ -106,13 +107,14 @@ pub(super) fn run<'a, S: 'a>(
         while !end.poll_done(begun.tickets[i])? {
             polls += 1;
             if polls >= patience {
-                links.haste.in_vain(polls);
+                haste::in_vain(polls);
                 return Ok(false);
             }
             pause_between(polls);
         }
-        links.haste.came(polls);
+        haste::came(polls);
     }
+    haste::end();
     Ok(true)
 }
 

@@ -21,8 +21,8 @@ impl Inner {
     /// [other work](Haste) meanwhile.
     #[inline(never)]
     fn work_off(&self, running: &mut Running) -> bool {
-        running.haste.begin();
-        let patience_ns = if running.haste.is_brief() { 0 } else { LATE_NS };
+        haste::begin();
+        let patience_ns = if haste::is_brief() { 0 } else { LATE_NS };
         let (mut steps, mut since) = (0, 0);
         while steps < CATCH_UP {
             if running.tasks.is_empty() && (!self.pending() || !self.pull(running)) {
@@ -43,10 +43,11 @@ impl Inner {
             let now = clock::now_ns();
             since = if since == 0 { now } else { since };
             if !crowded && now - since >= patience_ns {
-                running.haste.late_at(now);
+                haste::late_at(now);
+                running.stalled = true;
+            } else if crowded {
                 running.stalled = true;
             }
-            running.stalled |= crowded;
             if running.stalled {
                 return false;
             }
