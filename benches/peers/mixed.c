@@ -384,7 +384,7 @@ int main(int argc, char **argv) {
   if (!known) fail("no such calls");
   waits = strcmp(argv[5], "waits") == 0;
   works = waits || strcmp(argv[5], "steps") == 0;
-  measure_work();
+  if (works) measure_work();
   draw(atof(argv[2]), atof(argv[3]), strcmp(argv[4], "device") == 0, strcmp(argv[5], "experts") == 0);
   fill();
   repetition(2);

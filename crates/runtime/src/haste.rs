@@ -12,7 +12,7 @@ use oxccl_sys::clock;
 /// What is shorter is no work of the program's, ns.
 const GAP_NS: u64 = 2000;
 /// Calls that look briefly from such work on.
-const CALLS: u32 = 64;
+const BRIEF_CALLS: u32 = 64;
 /// Looks of such a call: as many as have no pause in between. Ranks that share cores look less often, and do not wait in a call anyway.
 const BRIEF: u32 = 64;
 /// Looks after which a peer that came was late: some microseconds. What comes sooner may be on its way, and the clock costs as much.
@@ -83,7 +83,7 @@ pub(crate) fn begin() {
 #[cold]
 fn begin_at(now_ns: u64) {
     if now_ns.saturating_sub(state::late_ns()) > GAP_NS {
-        state::set_calls(CALLS);
+        state::set_calls(BRIEF_CALLS);
     }
     state::set_late_ns(0);
 }
@@ -150,7 +150,7 @@ mod tests {
             begin();
             is_brief()
         });
-        assert_eq!(brief.count() as u32, CALLS - 1);
+        assert_eq!(brief.count() as u32, BRIEF_CALLS - 1);
         assert_eq!(looks(512), 512, "for good, if nobody is late any more");
     }
 

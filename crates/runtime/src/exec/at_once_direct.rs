@@ -59,7 +59,7 @@ pub(super) fn run(core: &Arc<Core>, shape: Option<Shape>, call: Call, stream: &S
     if let Some(shape) = shape {
         engine.keep(core, shape, &call);
     }
-    engine.seen.begin(core.polls);
+    haste::begin();
     see_through(core, idle, engine, CollectiveTask::with_turn(turn, call, None));
     None
 }

@@ -232,6 +232,7 @@ fn recv_one<Q: Quick>(core: &Core, links: &mut Links, call: Q) -> Result<bool> {
             // SAFETY: as above.
             came = unsafe { end.recv_whole(header, r.recv, polls - least)? };
         }
+        // Late, whether it came then or not.
         haste::in_vain(polls);
     }
     if came {

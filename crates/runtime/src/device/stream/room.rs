@@ -18,7 +18,7 @@ impl Inner {
     }
 
     /// A peer that is a little late is waited for: who went on ahead of it would do so with a queue from then on. Not by who has
-    /// [other work](Haste) meanwhile.
+    /// [other work](haste) meanwhile.
     #[inline(never)]
     fn work_off(&self, running: &mut Running) -> bool {
         haste::begin();
@@ -42,11 +42,11 @@ impl Inner {
             }
             let now = clock::now_ns();
             since = if since == 0 { now } else { since };
-            if !crowded && now - since >= patience_ns {
-                haste::late_at(now);
+            if crowded || now - since >= patience_ns {
                 running.stalled = true;
-            } else if crowded {
-                running.stalled = true;
+                if !crowded {
+                    haste::late_at(now);
+                }
             }
             if running.stalled {
                 return false;

@@ -6,6 +6,7 @@
 use super::*;
 use crate::communicator::hub::LINES_AHEAD;
 use crate::device::Stream;
+use crate::haste;
 
 /// Calls that may be under way when one more begins behind them.
 const MOST: usize = LENT_WINDOW as usize / 2;
@@ -45,7 +46,7 @@ pub(in crate::exec) fn begin(core: &Arc<Core>, call: Call, stream: &Stream) -> O
     let short = at_once_direct::is_short(core, &call);
     let mut task = CollectiveTask::with_turn(turn, call, None);
     if short && !behind {
-        engine.seen.begin(core.polls);
+        haste::begin();
         at_once_direct::see_through(core, idle, engine, task);
         return None;
     }
