@@ -33,6 +33,18 @@ fn narrower<L: Lanes>(count: usize, srcs: usize, long: usize, dtype: DataType) -
     wide::is_dear(count * L::SIZE, srcs, long).then_some((&avx2::TABLE, dtype))
 }
 
+/// The loops that take a part of a call of `whole` elements of each of `srcs` sources.
+pub(crate) fn table_for(dtype: DataType, srcs: usize, whole: usize) -> &'static Table {
+    let narrower = match dtype {
+        DataType::Float32 => F32::narrower(whole, srcs),
+        DataType::Float64 => F64::narrower(whole, srcs),
+        DataType::Float16 => F16::narrower(whole, srcs),
+        DataType::Bfloat16 => Bf16::narrower(whole, srcs),
+        _ => None,
+    };
+    narrower.map_or(&TABLE, |(table, _)| table)
+}
+
 /// Bytes per source from which on a sum waits for the caches, of types that are accumulated as they lie in memory.
 const LONG_NATIVE: usize = 16 << 10;
 /// The same of 16-bit floats, which are converted.

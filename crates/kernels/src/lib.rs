@@ -145,6 +145,28 @@ pub unsafe fn reduce(dtype: DataType, op: RedOp, dsts: &[*mut u8], srcs: &[*cons
     unsafe { reduce_at(best(), dtype, op, dsts, srcs, count, post) }
 }
 
+/// As [`reduce`], for a part of a call of `whole` elements, which says what of it the caches may hold.
+///
+/// # Safety
+/// As [`reduce`].
+pub unsafe fn reduce_part(
+    dtype: DataType,
+    op: RedOp,
+    dsts: &[*mut u8],
+    srcs: &[*const u8],
+    count: usize,
+    post: Post,
+    whole: usize,
+) {
+    let table = best();
+    #[cfg(target_arch = "x86_64")]
+    let table = if std::ptr::eq(table, &avx512::TABLE) { avx512::table_for(dtype, srcs.len(), whole) } else { table };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = whole;
+    // SAFETY: the caller's promise; the level's features were detected.
+    unsafe { reduce_at(table, dtype, op, dsts, srcs, count, post) }
+}
+
 /// As [`reduce`], for results that the caches will not hold until they are read: on processors that gain by it
 /// (docs/performance.md) they go past them.
 ///

@@ -1,6 +1,9 @@
 //! The program of a direct call of medium size, resolved: for each op of its only channel where it reads and writes. Buffers that lie
 //! elsewhere in the next call, in memory that is mapped already, only move what is there: see [`Resolved::moves_to`].
 
+use std::cell::Cell;
+use std::ops::RangeInclusive;
+
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place};
@@ -13,6 +16,12 @@ use super::far::{self, Combination, Desk, Spot};
 use super::plan::DirectPlan;
 use crate::communicator::core::Core;
 
+/// Bytes that a move touches where the first-level cache does not hold all of them, but still has what the call before touched last.
+/// Beyond, what that is of the whole is no longer seen.
+const RETURNS: RangeInclusive<usize> = (36 << 10)..=(256 << 10);
+/// Bytes per place of a part of such a move that goes backwards: forwards within.
+const PART: usize = 4 << 10;
+
 /// A program resolved for one call.
 #[derive(Default)]
 pub(super) struct Resolved {
@@ -22,6 +31,10 @@ pub(super) struct Resolved {
     pub deeds: Vec<Deed>,
     /// Something stays where it is, in place: buffers that lie to each other in another way need another program.
     stays: bool,
+    /// Its only move touches [so much](RETURNS).
+    returns: bool,
+    /// And goes backwards the next time.
+    back: Cell<bool>,
 }
 
 /// So many bytes into a buffer of a member.
@@ -106,6 +119,7 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
             to.deeds.push(deed);
         }
     }
+    to.returns = !engine.any_far && to.moves_so_much(call.dtype.size());
     true
 }
 
@@ -114,7 +128,17 @@ impl Resolved {
         self.spots.clear();
         self.origins.clear();
         self.deeds.clear();
-        self.stays = false;
+        (self.stays, self.returns) = (false, false);
+        self.back.set(false);
+    }
+
+    /// Whether there is one move, and that touches as much as [`RETURNS`] says. Of several each finds the caches as the others left them.
+    fn moves_so_much(&self, element: usize) -> bool {
+        let mut moved = self.deeds.iter().filter_map(|deed| match deed {
+            Deed::Move { at, end, count, .. } => Some(count * element * (end - at)),
+            _ => None,
+        });
+        moved.next().is_some_and(|bytes| RETURNS.contains(&bytes)) && moved.next().is_none()
     }
 
     fn add(&mut self, origin: Origin, spots: &[Buffers]) {
@@ -169,6 +193,7 @@ impl Resolved {
         if self.stays {
             return false;
         }
+        self.back.set(false);
         for (spot, origin) in self.spots.iter_mut().zip(&self.origins) {
             // `wrapping_add`: the address may be one of an empty buffer.
             *spot = Spot::near(at[origin.member][usize::from(origin.output)].wrapping_add(origin.offset));
@@ -183,7 +208,9 @@ impl Resolved {
         self.deeds.iter().all(apart)
     }
 
-    /// Carries out the move of these spots. Calls that are made so are short (`at_once_direct`): nothing goes past the caches.
+    /// Carries out the move of these spots. Calls that are made so are short (`at_once_direct`): nothing goes past the caches. In the
+    /// buffers of the call before, every other one goes its way backwards, and begins with what caches that cannot hold all of it
+    /// have kept: who comes the same way always finds what was dropped last.
     pub(super) fn carry_out(
         &self,
         engine: &mut Engine,
@@ -201,6 +228,12 @@ impl Resolved {
             let desk = &mut Desk { bounce, cached: *cached, whole, from, to };
             // SAFETY: as in `direct::run_move`.
             return unsafe { far::run(how, desk, srcs, dsts, count) };
+        }
+        if self.returns && self.back.replace(!self.back.get()) {
+            let how = Combination { dtype: call.dtype, op: call.op, post };
+            // SAFETY: as in `direct::run_move`.
+            unsafe { move_back(how, srcs, dsts, (from, to), count) };
+            return Ok(());
         }
         // SAFETY: as in `direct::run_move`.
         unsafe {
@@ -229,6 +262,40 @@ impl Resolved {
     }
 }
 
+/// Combines `count` elements of `srcs` into `dsts`, the last [`PART`] of them first. `from`, `to`: where the addresses go.
+///
+/// # Safety
+/// As [`kernels::reduce`].
+#[inline(never)]
+unsafe fn move_back(
+    how: Combination,
+    srcs: &[Spot],
+    dsts: &[Spot],
+    (from, to): (&mut Vec<*const u8>, &mut Vec<*mut u8>),
+    count: usize,
+) {
+    let size = how.dtype.size();
+    for (at, n) in parts_back(count, PART / size) {
+        let first = at * size;
+        to.clear();
+        to.extend(dsts.iter().map(|s| s.at.wrapping_add(first)));
+        from.clear();
+        from.extend(srcs.iter().map(|s| s.at.cast_const().wrapping_add(first)));
+        // SAFETY: the caller's promise; a part lies within.
+        unsafe {
+            match from[..] {
+                [src] => kernels::copy(to, src, n * size),
+                _ => kernels::reduce_part(how.dtype, how.op, to, from, n, how.post, count),
+            }
+        }
+    }
+}
+
+/// Where parts of `most` elements begin, and how many each has, the last one first, which alone may have fewer.
+fn parts_back(count: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..count).step_by(most).rev().map(move |at| (at, most.min(count - at)))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -240,6 +307,30 @@ mod tests {
         let here = vec![Buffers::NONE; 2];
         places.for_each(|((member, output), offset)| to.add(Origin { member, output, offset }, &here));
         Deed::Move { at, middle: at + 2, end: at + 3, count, post: Post::None }
+    }
+
+    #[test]
+    fn parts_of_a_move_that_goes_backwards_are_all_of_it() {
+        assert_eq!(parts_back(2500, 1024).collect::<Vec<_>>(), [(2048, 452), (1024, 1024), (0, 1024)]);
+        assert_eq!(parts_back(2048, 1024).collect::<Vec<_>>(), [(1024, 1024), (0, 1024)]);
+        assert_eq!(parts_back(3, 1024).collect::<Vec<_>>(), [(0, 3)]);
+    }
+
+    #[test]
+    fn only_what_the_first_cache_cannot_hold_goes_backwards() {
+        let moved = |counts: &[usize]| {
+            let mut resolved = Resolved::default();
+            for count in counts {
+                let deed = sum(&mut resolved, [0; 3], *count);
+                resolved.deeds.extend([deed, Deed::Signal(1)]);
+            }
+            resolved.moves_so_much(4)
+        };
+        let (least, most) = (RETURNS.start() / 12, RETURNS.end() / 12);
+        assert!(moved(&[least]) && moved(&[most]));
+        assert!(!moved(&[least - 1]) && !moved(&[most + 1]));
+        assert!(!moved(&[least, least]), "the second of them drives out what the first one left");
+        assert!(!moved(&[]));
     }
 
     #[test]

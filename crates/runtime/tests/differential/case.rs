@@ -580,6 +580,18 @@ impl Prepared {
         }
     }
 
+    /// Makes the output what it was before any call, if it is a buffer of its own. The streams are idle.
+    pub fn spoil(&mut self) {
+        if self.case.in_place != 0 || self.requests.len() != 1 {
+            return;
+        }
+        let recv = self.requests[0].recv.addr();
+        let output = self.buffers.iter_mut().find(|b| (b.ptr().addr()..b.ptr().addr() + b.len).contains(&recv));
+        if let Some(output) = output {
+            output.fill(0, output.len, &[UNTOUCHED]);
+        }
+    }
+
     pub fn describe(&self) -> String {
         format!("rank {} of {}: {:?}", self.rank, self.ranks, self.case)
     }

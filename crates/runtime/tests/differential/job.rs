@@ -316,13 +316,22 @@ impl Script {
         done
     }
 
-    /// Makes the call of `case` some more times: twice in the same buffers, then in others, and so on.
+    /// Makes the call of `case` some more times: twice in the same buffers, then in others, and so on. One time it is seen that the
+    /// second call moves everything, too.
     fn make_again(&self, comm: &Arc<Communicator>, case: &Case, streams: &[Stream; 2], rng: &mut fastrand::Rng) {
-        for _ in 0..2 {
-            let p = Prepared::new(case.anew(rng.u64(..)), comm, streams);
-            let calls = if case.may_repeat() { 2 } else { 1 };
-            (0..calls).for_each(|_| p.submit(comm));
-            streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", p.describe()));
+        for spoilt in [false, true] {
+            let mut p = Prepared::new(case.anew(rng.u64(..)), comm, streams);
+            let synchronize =
+                |p: &Prepared| streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", p.describe()));
+            p.submit(comm);
+            if spoilt && case.may_repeat() {
+                synchronize(&p);
+                p.spoil();
+            }
+            if case.may_repeat() {
+                p.submit(comm);
+            }
+            synchronize(&p);
             p.check();
         }
     }
