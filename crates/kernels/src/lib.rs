@@ -145,7 +145,7 @@ pub unsafe fn reduce(dtype: DataType, op: RedOp, dsts: &[*mut u8], srcs: &[*cons
     unsafe { reduce_at(best(), dtype, op, dsts, srcs, count, post) }
 }
 
-/// As [`reduce`], for a part of a call of `whole` elements, which says what of it the caches may hold.
+/// As [`reduce`], for a part of a call of `whole` elements, which decides the width of the vectors.
 ///
 /// # Safety
 /// As [`reduce`].

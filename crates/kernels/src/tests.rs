@@ -233,7 +233,36 @@ fn calls_by_narrower_vectors_match_the_oracle() {
             check_scaling(level, dtype, [17, 130], &mut rng);
         }
     }
+    for dtype in types {
+        let long = if dtype.size() == 2 { 32 << 10 } else { 16 << 10 } / dtype.size();
+        let narrow = |srcs, whole| std::ptr::eq(crate::avx512::table_for(dtype, srcs, whole), Level::Avx2.table());
+        assert!(narrow(2, long) && !narrow(2, long - 1) && !narrow(5, long), "{dtype:?}");
+    }
+    assert!(std::ptr::eq(crate::avx512::table_for(DataType::Int32, 2, 1 << 20), Level::Avx512.table()));
     crate::wide::WAKES.set(false);
+}
+
+#[test]
+fn parts_of_a_call_have_the_bits_of_the_whole() {
+    let mut rng = rng();
+    let (count, part) = (5000, 1024);
+    for dtype in DataType::ALL {
+        let size = dtype.size();
+        let [a, b] = [(); 2].map(|()| random(&mut rng, dtype, count));
+        let [mut whole, mut parts] = [vec![0; a.len()], vec![0; a.len()]];
+        let post = Post::MulF64(0.5);
+        // SAFETY: all hold as many elements.
+        unsafe { crate::reduce(dtype, RedOp::Sum, &[whole.as_mut_ptr()], &[a.as_ptr(), b.as_ptr()], count, post) };
+        for at in (0..count).step_by(part).rev() {
+            let (first, n) = (at * size, part.min(count - at));
+            let to = [parts[first..].as_mut_ptr()];
+            // SAFETY: the part lies within.
+            unsafe {
+                crate::reduce_part(dtype, RedOp::Sum, &to, &[a[first..].as_ptr(), b[first..].as_ptr()], n, post, count)
+            };
+        }
+        assert_same(dtype, &parts, &whole, || format!("{dtype:?}"));
+    }
 }
 
 /// Stores to `dst` the combination of `a` and `b` and compares with the oracle.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use oxccl_kernels as kernels;
 use oxccl_kernels::Post;
 use oxccl_schedule::ir::{Buffer, Chunk, Op, Place};
-use oxccl_types::{Collective, Result};
+use oxccl_types::{Collective, DataType, Result};
 
 use super::call::Call;
 use super::collective::Engine;
@@ -16,8 +16,8 @@ use super::far::{self, Combination, Desk, Spot};
 use super::plan::DirectPlan;
 use crate::communicator::core::Core;
 
-/// Bytes that a move touches where the first-level cache does not hold all of them, but still has what the call before touched last.
-/// Beyond, what that is of the whole is no longer seen.
+/// Bytes that a move touches of which a first-level cache (of 48 KiB, where that was measured), which has other things to hold as well, drops
+/// some, but still has what the call before touched last. Beyond, what that is of the whole is no longer seen.
 const RETURNS: RangeInclusive<usize> = (36 << 10)..=(256 << 10);
 /// Bytes per place of a part of such a move that goes backwards: forwards within.
 const PART: usize = 4 << 10;
@@ -31,9 +31,9 @@ pub(super) struct Resolved {
     pub deeds: Vec<Deed>,
     /// Something stays where it is, in place: buffers that lie to each other in another way need another program.
     stays: bool,
-    /// Its only move touches [so much](RETURNS).
+    /// Its only move goes [back](Resolved::goes_back) every other time.
     returns: bool,
-    /// And goes backwards the next time.
+    /// It does so the next time.
     back: Cell<bool>,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn resolve(core: &Core, engine: &Engine, call: &Call, plan: &DirectPl
             to.deeds.push(deed);
         }
     }
-    to.returns = !engine.any_far && to.moves_so_much(call.dtype.size());
+    to.returns = !engine.any_far && to.returns(call.dtype, kernels::travels_by_strings());
     true
 }
 
@@ -132,13 +132,22 @@ impl Resolved {
         self.back.set(false);
     }
 
-    /// Whether there is one move, and that touches as much as [`RETURNS`] says. Of several each finds the caches as the others left them.
-    fn moves_so_much(&self, element: usize) -> bool {
-        let mut moved = self.deeds.iter().filter_map(|deed| match deed {
-            Deed::Move { at, end, count, .. } => Some(count * element * (end - at)),
-            _ => None,
-        });
-        moved.next().is_some_and(|bytes| RETURNS.contains(&bytes)) && moved.next().is_none()
+    /// Whether there is one move, which touches as much as [`RETURNS`] says: of several each finds the caches as the others left them.
+    /// Narrow types, which are converted, gain nothing, and copies were measured where whole `strings` are copied in either way.
+    fn returns(&self, dtype: DataType, strings: bool) -> bool {
+        let mut moves = self.deeds.iter().filter(|deed| matches!(deed, Deed::Move { .. }));
+        let (Some(Deed::Move { at, middle, end, count, .. }), None) = (moves.next(), moves.next()) else {
+            return false;
+        };
+        let gains = if middle - at == 1 { strings } else { dtype.size() >= size_of::<f32>() };
+        gains && RETURNS.contains(&(count * dtype.size() * (end - at)))
+    }
+
+    /// Whether the move takes its parts from the last one to the first this time. So does every other one that is carried out here in the same
+    /// buffers: it begins with what the call before touched last, which the cache still has. Who always goes the same way comes to
+    /// what was dropped.
+    fn goes_back(&self) -> bool {
+        self.returns && self.back.replace(!self.back.get())
     }
 
     fn add(&mut self, origin: Origin, spots: &[Buffers]) {
@@ -208,9 +217,7 @@ impl Resolved {
         self.deeds.iter().all(apart)
     }
 
-    /// Carries out the move of these spots. Calls that are made so are short (`at_once_direct`): nothing goes past the caches. In the
-    /// buffers of the call before, every other one goes its way backwards, and begins with what caches that cannot hold all of it
-    /// have kept: who comes the same way always finds what was dropped last.
+    /// Carries out the move of these spots. Calls that are made so are short (`at_once_direct`): nothing goes past the caches.
     pub(super) fn carry_out(
         &self,
         engine: &mut Engine,
@@ -229,7 +236,7 @@ impl Resolved {
             // SAFETY: as in `direct::run_move`.
             return unsafe { far::run(how, desk, srcs, dsts, count) };
         }
-        if self.returns && self.back.replace(!self.back.get()) {
+        if self.goes_back() {
             let how = Combination { dtype: call.dtype, op: call.op, post };
             // SAFETY: as in `direct::run_move`.
             unsafe { move_back(how, srcs, dsts, (from, to), count) };
@@ -316,21 +323,41 @@ mod tests {
         assert_eq!(parts_back(3, 1024).collect::<Vec<_>>(), [(0, 3)]);
     }
 
+    /// A program of sums of two buffers, of so many elements each.
+    fn sums(counts: &[usize]) -> Resolved {
+        let mut resolved = Resolved::default();
+        for count in counts {
+            let deed = sum(&mut resolved, [0; 3], *count);
+            resolved.deeds.extend([deed, Deed::Signal(1)]);
+        }
+        resolved
+    }
+
     #[test]
-    fn only_what_the_first_cache_cannot_hold_goes_backwards() {
-        let moved = |counts: &[usize]| {
-            let mut resolved = Resolved::default();
-            for count in counts {
-                let deed = sum(&mut resolved, [0; 3], *count);
-                resolved.deeds.extend([deed, Deed::Signal(1)]);
-            }
-            resolved.moves_so_much(4)
-        };
+    fn one_move_of_what_the_first_cache_cannot_hold_goes_back() {
+        let returns = |counts: &[usize]| sums(counts).returns(DataType::Float32, false);
         let (least, most) = (RETURNS.start() / 12, RETURNS.end() / 12);
-        assert!(moved(&[least]) && moved(&[most]));
-        assert!(!moved(&[least - 1]) && !moved(&[most + 1]));
-        assert!(!moved(&[least, least]), "the second of them drives out what the first one left");
-        assert!(!moved(&[]));
+        assert!(returns(&[least]) && returns(&[most]));
+        assert!(!returns(&[least - 1]) && !returns(&[most + 1]));
+        assert!(!returns(&[least, least]), "the second of them drives out what the first one left");
+        assert!(!returns(&[]));
+        assert!(!sums(&[2 * least]).returns(DataType::Float16, true), "converted");
+        let mut copy = Resolved::default();
+        copy.deeds.push(Deed::Move { at: 0, middle: 1, end: 2, count: 2 * least, post: Post::None });
+        assert!(copy.returns(DataType::Float32, true) && !copy.returns(DataType::Float32, false));
+    }
+
+    #[test]
+    fn every_other_call_in_the_same_buffers_goes_back() {
+        let mut resolved = sums(&[8192]);
+        assert!(!resolved.goes_back() && !resolved.goes_back(), "it does not return");
+        resolved.returns = true;
+        assert_eq!([(); 4].map(|()| resolved.goes_back()), [false, true, false, true]);
+        assert!(!resolved.goes_back());
+        assert!(resolved.moves_to(&[[std::ptr::null_mut(); 2]; 2]));
+        assert!(!resolved.goes_back(), "buffers that lie elsewhere are in no cache");
+        resolved.clear();
+        assert!(!resolved.returns);
     }
 
     #[test]

@@ -163,6 +163,11 @@ impl Case {
         self.in_place == 0 || !self.what.reduces()
     }
 
+    /// Whether there is one output, and that is a buffer of its own on each rank that has one.
+    pub fn may_spoil(&self) -> bool {
+        self.in_place == 0 && self.what != What::SendRecv
+    }
+
     /// Whether it is too large for announcing lines and small enough to be carried out by the call itself.
     pub fn is_medium(&self) -> bool {
         (8192..65536).contains(&(self.count * self.dtype.size()))
@@ -329,7 +334,7 @@ impl Buffer {
 
     pub fn fill(&mut self, at: usize, len: usize, tile: &[u8]) {
         assert!(at + len <= self.len);
-        // SAFETY: inside the buffer, as just checked, and nobody else uses it yet.
+        // SAFETY: inside the buffer, as just checked; nobody else uses it: there was no call yet, or the streams are idle.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.ptr().add(at), len) };
         for chunk in bytes.chunks_mut(tile.len().max(1)) {
             chunk.copy_from_slice(&tile[..chunk.len()]);
@@ -580,11 +585,8 @@ impl Prepared {
         }
     }
 
-    /// Makes the output what it was before any call, if it is a buffer of its own. The streams are idle.
+    /// Makes the output, a buffer of its own, what it was before any call. The streams are idle.
     pub fn spoil(&mut self) {
-        if self.case.in_place != 0 || self.requests.len() != 1 {
-            return;
-        }
         let recv = self.requests[0].recv.addr();
         let output = self.buffers.iter_mut().find(|b| (b.ptr().addr()..b.ptr().addr() + b.len).contains(&recv));
         if let Some(output) = output {

@@ -316,15 +316,15 @@ impl Script {
         done
     }
 
-    /// Makes the call of `case` some more times: twice in the same buffers, then in others, and so on. One time it is seen that the
+    /// Makes the call of `case` some more times: twice in the same buffers, then in others, and so on. At times it is seen that the
     /// second call moves everything, too.
     fn make_again(&self, comm: &Arc<Communicator>, case: &Case, streams: &[Stream; 2], rng: &mut fastrand::Rng) {
-        for spoilt in [false, true] {
+        for _ in 0..2 {
             let mut p = Prepared::new(case.anew(rng.u64(..)), comm, streams);
             let synchronize =
                 |p: &Prepared| streams[0].synchronize().unwrap_or_else(|e| panic!("{e}: {}", p.describe()));
             p.submit(comm);
-            if spoilt && case.may_repeat() {
+            if case.may_spoil() && rng.bool() {
                 synchronize(&p);
                 p.spoil();
             }
