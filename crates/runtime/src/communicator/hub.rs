@@ -38,6 +38,9 @@ const _: () = assert!(LENT_WINDOW >= LONG_WINDOW && LONG_WINDOW >= UNEVEN_WINDOW
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
+/// Slots per rank for the same where lines [travel](Geometry::travels) and no ranks share cores: who gives runs further ahead of who takes,
+/// so that neither waits for what the other has just written. More gain more, but would take too much of the caches.
+const TRAVELLING_SLOTS: u64 = 32;
 /// Slots per rank for small payloads, which therefore may be more; a power of two, as are all below.
 const SMALL_SLOTS: u64 = 64;
 /// The same where ranks outnumber cores.
@@ -119,6 +122,9 @@ pub struct Geometry {
     /// All members find that stores wait for lines which another core has, see [`oxccl_kernels::waits_for_lines`]. Where what lies
     /// is found by it, not how much room there is.
     pub waits: bool,
+    /// The same of lines that travel before they are written, while whole strings are copied fast, see
+    /// [`oxccl_kernels::travels_by_strings`].
+    pub travels: bool,
     /// Bytes of one local connection, on the first lane and on any other.
     pub lane_bytes: [usize; 2],
 }
@@ -161,6 +167,7 @@ impl Geometry {
         match kind {
             // A power of two: SLOTS calls behind, a peer may have a window of calls under way.
             Slots::Usual if self.crowded => ((SLOTS + WINDOW).next_power_of_two(), self.eager_bytes),
+            Slots::Usual if self.travels => (TRAVELLING_SLOTS, self.eager_bytes + LINE),
             Slots::Usual => (SLOTS, self.eager_bytes),
             Slots::Small if !self.crowded => (SMALL_SLOTS, SMALL_BYTES + LINE),
             Slots::Small => (self.by_ranks(CROWDED_SMALL_SLOTS, SMALL_SLOTS_OF_MANY), SMALL_BYTES + LINE),
@@ -171,7 +178,8 @@ impl Geometry {
         }
     }
     fn shelf_bytes(&self, kind: Slots) -> usize {
-        let (slots, stride) = self.shelf(kind);
+        // There is room for either, since it is made before all is known.
+        let (slots, stride) = Geometry { travels: true, ..*self }.shelf(kind);
         page(slots as usize * stride)
     }
     /// What few ranks have, or many.
@@ -187,6 +195,7 @@ impl Geometry {
     /// finished all but the last window before it.
     pub fn ahead(&self, kind: Slots) -> u64 {
         let window = match kind {
+            Slots::Usual if self.travels && !self.crowded => WINDOW,
             Slots::Usual | Slots::Long => return SLOTS,
             Slots::Small if self.crowded => LONG_WINDOW,
             Slots::Small => WINDOW,
@@ -657,6 +666,7 @@ mod tests {
             lane_slot: 1024,
             channel_slots: 8,
             waits: false,
+            travels: ranks.is_multiple_of(2),
             lane_bytes: [20_000, 10_000],
         };
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()

@@ -309,6 +309,7 @@ fn geometry_of(c: &Config, ranks: usize, mixed: bool, shared: Option<usize>) -> 
         lanes: CHANNEL_LANE + shared.unwrap_or(MAX_CHANNELS).clamp(1, MAX_CHANNELS),
         lane_slot,
         waits: false,
+        travels: false,
         channel_slots,
         lane_bytes: lane_bytes(lane_slot, crowded, ranks, channel_slots),
     }
@@ -383,6 +384,7 @@ pub(super) fn build(
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = Geometry {
         waits: all_say(WAITS, &boot.peers, &boot.clique),
+        travels: all_say(TRAVELS, &boot.peers, &boot.clique),
         ..geometry_of(&config, boot.clique.len(), boot.clique.len() < boot.ranks, shared)
     };
     let light = all_say(LIGHT, &boot.peers, &boot.clique);
