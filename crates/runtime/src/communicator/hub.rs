@@ -195,7 +195,7 @@ impl Geometry {
     /// finished all but the last window before it.
     pub fn ahead(&self, kind: Slots) -> u64 {
         let window = match kind {
-            Slots::Usual if self.travels && !self.crowded => WINDOW,
+            Slots::Usual if self.travels => WINDOW,
             Slots::Usual | Slots::Long => return SLOTS,
             Slots::Small if self.crowded => LONG_WINDOW,
             Slots::Small => WINDOW,

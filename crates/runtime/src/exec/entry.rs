@@ -88,7 +88,7 @@ impl Seen {
         mismatch_words(core, mine, member, theirs, seq)
     }
 
-    /// Whether my line of `seq`, and the slot where `ahead` is [`SLOTS`](crate::communicator::hub::SLOTS), may be written:
+    /// Whether my line of `seq`, and its slot where `ahead` is what the [slots](crate::communicator::hub::Geometry::ahead) allow, may be written:
     /// every peer is done with what they held, `ahead` calls ago.
     #[inline]
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
