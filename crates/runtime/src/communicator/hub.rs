@@ -38,9 +38,6 @@ const _: () = assert!(LENT_WINDOW >= LONG_WINDOW && LONG_WINDOW >= UNEVEN_WINDOW
 /// How many calls whose payload does not fit into the line a rank may run ahead: fewer, since their payload slots should
 /// stay in the caches.
 pub const SLOTS: u64 = 8;
-/// Slots per rank for the same where lines [travel](Geometry::travels) and no ranks share cores: who gives runs further ahead of who takes,
-/// so that neither waits for what the other has just written. More gain more, but would take too much of the caches.
-const TRAVELLING_SLOTS: u64 = 32;
 /// Slots per rank for small payloads, which therefore may be more; a power of two, as are all below.
 const SMALL_SLOTS: u64 = 64;
 /// The same where ranks outnumber cores.
@@ -61,6 +58,9 @@ const TAKEN_SLOTS: u64 = 128;
 pub const MEDIUM_BYTES: usize = 16 << 10;
 /// The same for what a root gives: one rank's slots, which may be many. A switch of the core then serves as many calls.
 const GIVEN_SLOTS: u64 = 512;
+/// The same of all calls with a root where lines [travel](Geometry::travels) and ranks have a core each: who gives runs further ahead
+/// of who takes, so that neither waits for what the other has just written.
+const TRAVELLING_SLOTS: u64 = 64;
 /// Bytes of one of them.
 pub const GIVEN_BYTES: usize = 8 << 10;
 /// Ranks on one machine up to which they have all small and medium slots: each reads what every other gives, so that of more ranks the
@@ -167,12 +167,12 @@ impl Geometry {
         match kind {
             // A power of two: SLOTS calls behind, a peer may have a window of calls under way.
             Slots::Usual if self.crowded => ((SLOTS + WINDOW).next_power_of_two(), self.eager_bytes),
-            Slots::Usual if self.travels => (TRAVELLING_SLOTS, self.eager_bytes + LINE),
             Slots::Usual => (SLOTS, self.eager_bytes),
             Slots::Small if !self.crowded => (SMALL_SLOTS, SMALL_BYTES + LINE),
             Slots::Small => (self.by_ranks(CROWDED_SMALL_SLOTS, SMALL_SLOTS_OF_MANY), SMALL_BYTES + LINE),
             Slots::Medium => (crowded(self.by_ranks(MEDIUM_SLOTS, MEDIUM_SLOTS_OF_MANY)), MEDIUM_BYTES + LINE),
             Slots::Taken => (crowded(TAKEN_SLOTS), MEDIUM_BYTES + LINE),
+            Slots::Given if self.roots_run_ahead() => (TRAVELLING_SLOTS, GIVEN_BYTES + LINE),
             Slots::Given => (crowded(GIVEN_SLOTS), GIVEN_BYTES + LINE),
             Slots::Long => (crowded(LONG_SLOTS), LONG_BYTES + LINE),
         }
@@ -181,6 +181,10 @@ impl Geometry {
         // There is room for either, since it is made before all is known.
         let (slots, stride) = Geometry { travels: true, ..*self }.shelf(kind);
         page(slots as usize * stride)
+    }
+    /// Whether payloads of up to [`GIVEN_BYTES`] of all calls with a root have more slots than [`SLOTS`], though ranks share no cores.
+    pub fn roots_run_ahead(&self) -> bool {
+        self.travels && !self.crowded && self.by_ranks(1, 0) > 0
     }
     /// What few ranks have, or many.
     fn by_ranks(&self, few: u64, many: u64) -> u64 {
@@ -192,11 +196,11 @@ impl Geometry {
         self.by_ranks(UNEVEN_WINDOW, UNEVEN_WINDOW_OF_MANY)
     }
     /// How many calls a rank may be ahead of its peers whose payload lies in a slot of that kind: who has started a call has
-    /// finished all but the last window before it.
+    /// finished all but the last window before it. (Where ranks share no cores, it has finished all before it.)
     pub fn ahead(&self, kind: Slots) -> u64 {
         let window = match kind {
-            Slots::Usual if self.travels => WINDOW,
             Slots::Usual | Slots::Long => return SLOTS,
+            Slots::Given if !self.crowded => WINDOW,
             Slots::Small if self.crowded => LONG_WINDOW,
             Slots::Small => WINDOW,
             // The longer window: of an AlltoAllv, who has little to give itself, or lends it, may read such slots of others.
@@ -248,7 +252,7 @@ pub enum Slots {
     Medium,
     /// As [`Medium`](Slots::Medium), of which the root takes those of all.
     Taken,
-    /// Of calls in which the root gives.
+    /// Of calls in which the root gives; where [roots run ahead](Geometry::roots_run_ahead), of all that have one.
     Given,
     /// Of calls among all longer than [`Medium`](Slots::Medium), of a gather, and of what a root gives.
     Long,
@@ -449,7 +453,7 @@ impl Hub {
     }
 
     /// The slot of that kind of `member` for collective `seq`. There are medium and long ones, and those of rooted calls, only
-    /// where the geometry is crowded.
+    /// where the geometry is crowded; given ones where roots run ahead, too.
     #[inline]
     pub fn slot(&self, member: usize, kind: Slots, seq: u64) -> *mut u8 {
         debug_assert!(self.geometry.shelf(kind).0 > 0);
@@ -654,7 +658,12 @@ mod tests {
 
     /// One with large slots of so many bytes.
     fn hub_of(ranks: usize, large_bytes: usize, crowded: bool) -> Hub {
-        let geometry = Geometry {
+        let geometry = geometry_of(ranks, large_bytes, crowded, ranks.is_multiple_of(2));
+        Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
+    }
+
+    fn geometry_of(ranks: usize, large_bytes: usize, crowded: bool, travels: bool) -> Geometry {
+        Geometry {
             ranks,
             eager_bytes: 8192,
             large_bytes,
@@ -666,10 +675,49 @@ mod tests {
             lane_slot: 1024,
             channel_slots: 8,
             waits: false,
-            travels: ranks.is_multiple_of(2),
+            travels,
             lane_bytes: [20_000, 10_000],
-        };
-        Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
+        }
+    }
+
+    /// As far ahead as the slots of a kind allow, a rank writes none that a peer may still read: one that has started its last call but
+    /// so many, and has those in front of it under way that it may have there.
+    #[test]
+    fn who_is_ahead_writes_no_slot_that_is_still_read() {
+        for (ranks, crowded, travels) in [2, 3, 17]
+            .into_iter()
+            .flat_map(|n| [(n, true, true), (n, true, false), (n, false, true), (n, false, false)])
+        {
+            let geometry = geometry_of(ranks, 0, crowded, travels);
+            assert_eq!(geometry.total(), geometry_of(ranks, 0, crowded, !travels).total(), "made before that is known");
+            let hub =
+                Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap();
+            for kind in Slots::ALL.into_iter().filter(|kind| geometry.shelf(*kind).0 > 0) {
+                // Where ranks share no cores none are under way; some slots are more by so many all the same.
+                let under_way = match kind {
+                    Slots::Usual if !crowded => 0,
+                    Slots::Usual | Slots::Long => 8,
+                    Slots::Small | Slots::Given if !crowded => 8,
+                    Slots::Small => 128,
+                    Slots::Medium if ranks == 17 => 32,
+                    Slots::Medium => 64,
+                    Slots::Taken | Slots::Given => 16,
+                };
+                let ahead = geometry.ahead(kind);
+                let number = |seq| hub.slot(0, kind, seq).cast::<u64>();
+                for seq in 1..2000_u64 {
+                    // SAFETY: slots are aligned to lines and longer than a word; nobody else has this memory.
+                    unsafe { number(seq).write(seq) };
+                    let finished = (seq.saturating_sub(ahead) + 1).saturating_sub(1 + under_way);
+                    for read in finished + 1..=seq {
+                        // SAFETY: as above.
+                        assert_eq!(unsafe { number(read).read() }, read, "{kind:?} {ranks} {crowded} {travels}: {seq}");
+                    }
+                }
+            }
+            let few = ranks < 17 && travels && !crowded;
+            assert_eq!((geometry.roots_run_ahead(), !crowded && geometry.shelf(Slots::Given).0 == 64), (few, few));
+        }
     }
 
     /// A thread that ended a task rings after its communicator may have gone.

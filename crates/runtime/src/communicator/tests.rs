@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use oxccl_types::{Collective, DataType, ReduceOp, Result};
 
 use super::core::Lane;
+use super::hub::{LINES_AHEAD, Slots};
 use super::*;
 use crate::config;
 use crate::device::Stream;
@@ -261,6 +262,68 @@ fn ranks_run_ahead_past_calls_by_messages() {
             comm.destroy().unwrap();
         },
     );
+}
+
+/// Who waits for nobody is as many calls ahead as there is room for what it gives, and no more; and none of that is lost.
+#[test]
+fn who_gives_runs_as_far_ahead_as_there_is_room() {
+    for bytes in [8, 1000, 3000, 4096] {
+        for collective in [Collective::Broadcast, Collective::Reduce] {
+            as_far_ahead_as_there_is_room(collective, bytes);
+        }
+    }
+}
+
+/// Both ranks in one thread, so that each goes on when it is told to.
+fn as_far_ahead_as_there_is_room(collective: Collective, bytes: usize) {
+    let (sender, receiver) = channel();
+    // On a core each, also where the machine has fewer.
+    world(2, |c| c.constants.cores_told = Some(2), |comm| sender.send((comm, Stream::new().unwrap())).unwrap());
+    let mut ranks: Vec<(Arc<Communicator>, Stream)> = (0..2).map(|_| receiver.recv().unwrap()).collect();
+    ranks.sort_by_key(|(comm, _)| comm.rank);
+    let geometry = *ranks[0].0.core().unwrap().hub.geometry();
+    assert!(!geometry.crowded);
+    let slots = if geometry.roots_run_ahead() { Slots::Given } else { Slots::Usual };
+    let ahead = match bytes {
+        8 => LINES_AHEAD,
+        1000 => geometry.ahead(Slots::Small),
+        _ => geometry.ahead(slots),
+    } as usize;
+    let what = format!("{collective:?} of {bytes} B, {ahead} ahead");
+    let root = usize::from(collective == Collective::Reduce);
+    let call = |rank: usize, send: &[u8], recv: &mut [u8]| {
+        let (comm, stream) = &ranks[rank];
+        comm.submit(request(collective, send, recv, bytes, root, stream)).unwrap();
+    };
+    let given: Vec<Vec<u8>> =
+        (0..3 * ahead + 100).map(|n| (0..bytes).map(|i| (i + n * 7 + (n >> 8)) as u8).collect()).collect();
+    let (own, mut got, mut unused) = (vec![0; bytes], vec![0; bytes], vec![0; bytes]);
+    let mut take = |n: usize| {
+        call(1, &own, &mut got);
+        ranks[1].1.synchronize().unwrap();
+        assert!(got == given[n], "{what}: call {n} got something else");
+    };
+    let giver = &ranks[0].1;
+    for (n, send) in given.iter().enumerate() {
+        call(0, send, &mut unused);
+        if n < ahead {
+            assert!(giver.query().unwrap(), "{what}: call {n} waits for room");
+            continue;
+        }
+        assert!(!giver.query().unwrap(), "{what}: call {n} did not wait for room");
+        if n == ahead {
+            // By its first call the peer says nothing of any before.
+            take(0);
+            assert!(!giver.query().unwrap(), "{what}: call {n} did not wait for room");
+        }
+        take(n - ahead + 1);
+        assert!(soon(|| giver.query().unwrap()), "{what}: call {n} waits for more than room");
+    }
+    (given.len() - ahead + 1..given.len()).for_each(take);
+    for (comm, stream) in &ranks {
+        stream.synchronize().unwrap();
+        comm.abort().unwrap();
+    }
 }
 
 #[test]

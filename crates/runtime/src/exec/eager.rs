@@ -75,14 +75,15 @@ enum Place {
 }
 
 impl Place {
-    /// Of a call of `collective`. `ahead`: ranks run ahead of each other, `far`: as far as they can, which those that share cores
-    /// do. Where all wait for all, more slots are only more cache.
-    fn of(published: u64, collective: Collective, ahead: bool, far: bool) -> Place {
+    /// Of a call of `collective`. `ahead`: ranks run ahead of each other, as far as they can where they share cores. Where all wait
+    /// for all, more slots are only more cache.
+    fn of(published: u64, collective: Collective, ahead: bool, geometry: &Geometry) -> Place {
         let gives = matches!(collective, Collective::Broadcast | Collective::Scatter);
+        let (far, travels) = (ahead && geometry.crowded, ahead && geometry.roots_run_ahead());
         match published as usize {
             n if n <= INLINE_BYTES => Place::Line,
             n if n <= SMALL_BYTES && ahead => Place::Slot(Slots::Small),
-            n if n <= GIVEN_BYTES && far && gives => Place::Slot(Slots::Given),
+            n if n <= GIVEN_BYTES && (travels || far && gives) => Place::Slot(Slots::Given),
             n if n <= MEDIUM_BYTES && far && !gives && collective.rooted() => Place::Slot(Slots::Taken),
             n if n <= MEDIUM_BYTES && far && !gives => Place::Slot(Slots::Medium),
             _ if far && !collective.rooted() => Place::Slot(Slots::Long),
@@ -145,7 +146,7 @@ impl Form {
         let left_out = if leaves_own { block } else { 0 };
         let most = published(call, core.ranks) - left_out as u64;
         let ahead = may_trail || rooted;
-        let place = Place::of(most, call.collective, ahead, crowded && ahead);
+        let place = Place::of(most, call.collective, ahead, core.hub.geometry());
         Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,

@@ -89,7 +89,7 @@ impl Seen {
     }
 
     /// Whether my line of `seq`, and its slot where `ahead` is what the [slots](crate::communicator::hub::Geometry::ahead) allow, may be written:
-    /// every peer is done with what they held, `ahead` calls ago.
+    /// every peer is done with what they held.
     #[inline]
     pub(super) fn may_publish(&mut self, core: &Core, seq: u64, ahead: u64) -> bool {
         // Who has started call `seq - ahead + 1` has finished what the line or slot was used for before: see `LINES_AHEAD`;
