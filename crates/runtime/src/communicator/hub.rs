@@ -40,6 +40,8 @@ const _: () = assert!(LENT_WINDOW >= LONG_WINDOW && LONG_WINDOW >= UNEVEN_WINDOW
 pub const SLOTS: u64 = 8;
 /// Slots per rank for small payloads, which therefore may be more; a power of two, as are all below.
 const SMALL_SLOTS: u64 = 64;
+/// The same where [roots run ahead](Geometry::roots_run_ahead).
+const TRAVELLING_SMALL_SLOTS: u64 = 128;
 /// The same where ranks outnumber cores.
 const CROWDED_SMALL_SLOTS: u64 = 512;
 /// Bytes of one of them.
@@ -168,6 +170,7 @@ impl Geometry {
             // A power of two: SLOTS calls behind, a peer may have a window of calls under way.
             Slots::Usual if self.crowded => ((SLOTS + WINDOW).next_power_of_two(), self.eager_bytes),
             Slots::Usual => (SLOTS, self.eager_bytes),
+            Slots::Small if self.roots_run_ahead() => (TRAVELLING_SMALL_SLOTS, SMALL_BYTES + LINE),
             Slots::Small if !self.crowded => (SMALL_SLOTS, SMALL_BYTES + LINE),
             Slots::Small => (self.by_ranks(CROWDED_SMALL_SLOTS, SMALL_SLOTS_OF_MANY), SMALL_BYTES + LINE),
             Slots::Medium => (crowded(self.by_ranks(MEDIUM_SLOTS, MEDIUM_SLOTS_OF_MANY)), MEDIUM_BYTES + LINE),
@@ -182,7 +185,8 @@ impl Geometry {
         let (slots, stride) = Geometry { travels: true, ..*self }.shelf(kind);
         page(slots as usize * stride)
     }
-    /// Whether payloads of up to [`GIVEN_BYTES`] of all calls with a root have more slots than [`SLOTS`], though ranks share no cores.
+    /// Whether payloads of up to [`GIVEN_BYTES`] of all calls with a root have slots of their own, though ranks share no cores, and more
+    /// of small ones.
     pub fn roots_run_ahead(&self) -> bool {
         self.travels && !self.crowded && self.by_ranks(1, 0) > 0
     }
@@ -716,7 +720,9 @@ mod tests {
                 }
             }
             let few = ranks < 17 && travels && !crowded;
-            assert_eq!((geometry.roots_run_ahead(), !crowded && geometry.shelf(Slots::Given).0 == 64), (few, few));
+            let slots = |kind| if crowded { 0 } else { geometry.shelf(kind).0 };
+            assert_eq!((geometry.roots_run_ahead(), slots(Slots::Given) == 64), (few, few));
+            assert_eq!(slots(Slots::Small) == 128, few);
         }
     }
 
