@@ -66,7 +66,8 @@ const TRAVELLING_SLOTS: u64 = 64;
 /// Bytes of one of them.
 pub const GIVEN_BYTES: usize = 8 << 10;
 /// Ranks on one machine up to which they have all small and medium slots: each reads what every other gives, so that of more ranks the
-/// pages of the slots, which each has to find, and what must stay in the caches would add up.
+/// pages of the slots, which each has to find, and what must stay in the caches would add up. Up to so many roots run ahead, too: of
+/// more that was not measured.
 const FEW_RANKS: usize = 16;
 /// Those of more ranks where they outnumber cores, and their [`UNEVEN_WINDOW`].
 const SMALL_SLOTS_OF_MANY: u64 = 256;
@@ -200,7 +201,8 @@ impl Geometry {
         self.by_ranks(UNEVEN_WINDOW, UNEVEN_WINDOW_OF_MANY)
     }
     /// How many calls a rank may be ahead of its peers whose payload lies in a slot of that kind: who has started a call has
-    /// finished all but the last window before it. (Where ranks share no cores, it has finished all before it.)
+    /// finished all but the last window before it. (Where ranks share no cores, it has taken all that it takes
+    /// from slots before it.)
     pub fn ahead(&self, kind: Slots) -> u64 {
         let window = match kind {
             Slots::Usual | Slots::Long => return SLOTS,
@@ -697,7 +699,7 @@ mod tests {
             let hub =
                 Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap();
             for kind in Slots::ALL.into_iter().filter(|kind| geometry.shelf(*kind).0 > 0) {
-                // Where ranks share no cores none are under way; some slots are more by so many all the same.
+                // Where ranks share no cores none with slots are under way; some slots are more by so many all the same.
                 let under_way = match kind {
                     Slots::Usual if !crowded => 0,
                     Slots::Usual | Slots::Long => 8,

@@ -384,7 +384,8 @@ pub(super) fn build(
     let family = family.filter(|_| shared.is_some()).unwrap_or_default();
     let geometry = Geometry {
         waits: all_say(WAITS, &boot.peers, &boot.clique),
-        travels: all_say(TRAVELS, &boot.peers, &boot.clique),
+        // What shares its parent's connections does with less memory.
+        travels: shared.is_none() && all_say(TRAVELS, &boot.peers, &boot.clique),
         ..geometry_of(&config, boot.clique.len(), boot.clique.len() < boot.ranks, shared)
     };
     let light = all_say(LIGHT, &boot.peers, &boot.clique);
