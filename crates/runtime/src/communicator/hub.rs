@@ -189,7 +189,7 @@ impl Geometry {
     /// Whether payloads of up to [`GIVEN_BYTES`] of all calls with a root have slots of their own, though ranks share no cores, and more
     /// of small ones.
     pub fn roots_run_ahead(&self) -> bool {
-        self.travels && !self.crowded && self.by_ranks(1, 0) > 0
+        self.travels && !self.crowded && self.ranks <= FEW_RANKS
     }
     /// What few ranks have, or many.
     fn by_ranks(&self, few: u64, many: u64) -> u64 {
@@ -201,8 +201,7 @@ impl Geometry {
         self.by_ranks(UNEVEN_WINDOW, UNEVEN_WINDOW_OF_MANY)
     }
     /// How many calls a rank may be ahead of its peers whose payload lies in a slot of that kind: who has started a call has
-    /// finished all but the last window before it. (Where ranks share no cores, it has taken all that it takes
-    /// from slots before it.)
+    /// finished all but the last window before it. (Where ranks share no cores, it has taken all that it takes from slots before it.)
     pub fn ahead(&self, kind: Slots) -> u64 {
         let window = match kind {
             Slots::Usual | Slots::Long => return SLOTS,
@@ -664,7 +663,10 @@ mod tests {
 
     /// One with large slots of so many bytes.
     fn hub_of(ranks: usize, large_bytes: usize, crowded: bool) -> Hub {
-        let geometry = geometry_of(ranks, large_bytes, crowded, ranks.is_multiple_of(2));
+        hub_with(geometry_of(ranks, large_bytes, crowded, ranks.is_multiple_of(2)))
+    }
+
+    fn hub_with(geometry: Geometry) -> Hub {
         Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap()
     }
 
@@ -696,8 +698,7 @@ mod tests {
         {
             let geometry = geometry_of(ranks, 0, crowded, travels);
             assert_eq!(geometry.total(), geometry_of(ranks, 0, crowded, !travels).total(), "made before that is known");
-            let hub =
-                Hub::new(geometry, Arc::new(SharedMemory::create("test", geometry.total()).unwrap()), true).unwrap();
+            let hub = hub_with(geometry);
             for kind in Slots::ALL.into_iter().filter(|kind| geometry.shelf(*kind).0 > 0) {
                 // Where ranks share no cores none with slots are under way; some slots are more by so many all the same.
                 let under_way = match kind {
