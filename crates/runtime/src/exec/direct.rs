@@ -19,7 +19,7 @@ use super::call::Call;
 use super::collective::Engine;
 use super::entry::{ask_for, publish};
 use super::far::{self, Combination, Desk, Owner, Spot};
-use super::pieces::{self, Pipe, flag_of};
+use super::pieces::{self, Pipe, flag_of, is_at};
 use super::piped;
 use super::plan::{Aside, DirectPlan, Plan, alignment, longest_part};
 use super::scratch::{self, Slots};
@@ -570,7 +570,7 @@ pub(super) fn is_raised(core: &Core, member: usize, channel: usize, seq: u64, ep
     let want = flag_of(seq, epoch);
     let mut polls = 0;
     // SYNC: epoch-flag
-    while flag.load(Ordering::Acquire) < want {
+    while !is_at(flag.load(Ordering::Acquire), want) {
         polls += 1;
         if polls >= most {
             return false;

@@ -17,7 +17,7 @@ use super::collective::Engine;
 use super::direct::{is_raised, raise, spot};
 use super::eager_v::LENT;
 use super::far::{self, Spot};
-use super::{stage, trail};
+use super::{pieces, stage, trail};
 use crate::communicator::core::{Core, Lane};
 use crate::communicator::hub::{INLINE_BYTES, LINES_AHEAD, SMALL_BYTES, Slots};
 use crate::device::{Step, withdrawn};
@@ -141,7 +141,11 @@ pub(super) fn place(core: &Core, engine: &mut Engine, call: &Call, v: &VCounts, 
     if !trail::goes_on(core) || bytes > stage::MOST {
         return Lent::No;
     }
-    let taken = |seq| (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1));
+    let now = engine.next_number();
+    let taken = |seq| {
+        pieces::is_over(pieces::flag_of(seq, 1), now)
+            || (0..core.members.len()).all(|m| m == core.me || is_raised(core, m, 0, seq, 1, 1))
+    };
     let to = match engine.stage.place(bytes, taken) {
         Some(to) => to,
         None if engine.stage.is_refused() => return Lent::No,
