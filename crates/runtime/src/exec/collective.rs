@@ -771,6 +771,8 @@ impl CollectiveTask {
             Phase::EagerWait => eager_lent::lends(core, &self.call, self.seq),
             Phase::Meet | Phase::LentV(_) => true,
             Phase::Direct { road, .. } => road.borrows(),
+            // Peers whose line does not say that they use slots write to the output that this rank's says can be mapped.
+            Phase::Slots(_) => direct::is_output_mapped(&direct::words(core, core.me, self.seq)),
             Phase::Exchange(exchange) => exchange.lends(),
             Phase::Messages(_) => links::borrows(core),
             _ => false,
