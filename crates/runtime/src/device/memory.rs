@@ -386,6 +386,10 @@ pub(crate) struct Exporter {
     next_other: usize,
 }
 
+/// Bits in which lines and messages say the number of a segment. Memory of later ones, of a process that has allocated and given
+/// back that many, counts as what peers cannot map.
+pub(crate) const SEGMENT_BITS: u32 = 28;
+
 /// Ranges of other memory that an exporter remembers.
 const OTHERS: usize = 4;
 
@@ -410,16 +414,18 @@ impl Exporter {
         }
         let address = ptr as usize;
         for (base, bytes, number) in &self.known {
-            if address >= *base && address - base <= *bytes {
-                let inside = len <= bytes - (address - base);
-                return inside.then(|| Exported { segment: *number, offset: (address - base) as u64 });
+            // Where one segment ends another one may begin.
+            let at = address.wrapping_sub(*base);
+            if at < *bytes || at == *bytes && len == 0 {
+                let inside = len <= bytes - at;
+                return inside.then_some(Exported { segment: *number, offset: at as u64 });
             }
         }
         // A part of a range that is no device memory may be some, and the other way round.
         if self.other.contains(&(address, len)) {
             return None;
         }
-        let Some(found) = registry().find(address, len) else {
+        let Some(found) = registry().find(address, len).filter(|found| found.2 < 1 << SEGMENT_BITS) else {
             self.other[self.next_other] = (address, len);
             self.next_other = (self.next_other + 1) % OTHERS;
             return None;
@@ -472,6 +478,24 @@ mod tests {
         assert!(e.export(again, 1).is_some());
         // SAFETY: nobody uses it.
         unsafe { free(again).unwrap() };
+    }
+
+    /// The kernel puts a segment right in front of the last one as a rule: its end is the beginning of that.
+    #[test]
+    fn the_neighbour_of_a_known_segment_is_found() {
+        let all: Vec<*mut u8> = (0..8).map(|_| alloc(OWN_SEGMENT).unwrap()).collect();
+        let end = |p: &*mut u8| *p as usize + OWN_SEGMENT;
+        let touch = all.iter().find_map(|low| Some((*low, *all.iter().find(|p| **p as usize == end(low))?)));
+        let (low, high) = touch.expect("of eight segments two lie side by side");
+        let mut e = Exporter::new();
+        let first = e.export(low, OWN_SEGMENT).unwrap();
+        let second = e.export(high, OWN_SEGMENT).unwrap();
+        assert_eq!((first.offset, second.offset), (0, 0));
+        assert_ne!(first.segment, second.segment);
+        for p in all {
+            // SAFETY: nobody uses it.
+            unsafe { free(p).unwrap() };
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use launch::{Executable, UpdateError};
 pub use memory::{
     Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, allocation, free, open_shared, share,
 };
-pub(crate) use memory::{Exporter, exported, withdrawn};
+pub(crate) use memory::{Exporter, SEGMENT_BITS, exported, withdrawn};
 pub use moves::{Area, Fill};
 pub use order::{StreamOptions, drain, synchronize};
 pub use stream::Stream;

@@ -12,7 +12,7 @@ use super::p2p::Exchange;
 use super::run::Run;
 use crate::communicator::core::{Core, POOL};
 use crate::config::Config;
-use crate::device::{Exporter, withdrawn};
+use crate::device::{Exporter, SEGMENT_BITS, withdrawn};
 use crate::pages::Pages;
 use crate::service;
 use crate::transport::local::{
@@ -313,13 +313,11 @@ impl DeviceMapper {
     }
 }
 
-/// Bits of `Exported::segment` that number the segment; the rest counts the segments its owner has given back.
-const SEGMENT_BITS: u32 = 28;
-
 impl Mapper for DeviceMapper {
     fn export(&self, ptr: *const u8, len: usize) -> Option<Exported> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let at = inner.0.export(ptr, len)?;
+        // The bits behind the number count the segments that this process has given back.
         Some(Exported { segment: u64::from(at.segment) | withdrawn() << SEGMENT_BITS, offset: at.offset })
     }
 
