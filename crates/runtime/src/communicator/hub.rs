@@ -92,7 +92,7 @@ pub const CONTEXTS: usize = 8;
 /// Signals per context and ordered pair of ranks.
 pub const SIGNALS: usize = 8;
 /// Two lines apart, so that the adjacent-line prefetcher does not drag a neighbour's line along.
-const LINE: usize = 128;
+pub(super) const LINE: usize = 128;
 const POISON_TEXT: usize = 2048;
 /// How long the text of an error may take to be written, beyond which its member is taken to have ended amid it.
 const TOLD: Duration = Duration::from_millis(10);

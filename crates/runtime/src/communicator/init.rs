@@ -11,7 +11,7 @@ use oxccl_types::{Collective, DataType, Error, Result};
 
 use super::core::{Core, Parts};
 use super::family::{self, Family};
-use super::hub::{Geometry, Hub, MAX_CHANNELS};
+use super::hub::{Geometry, Hub, LINE, MAX_CHANNELS};
 use super::{CommConfig, Communicator, PENDING, READY, agreed};
 use crate::bootstrap::{self, BootstrapConfig, Bootstrapped, ControlRing, News, Params, PeerInfo, connect};
 use crate::config::{self, Config};
@@ -289,6 +289,8 @@ fn geometry_of(c: &Config, ranks: usize, mixed: bool, shared: Option<usize>) -> 
         None if crowded && c.constants.model.kernel_from().is_none() => 2 * c.scratch,
         None => c.scratch,
     };
+    // A program may have a slot of each rank, a line long at least, in front of the area of a half.
+    let scratch = scratch.max((3 * LINE * ranks).next_multiple_of(8192));
     let usual = (scratch / 8) & !63;
     let is_long = crowded && ranks > 2 && c.constants.model.crowd_rooted < 1.0;
     let area_bytes = if is_long { usual.max(LONG_AREA.min(scratch / 2)) } else { usual };
