@@ -408,7 +408,7 @@ impl Stream {
         let Some(Mark { capture, ends }) = mark.as_ref() else {
             // An event that was never recorded stands for nothing; any other for work that is in no graph.
             let Some((shared, _)) = self.0.capture.get() else { return Ok(false) };
-            if event.last_record() == 0 {
+            if event.last_record().is_none() {
                 return Ok(true);
             }
             lock(&shared).invalid = true;

@@ -31,12 +31,20 @@ impl Default for EventOptions {
     }
 }
 
+/// One record of an event. Who waits for it waits for this one, whatever is recorded, on whichever stream, later.
+#[derive(Clone)]
+pub(super) enum Record {
+    /// When it was completed, in ns of the clock; 0 before.
+    Own(Arc<AtomicU64>),
+    /// The ticket of what several processes see.
+    Shared(u64),
+}
+
 pub(super) struct Inner {
     timing: bool,
     shared: Option<Interprocess>,
-    recorded: AtomicU64,
-    completed: AtomicU64,
-    completed_ns: AtomicU64,
+    /// The last record of one that is not shared.
+    last: Mutex<Option<Arc<AtomicU64>>>,
     pub(super) captured: Mutex<Option<Mark>>,
     sleepers: Mutex<()>,
     bell: Condvar,
@@ -70,9 +78,7 @@ impl Event {
         Event(Arc::new(Inner {
             timing,
             shared,
-            recorded: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
-            completed_ns: AtomicU64::new(0),
+            last: Mutex::new(None),
             captured: Mutex::new(None),
             sleepers: Mutex::new(()),
             bell: Condvar::new(),
@@ -95,89 +101,97 @@ impl Event {
         Ok(Event::of(false, Some(Interprocess::open(shared)?)))
     }
 
-    pub(super) fn next_record(&self) -> u64 {
+    pub(super) fn next_record(&self) -> Record {
         match &self.0.shared {
-            None => self.0.recorded.fetch_add(1, Ordering::AcqRel) + 1,
-            Some(shared) => shared.next_record(),
+            None => {
+                let record: Arc<AtomicU64> = Arc::default();
+                *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
+                Record::Own(record)
+            }
+            Some(shared) => Record::Shared(shared.next_record()),
         }
     }
 
-    pub(super) fn last_record(&self) -> u64 {
+    /// The last record, `None` before the first one.
+    pub(super) fn last_record(&self) -> Option<Record> {
         match &self.0.shared {
-            None => self.0.recorded.load(Ordering::Acquire),
-            Some(shared) => shared.last_record(),
+            None => self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone().map(Record::Own),
+            Some(shared) => Some(shared.last_record()).filter(|last| *last > 0).map(Record::Shared),
         }
     }
 
-    pub(super) fn complete(&self, ticket: u64) {
-        if let Some(shared) = &self.0.shared {
-            return shared.complete(ticket);
+    pub(super) fn complete(&self, record: &Record) {
+        match (&self.0.shared, record) {
+            (Some(shared), Record::Shared(ticket)) => shared.complete(*ticket),
+            (None, Record::Own(done)) => {
+                // SYNC: event
+                done.store(oxccl_sys::clock::now_ns().max(1), Ordering::Release);
+                drop(self.0.sleepers.lock());
+                self.0.bell.notify_all();
+            }
+            _ => debug_assert!(false, "a record of another event"),
         }
-        self.0.completed_ns.store(oxccl_sys::clock::now_ns(), Ordering::Relaxed);
-        // SYNC: event
-        self.0.completed.fetch_max(ticket, Ordering::Release);
-        drop(self.0.sleepers.lock());
-        self.0.bell.notify_all();
     }
 
-    pub(super) fn is_complete(&self, ticket: u64) -> bool {
-        match &self.0.shared {
+    pub(super) fn is_complete(&self, record: &Record) -> bool {
+        match (&self.0.shared, record) {
+            (Some(shared), Record::Shared(ticket)) => shared.is_complete(*ticket),
             // SYNC: event
-            None => self.0.completed.load(Ordering::Acquire) >= ticket,
-            Some(shared) => shared.is_complete(ticket),
+            (_, Record::Own(done)) => done.load(Ordering::Acquire) != 0,
+            (None, Record::Shared(_)) => true,
         }
     }
 
     /// Why the record will never be complete. `look_at`: when to look again, in ns of the clock; 0 at first.
-    pub(super) fn lost(&self, ticket: u64, look_at: &mut u64) -> Option<Error> {
-        let shared = self.0.shared.as_ref()?;
+    pub(super) fn lost(&self, record: &Record, look_at: &mut u64) -> Option<Error> {
+        let (Some(shared), Record::Shared(ticket)) = (&self.0.shared, record) else { return None };
         let now = oxccl_sys::clock::now_ns();
         if now < *look_at {
             return None;
         }
         // The first look comes after a while: what is soon complete costs no system call.
         let first = std::mem::replace(look_at, now + LOOK_NS) == 0;
-        if first { None } else { shared.lost(ticket) }
+        if first { None } else { shared.lost(*ticket) }
     }
 
-    pub(super) fn park(&self, ticket: u64, timeout: Duration) {
-        if let Some(shared) = &self.0.shared {
-            return shared.park(ticket, timeout);
+    pub(super) fn park(&self, record: &Record, timeout: Duration) {
+        if let (Some(shared), Record::Shared(ticket)) = (&self.0.shared, record) {
+            return shared.park(*ticket, timeout);
         }
         let guard = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_complete(ticket) {
+        if !self.is_complete(record) {
             drop(self.0.bell.wait_timeout(guard, timeout));
         }
     }
 
     /// Whether the last record is complete.
     pub fn query(&self) -> bool {
-        self.is_complete(self.last_record())
+        self.last_record().is_none_or(|last| self.is_complete(&last))
     }
 
     /// Whether the last record is complete; an error when it never will be, because its process has ended.
     pub fn poll(&self) -> Result<bool> {
-        let last = self.last_record();
-        match (self.is_complete(last), &self.0.shared) {
-            (false, Some(shared)) => shared.lost(last).map_or(Ok(false), Err),
-            (complete, _) => Ok(complete),
+        let Some(last) = self.last_record() else { return Ok(true) };
+        match (self.is_complete(&last), &self.0.shared, last) {
+            (false, Some(shared), Record::Shared(ticket)) => shared.lost(ticket).map_or(Ok(false), Err),
+            (complete, ..) => Ok(complete),
         }
     }
 
     /// Waits for the last record, working on the process' streams meanwhile. `RemoteError` when the process that made it
     /// has ended.
     pub fn synchronize(&self) -> Result<()> {
-        let ticket = self.last_record();
+        let Some(record) = self.last_record() else { return Ok(()) };
         let mut waiter = Waiter::new(false);
         let mut look_at = 0;
-        while !self.is_complete(ticket) {
-            if let Some(error) = self.lost(ticket, &mut look_at) {
+        while !self.is_complete(&record) {
+            if let Some(error) = self.lost(&record, &mut look_at) {
                 return Err(error);
             }
             if helper::assist_any() {
                 waiter = Waiter::new(false);
             } else if let Turn::Park(timeout) = waiter.turn() {
-                self.park(ticket, timeout);
+                self.park(&record, timeout);
             }
         }
         Ok(())
@@ -185,16 +199,22 @@ impl Event {
 
     /// Milliseconds between the last completions of two events. `InvalidUsage` while one is not complete.
     pub fn elapsed_ms(start: &Event, end: &Event) -> Result<f32> {
-        for (name, e) in [("start", start), ("end", end)] {
+        let ns = |name: &str, e: &Event| {
             if !e.0.timing {
                 return Err(Error::usage(format!("the {name} event was made without timing (flag DisableTiming)")));
             }
-            if e.last_record() == 0 || !e.query() {
+            let done = match e.last_record() {
+                // SYNC: event
+                Some(Record::Own(done)) => done.load(Ordering::Acquire),
+                _ => 0,
+            };
+            if done == 0 {
                 return Err(Error::usage(format!("the {name} event was not recorded or is not complete yet")));
             }
-        }
-        let ns = |e: &Event| e.0.completed_ns.load(Ordering::Relaxed) as i64;
-        Ok((ns(end) - ns(start)) as f32 / 1e6)
+            Ok(done as i64)
+        };
+        let (start, end) = (ns("start", start)?, ns("end", end)?);
+        Ok((end - start) as f32 / 1e6)
     }
 
     /// Registers a handle for C. Never null.

@@ -14,20 +14,21 @@ use oxccl_types::{Error, Result};
 use super::memory::{Shared, open_shared};
 
 const BYTES: usize = 4096;
-const MAGIC: u64 = u64::from_le_bytes(*b"oxcclevt");
+/// With the layout that follows: libraries that have another one refuse the event.
+const MAGIC: u64 = u64::from_le_bytes(*b"oxcclev2");
 const RECORDED: usize = 64;
-const COMPLETED: usize = 128;
 const BELL: usize = 192;
 const RECORDERS: usize = 256;
-/// Records whose processes are remembered.
-const SLOTS: u64 = 8;
+/// Records of which it is remembered who makes them and which one is complete. One that so many came behind counts as complete when the last
+/// of them in its slot does.
+const SLOTS: u64 = 64;
 const SLOT_BYTES: usize = 32;
+const _: () = assert!(RECORDERS + SLOTS as usize * SLOT_BYTES <= BYTES);
 
 /// An event's counters, shared between processes.
 pub(super) struct Interprocess {
     memory: Arc<SharedMemory>,
     recorded: SharedU64,
-    completed: SharedU64,
     bell: Doorbell,
 }
 
@@ -41,9 +42,9 @@ impl Interprocess {
     }
 
     fn over(memory: Arc<SharedMemory>) -> Interprocess {
-        let (recorded, completed) = (memory.u64_at(RECORDED), memory.u64_at(COMPLETED));
+        let recorded = memory.u64_at(RECORDED);
         let bell = Doorbell::new(memory.u32_at(BELL));
-        Interprocess { memory, recorded, completed, bell }
+        Interprocess { memory, recorded, bell }
     }
 
     /// The event that another process [`share`](Self::share)d.
@@ -85,13 +86,18 @@ impl Interprocess {
 
     pub(super) fn complete(&self, ticket: u64) {
         // SYNC: interprocess-completed
-        self.completed.fetch_max(ticket, Ordering::AcqRel);
+        self.completed(ticket).fetch_max(ticket, Ordering::AcqRel);
         self.bell.ring();
     }
 
     pub(super) fn is_complete(&self, ticket: u64) -> bool {
         // SYNC: interprocess-completed
-        self.completed.load(Ordering::Acquire) >= ticket
+        self.completed(ticket).load(Ordering::Acquire) >= ticket
+    }
+
+    /// The greatest complete ticket of those that share the slot of this one.
+    fn completed(&self, ticket: u64) -> SharedU64 {
+        self.memory.u64_at(RECORDERS + (ticket % SLOTS) as usize * SLOT_BYTES + 24)
     }
 
     pub(super) fn park(&self, ticket: u64, timeout: Duration) {
@@ -116,16 +122,15 @@ impl Interprocess {
         if self.is_complete(ticket) {
             return None;
         }
-        // A later record completes earlier ones too, so only the last one's process matters.
-        let last = self.last_record();
-        let [to, of, since] = self.slot(last);
+        let [to, of, since] = self.slot(ticket);
         // SYNC: interprocess-recorder
-        if to.load(Ordering::Acquire) != last {
+        if to.load(Ordering::Acquire) != ticket {
             return None;
         }
         let (pid, start) = (of.load(Ordering::Relaxed) as u32, since.load(Ordering::Relaxed));
         // Looked at again: it may have completed the event and ended in between.
-        if started(pid) == Some(start) || self.is_complete(ticket) || self.last_record() != last {
+        // Or the slot may be that of a later record by now, whose process signs before it takes the ticket.
+        if started(pid) == Some(start) || self.is_complete(ticket) || to.load(Ordering::Acquire) != ticket {
             return None;
         }
         Some(Error::remote(format!(
@@ -179,5 +184,18 @@ mod tests {
         event.sign(ticket, (pid, 1));
         assert!(other.lost(ticket).unwrap().text.contains("ended"));
         assert!(started(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn records_are_complete_one_by_one() {
+        let event = Interprocess::new().unwrap();
+        let other = Interprocess::open(&event.share().unwrap()).unwrap();
+        let tickets: Vec<u64> =
+            (0..SLOTS).map(|i| if i % 2 == 0 { event.next_record() } else { other.next_record() }).collect();
+        for (i, done) in tickets.iter().enumerate().rev() {
+            event.complete(*done);
+            let complete: Vec<bool> = tickets.iter().map(|t| other.is_complete(*t)).collect();
+            assert_eq!(complete, (0..tickets.len()).map(|t| t >= i).collect::<Vec<_>>());
+        }
     }
 }

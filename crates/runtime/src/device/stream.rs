@@ -13,6 +13,7 @@ use oxccl_sys::{Doorbell, Latch, LatchGuard, barrier, clock};
 use oxccl_types::{Error, Result};
 
 use super::capture::Membership;
+use super::event::Record;
 use super::graph::Work;
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
@@ -749,8 +750,8 @@ impl Stream {
         if self.capture_record(event)? {
             return Ok(());
         }
-        let ticket = event.next_record();
-        self.push(Box::new(RecordTask { event: event.clone(), ticket, _stream: self.clone() }));
+        let record = event.next_record();
+        self.push(Box::new(RecordTask { event: event.clone(), record, _stream: self.clone() }));
         Ok(())
     }
 
@@ -759,8 +760,9 @@ impl Stream {
         if self.capture_wait(event)? {
             return Ok(());
         }
-        let ticket = event.last_record();
-        self.push(Box::new(WaitTask { event: event.clone(), ticket, look_at: 0 }));
+        if let Some(record) = event.last_record() {
+            self.push(Box::new(WaitTask { event: event.clone(), record, look_at: 0 }));
+        }
         Ok(())
     }
 }

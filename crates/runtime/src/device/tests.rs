@@ -7,7 +7,7 @@ use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_sys::{Doorbell, SharedMemory};
 
 use super::stream::Waited;
-use super::{IdleStream, Step, Stream, Task};
+use super::{Event, IdleStream, Step, Stream, Task};
 use crate::communicator::hub::WINDOW;
 
 /// Ends once all of `parts` tasks have been looked at.
@@ -295,4 +295,34 @@ fn who_synchronises_is_known_to_wait_until_it_leaves() {
         assert!(began.elapsed() < LONG, "who has gone is still counted");
         std::thread::yield_now();
     }
+}
+
+/// The usual way to join streams with one event: each wait is for the record that was the last one when it was enqueued.
+#[test]
+fn a_later_record_on_another_stream_ends_no_earlier_wait() {
+    let streams: Vec<Stream> = (0..3).map(|_| Stream::new().unwrap()).collect();
+    let told: Vec<_> = (0..3).map(|_| Arc::new(AtomicBool::new(false))).collect();
+    let (main, event, joined) = (Stream::new().unwrap(), Event::new(), Arc::new(AtomicBool::new(false)));
+    for (stream, told) in streams.iter().zip(&told) {
+        stream.push(Box::new(Told(told.clone())));
+        stream.record(&event).unwrap();
+        main.wait(&event).unwrap();
+    }
+    let mark = joined.clone();
+    main.launch_host(Box::new(move || mark.store(true, Ordering::Release))).unwrap();
+    for last in [2, 1] {
+        told[last].store(true, Ordering::Release);
+        streams[last].synchronize().unwrap();
+        assert!(event.query(), "the last record is complete");
+        // As far as it gets.
+        assert!(!main.query().unwrap() && !joined.load(Ordering::Acquire), "stream 0 is still at work");
+    }
+    // Earlier records, which end later, do not change when the last one was complete.
+    let before = Event::new();
+    streams[2].record(&before).unwrap();
+    streams[2].synchronize().unwrap();
+    told[0].store(true, Ordering::Release);
+    main.synchronize().unwrap();
+    assert!(joined.load(Ordering::Acquire));
+    assert!(Event::elapsed_ms(&event, &before).unwrap() >= 0.0);
 }
