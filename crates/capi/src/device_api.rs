@@ -24,7 +24,7 @@ pub(crate) fn check_version(name: &str, what: &str, magic: c_uint, version: c_ui
     if magic != NCCL_API_MAGIC {
         return Err(Failure::usage(format!("{name} : {what} was not made by its initializer (magic {magic:#x})")));
     }
-    let unchecked = || oxccl_runtime::config::text("NCCL_ENABLE_VERSION_CHECK").as_deref() == Some("0");
+    let unchecked = || oxccl_runtime::config::integer("NCCL_ENABLE_VERSION_CHECK") == Some(0);
     if version > NCCL_VERSION_CODE as c_uint && !unchecked() {
         return Err(Failure::usage(format!(
             "{name} : {what} is of version {version}, newer than this library ({NCCL_VERSION_CODE}); \

@@ -201,7 +201,7 @@ unsafe fn grow(
 
 /// The original's memory manager can be switched off, and then refuses its three functions.
 fn memory_manager(name: &str) -> Outcome {
-    if oxccl_runtime::config::text("NCCL_DISABLE_MEM_MANAGER").as_deref() == Some("1") {
+    if oxccl_runtime::config::integer("NCCL_DISABLE_MEM_MANAGER").is_some_and(|n| n != 0) {
         return Err(Failure::usage(format!("{name} : the memory manager is disabled (NCCL_DISABLE_MEM_MANAGER=1)")));
     }
     Ok(())

@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::entry::{Failure, Outcome, non_null, write_out};
 use crate::handle::check_known;
 use oxccl_runtime::log;
+use oxccl_types::ResultCode;
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, PoisonError};
 
@@ -64,8 +65,10 @@ pub unsafe fn comm_get_async_error(comm: ncclComm_t, async_error: *mut ncclResul
     let state = communicator.async_error().map_or_else(
         |error| {
             let failure = Failure::from(error);
-            // Another process may have found it out, so that this one has no text of it yet.
-            failure.log();
+            // Another process may have found it out, so that this one has no text of it yet. Programs ask again and again.
+            if failure.code() != ResultCode::InProgress && communicator.is_news() {
+                failure.log();
+            }
             failure.code() as ncclResult_t
         },
         |()| NCCL_SUCCESS,

@@ -14,7 +14,7 @@ use std::collections::{HashSet, VecDeque};
 use std::mem::{ManuallyDrop, align_of};
 use std::ops::Deref;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ pub struct Comm {
     communicator: AtomicPtr<Communicator>,
     regions: Mutex<Regions>,
     windows: Mutex<Vec<Arc<Registered>>>,
+    /// The failure of the communicator was told to who asked for it.
+    told: AtomicBool,
     tail: AtomicU64,
 }
 
@@ -104,6 +106,7 @@ pub(crate) fn create(communicator: Arc<Communicator>) -> ncclComm_t {
         comm.communicator.store(raw, SeqCst);
         *lock(&comm.regions) = Regions::default();
         lock(&comm.windows).clear();
+        comm.told.store(false, SeqCst);
         comm.tail.store(LIVE, SeqCst);
         comm.head.store(LIVE, SeqCst);
         std::ptr::from_ref(comm).cast_mut()
@@ -131,6 +134,7 @@ impl Registry {
             communicator: AtomicPtr::new(std::ptr::null_mut()),
             regions: Mutex::default(),
             windows: Mutex::default(),
+            told: AtomicBool::new(false),
             tail: AtomicU64::new(DEAD),
         }));
         self.known.insert(std::ptr::from_ref(comm) as usize);
@@ -171,6 +175,11 @@ impl InUse {
     /// The memory registered with this communicator.
     pub(crate) fn regions(&self) -> MutexGuard<'_, Regions> {
         lock(&self.comm.regions)
+    }
+
+    /// Whether the failure of this communicator is told for the first time.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.comm.told.swap(true, SeqCst)
     }
 
     /// The windows of this communicator that C has handles of.

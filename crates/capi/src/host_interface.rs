@@ -41,7 +41,8 @@ pub(crate) fn run(body: impl FnOnce() -> Done) -> Status {
         Err(Failed(code, text)) => {
             if code != status::NOT_READY {
                 let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-                LAST.with_borrow_mut(|last| *last = text);
+                // A thread that ends, or the process, may have no such place any more.
+                let _ = LAST.try_with(|last| *last.borrow_mut() = text);
             }
             code
         }
@@ -214,7 +215,7 @@ unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status
             // The address was looked up when the call was made; freeing it twice is the caller's error, and changes nothing.
             let _ = free(data.0);
         };
-        s.launch_host(Box::new(free)).map_err(failed(status::INVALID_VALUE))
+        s.call_own(Box::new(free)).map_err(failed(status::INVALID_VALUE))
     })
 }
 
@@ -375,7 +376,7 @@ unsafe extern "C" fn stream_destroy(handle: hi::Stream) -> Status {
         if handle.addr() <= 2 {
             return Err(Failed(status::INVALID_HANDLE, "a default stream cannot be destroyed".into()));
         }
-        Stream::destroy_raw(handle).map_err(failed(status::LAUNCH_FAILURE))
+        Stream::release_raw(handle).map_err(failed(status::INVALID_HANDLE))
     })
 }
 
@@ -453,6 +454,20 @@ unsafe extern "C" fn stream_copy(handle: hi::Stream, area: *const hi::CopyArea) 
         let area = area_of(&a);
         // SAFETY: the caller promises the area until the stream has done the copy.
         unsafe { work_stream(handle)?.copy_area(area) }.map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn stream_copy_kept(
+    handle: hi::Stream,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+) -> Status {
+    run(|| {
+        // SAFETY: the caller promises so many bytes.
+        let kept = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) }.to_vec();
+        // SAFETY: the caller promises the target until the stream has done the copy.
+        unsafe { work_stream(handle)?.copy_kept(to.cast(), kept) }.map_err(failed(status::INVALID_VALUE))
     })
 }
 

@@ -33,7 +33,7 @@ fn of_the_device(error: Error) -> Failure {
 }
 
 pub unsafe fn comm_register(comm: ncclComm_t, buff: *mut c_void, size: usize, handle: *mut *mut c_void) -> Outcome {
-    if oxccl_runtime::config::text("NCCL_LOCAL_REGISTER").as_deref() == Some("0") {
+    if oxccl_runtime::config::integer("NCCL_LOCAL_REGISTER") == Some(0) {
         // Switched off, it succeeds whatever it is given, with a handle that deregistration accepts.
         // SAFETY: the C caller's promise.
         unsafe { clear(handle) };

@@ -163,7 +163,9 @@ pub fn parse_size(text: &str) -> Option<u64> {
 
 fn number(v: &Variable, default: u64, min: u64, max: u64) -> u64 {
     let Some(given) = text(v.name) else { return default };
-    match parse_size(&given) {
+    // Those that NCCL has are read as NCCL reads them, too.
+    let foreign = || v.name.starts_with("NCCL_").then(|| parse_integer(&given)).flatten();
+    match parse_size(&given).or_else(|| u64::try_from(foreign()?).ok()) {
         Some(n) if (min..=max).contains(&n) => n,
         _ => {
             crate::log::warn(&format!(

@@ -268,11 +268,6 @@ pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
     }
 }
 
-unsafe extern "C" fn drop_staged(data: *mut c_void) {
-    // SAFETY: the box made by `copy_async`, given to the stream once.
-    drop(unsafe { Box::from_raw(data.cast::<Vec<u8>>()) });
-}
-
 /// Ordinary memory of the program may be used again as soon as the call returns: small sources are copied, and the call
 /// waits in all other cases.
 pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void) -> Status {
@@ -289,15 +284,7 @@ pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void
         return host!(stream_copy(s, &area));
     }
     if target_known && area.height == 1 && area.depth == 1 && area.width <= STAGED {
-        // SAFETY: the caller promises a source of `width` bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(area.src.0.cast::<u8>(), area.width) }.to_vec();
-        let bytes = Box::new(bytes); // A box: its address is what the stream's function gets.
-        let staged = CopyArea { src: Address(bytes.as_ptr().cast_mut().cast()), ..area };
-        let answer = host!(stream_copy(s, &staged));
-        if answer != status::SUCCESS {
-            return answer;
-        }
-        return host!(stream_call(s, drop_staged, Box::into_raw(bytes).cast()));
+        return host!(stream_copy_kept(s, area.dst.0, area.src.0, area.width));
     }
     match host!(stream_copy(s, &area)) {
         status::SUCCESS => host!(stream_synchronize(s)),

@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// The exported function: `const oxcclHostInterface* oxcclHostInterface(int version)`, null for an unknown version.
 pub const SYMBOL: &std::ffi::CStr = c"oxcclHostInterface";
 /// The version of the layout below.
-pub const VERSION: c_int = 2;
+pub const VERSION: c_int = 3;
 
 /// What a call came to: 0 or one of [`status`].
 pub type Status = c_int;
@@ -245,7 +245,7 @@ interface! {
 
     /// A stream of the current device.
     stream_create(blocking: c_int, priority: c_int, stream: *mut Stream) -> Status;
-    /// Finishes the stream's work and destroys it.
+    /// Destroys a stream. What it holds is done all the same, after the call if need be.
     stream_destroy(stream: Stream) -> Status;
     /// Waits for the stream's work.
     stream_synchronize(stream: Stream) -> Status;
@@ -257,6 +257,8 @@ interface! {
     stream_wait_event(stream: Stream, event: Event, external: c_int) -> Status;
     /// Copies in stream order.
     stream_copy(stream: Stream, area: *const CopyArea) -> Status;
+    /// Copies `bytes` bytes in stream order; the source may be used again as soon as this returns.
+    stream_copy_kept(stream: Stream, to: *mut c_void, from: *const c_void, bytes: usize) -> Status;
     /// Fills in stream order.
     stream_fill(stream: Stream, area: *const FillArea) -> Status;
     /// Calls `function(data)` in stream order, in a graph at every launch.

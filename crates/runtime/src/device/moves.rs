@@ -56,6 +56,8 @@ unsafe impl Sync for Area {}
 
 pub(super) struct MoveTask {
     area: Area,
+    /// Where the source lies, of one that the stream keeps.
+    _kept: Vec<u8>,
     slice: usize,
     row: usize,
     at: usize,
@@ -63,7 +65,13 @@ pub(super) struct MoveTask {
 
 impl MoveTask {
     pub(super) fn new(area: Area) -> MoveTask {
-        MoveTask { area: area.merged(), slice: 0, row: 0, at: 0 }
+        MoveTask { area: area.merged(), _kept: Vec::new(), slice: 0, row: 0, at: 0 }
+    }
+
+    /// A copy of bytes that it keeps.
+    pub(super) fn of(dst: *mut u8, bytes: Vec<u8>) -> MoveTask {
+        let task = MoveTask::new(Area::row(dst, bytes.as_ptr(), bytes.len()));
+        MoveTask { _kept: bytes, ..task }
     }
 
     fn is_over(&self) -> bool {

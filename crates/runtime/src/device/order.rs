@@ -137,22 +137,23 @@ impl Task for After {
 /// The calling thread's default streams, one per device it used.
 struct PerThread(RefCell<Vec<Stream>>);
 
-/// Default streams of threads that ended with work left: kept until the work is done.
+/// Streams without a handle that have work left: kept until it is done.
 static LEFT: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
 
 impl Drop for PerThread {
     fn drop(&mut self) {
-        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        left.extend(self.0.take());
-        // Until its work is done a stream keeps order with the default stream.
-        left.retain(|s| {
-            let pending = s.0.pending();
-            if !pending {
-                closed(&s.0.order);
-            }
-            pending
-        });
+        leave(self.0.take());
     }
+}
+
+/// No handle is left of these streams: they live until their work is done, and keep order with the default stream so long.
+pub(super) fn leave(streams: impl IntoIterator<Item = Stream>) {
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    left.extend(streams);
+    // The last handle of a stream is dropped behind the lock: what its tasks held may end streams, too.
+    let over: Vec<Stream> = left.extract_if(.., |s| !s.0.pending()).collect();
+    drop(left);
+    over.iter().for_each(|s| closed(&s.0.order));
 }
 
 /// The default stream of the calling thread on its device.

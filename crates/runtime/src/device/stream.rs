@@ -716,7 +716,14 @@ impl Stream {
     /// Runs `f` when all work enqueued before is done. `f` must not wait for this stream.
     pub fn launch_host(&self, f: Box<dyn FnOnce() + Send>) -> Result<()> {
         self.refuse_while_capturing("given a function that runs once")?;
-        self.push(Box::new(HostCall(Some(f))));
+        self.push(Box::new(HostCall { call: Some(f), is_foreign: true }));
+        Ok(())
+    }
+
+    /// The same of a function of this library, which waits for nothing: any thread may call it that looks after the stream.
+    pub fn call_own(&self, f: Box<dyn FnOnce() + Send>) -> Result<()> {
+        self.refuse_while_capturing("given a function that runs once")?;
+        self.push(Box::new(HostCall { call: Some(f), is_foreign: false }));
         Ok(())
     }
 
@@ -735,6 +742,16 @@ impl Stream {
     /// As for [`copy`](Self::copy), for every row.
     pub unsafe fn copy_area(&self, area: Area) -> Result<()> {
         self.push_or_capture(Work::Copy(area), || self.push(Box::new(MoveTask::new(area))))
+    }
+
+    /// Copies `bytes`, which the stream keeps until then, in stream order.
+    ///
+    /// # Safety
+    /// The target stays valid until the copy ran, and nothing else writes it meanwhile.
+    pub unsafe fn copy_kept(&self, dst: *mut u8, bytes: Vec<u8>) -> Result<()> {
+        self.refuse_while_capturing("given bytes that are copied once")?;
+        self.push(Box::new(MoveTask::of(dst, bytes)));
+        Ok(())
     }
 
     /// Fills an area with a value in stream order.
@@ -814,11 +831,14 @@ impl IdleStream<'_> {
     }
 }
 
-struct HostCall(Option<Box<dyn FnOnce() + Send>>);
+struct HostCall {
+    call: Option<Box<dyn FnOnce() + Send>>,
+    is_foreign: bool,
+}
 
 impl Task for HostCall {
     fn step(&mut self) -> Step {
-        let Some(f) = self.0.take() else { return Step::Done };
+        let Some(f) = self.call.take() else { return Step::Done };
         caught(|| {
             f();
             Step::Done
@@ -826,7 +846,7 @@ impl Task for HostCall {
         .unwrap_or_else(Step::Failed)
     }
     fn is_foreign(&self) -> bool {
-        true
+        self.is_foreign
     }
 }
 

@@ -1,6 +1,7 @@
 /* The host calls of the CUDA runtime, in one process with four devices. Built with oxccl's headers and with NVIDIA's. */
 #include <nccl.h>
 #include <cuda_runtime.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,44 @@ static void streams(void) {
 }
 
 /* A group of all-reduces on four devices, captured once and launched many times; then updated to other buffers. */
+static volatile int gate, passed;
+
+static void CUDART_CB pass_gate(void* unused) {
+  (void)unused;
+  while (!gate) sched_yield();
+  passed = 1;
+}
+
+/* Streams are joined by one event; a stream is destroyed with work left in it, which is done all the same. */
+static void left_busy(void) {
+  cudaStream_t busy, other, main_;
+  cudaEvent_t event;
+  int calls = 0;
+  CUDA(cudaStreamCreateWithFlags(&busy, cudaStreamNonBlocking));
+  CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  CUDA(cudaStreamCreateWithFlags(&main_, cudaStreamNonBlocking));
+  CUDA(cudaEventCreate(&event));
+  CUDA(cudaLaunchHostFunc(busy, pass_gate, NULL));
+  CUDA(cudaEventRecord(event, busy));
+  CUDA(cudaStreamWaitEvent(main_, event, 0));
+  CUDA(cudaEventRecord(event, other));
+  CUDA(cudaStreamWaitEvent(main_, event, 0));
+  CUDA(cudaLaunchHostFunc(main_, add_one, &calls));
+  CUDA(cudaEventSynchronize(event));
+  CHECK(cudaStreamQuery(main_) == cudaErrorNotReady);
+  CUDA(cudaEventRecord(event, busy));
+  CUDA(cudaStreamDestroy(busy));
+  CHECK(!passed && cudaEventQuery(event) == cudaErrorNotReady && calls == 0);
+  gate = 1;
+  CUDA(cudaEventSynchronize(event));
+  CHECK(passed);
+  CUDA(cudaStreamSynchronize(main_));
+  CHECK(calls == 1);
+  CUDA(cudaStreamDestroy(other));
+  CUDA(cudaStreamDestroy(main_));
+  CUDA(cudaEventDestroy(event));
+}
+
 static void graphs(ncclComm_t* comms, float** in, float** out, cudaStream_t* s) {
   cudaGraph_t graph, other;
   cudaGraphExec_t exec;
@@ -250,6 +289,7 @@ int main(void) {
   devices();
   memory();
   streams();
+  left_busy();
   collectives();
   kernels();
   puts("all fine");

@@ -93,11 +93,28 @@ impl Stream {
         let stream = Stream::from_raw(handle)?;
         stream.abandon_capture();
         let result = stream.synchronize();
-        stream.0.closed.store(true, Ordering::Release);
-        lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &stream.0));
+        stream.forget_raw();
         helper::unregister(&stream.0);
         order::closed(&stream.0.order);
         result
+    }
+
+    /// Forgets the C handle at once; the queued work is done all the same, and its errors are nobody's. `InvalidArgument` for the
+    /// default stream.
+    pub fn release_raw(handle: *mut c_void) -> Result<()> {
+        if handle.addr() <= 2 {
+            return Err(Error::argument("the default stream cannot be destroyed"));
+        }
+        let stream = Stream::from_raw(handle)?;
+        stream.abandon_capture();
+        stream.forget_raw();
+        order::leave([stream]);
+        Ok(())
+    }
+
+    fn forget_raw(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        lock(handles()).retain(|s| !Arc::ptr_eq(&s.0, &self.0));
     }
 }
 
