@@ -1,7 +1,8 @@
 //! Communicator handles: what `ncclComm_t` points to.
 //!
 //! A handle is never given back to the allocator, so a stale one can always be looked at: a destroyed handle is
-//! recognised by its poisoned magic instead of being a use after free. Retired handles wait in a queue before they
+//! recognised by its poisoned magic instead of being a use after free, and one that a thread is ending by a magic that admits
+//! nobody but who aborts. Retired handles wait in a queue before they
 //! serve a new communicator. Calls that are not on the data path also consult the registry of all handles, so a
 //! pointer to anything else is refused without being read.
 
@@ -20,6 +21,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const LIVE: u64 = 0x0280_0280_0280_0280;
+/// A call ends the communicator and may wait in it: nobody comes in but who [aborts](abort) it.
+const ENDING: u64 = 0xe4d1_c033_e4d1_c033;
 const DEAD: u64 = 0xdead_c033_dead_c033;
 /// Retired handles that wait before the oldest is used again.
 const QUARANTINE: usize = 256;
@@ -189,22 +192,27 @@ impl InUse {
 }
 
 impl Comm {
+    #[inline(always)]
+    fn enter(&'static self) -> Option<InUse> {
+        self.enter_while(LIVE)
+    }
+
     // SYNC: handle-retire. `enter` marks the handle as used, then looks at the magic; `retire` changes the magic, then
     // looks at the marks. A light fence here and a heavy barrier there: at least one of them sees the other.
     #[inline(always)]
-    fn enter(&'static self) -> Option<InUse> {
-        if self.head.load(Relaxed) != LIVE || self.tail.load(Relaxed) != LIVE {
+    fn enter_while(&'static self, magic: u64) -> Option<InUse> {
+        if self.head.load(Relaxed) != magic || self.tail.load(Relaxed) != LIVE {
             return None;
         }
         let mark = Mark::set(self);
         barrier::light_here();
-        if self.head.load(Acquire) != LIVE {
+        if self.head.load(Acquire) != magic {
             self.leave(&mark);
             return None;
         }
         let raw = self.communicator.load(Acquire);
-        // SAFETY: `raw` came from `Arc::into_raw`; the magic was live while the handle was marked, so it is released
-        // (`leave`) only after we leave; `ManuallyDrop` keeps the count of the Arc as it is.
+        // SAFETY: `raw` came from `Arc::into_raw`; the magic was not that of the dead while the handle was marked, so it is
+        // released (`leave`) only after we leave; `ManuallyDrop` keeps the count of the Arc as it is.
         let communicator = ManuallyDrop::new(unsafe { Arc::from_raw(raw) });
         Some(InUse { comm: self, communicator, mark })
     }
@@ -214,7 +222,8 @@ impl Comm {
     fn leave(&self, mark: &Mark) {
         mark.clear(self);
         barrier::light_here();
-        if self.head.load(Relaxed) != LIVE {
+        // While it is ending others may yet come in: who ends it is the last to say so, and leaves afterwards.
+        if self.head.load(Relaxed) == DEAD {
             self.release_if_unused();
         }
     }
@@ -389,22 +398,42 @@ fn corrupted(op: &str, comm: ncclComm_t) -> Failure {
 
 #[cold]
 fn refused(op: &str, comm: ncclComm_t) -> Failure {
-    if is_known(comm) && deref(comm).head.load(SeqCst) == DEAD {
-        return Failure::argument(format!("{op} : comm {comm:p} has already been destroyed"));
+    if !is_known(comm) {
+        return corrupted(op, comm);
     }
-    corrupted(op, comm)
+    match deref(comm).head.load(SeqCst) {
+        DEAD => Failure::argument(format!("{op} : comm {comm:p} has already been destroyed")),
+        ENDING => Failure::argument(format!("{op} : comm {comm:p} is being destroyed or aborted by another thread")),
+        _ => corrupted(op, comm),
+    }
 }
 
-/// Ends a handle: `body` destroys or aborts the communicator while no new call can enter it. Whatever `body` says, the
-/// handle is not usable afterwards.
+/// Ends a handle as [`retire`] does, or has `body` abort the communicator of one that another thread is ending, and in which
+/// that may wait.
+pub(crate) fn abort(op: &str, comm: ncclComm_t, body: impl Fn(&Communicator) -> Outcome) -> Outcome {
+    // Of two ends at the same time this one may lose, and then helps the other.
+    retire(op, comm, &body).or_else(|e| match ending(comm) {
+        Some(in_use) => body(&in_use),
+        None => Err(e),
+    })
+}
+
+/// The communicator of a handle that another thread is ending.
+fn ending(comm: ncclComm_t) -> Option<InUse> {
+    if is_known(comm) { deref(comm).enter_while(ENDING) } else { None }
+}
+
+/// Ends a handle: `body` destroys or aborts the communicator while no new call can enter it, but an [abort](self::abort). Whatever
+/// `body` says, the handle is not usable afterwards.
 pub(crate) fn retire(op: &str, comm: ncclComm_t, body: impl FnOnce(&Communicator) -> Outcome) -> Outcome {
     let in_use = check_known(op, comm)?;
     let handle = in_use.comm;
     // SYNC: handle-retire. Of two threads that destroy the same handle, one wins here.
-    if handle.head.compare_exchange(LIVE, DEAD, SeqCst, SeqCst).is_err() {
+    if handle.head.compare_exchange(LIVE, ENDING, SeqCst, SeqCst).is_err() {
         return Err(refused(op, comm));
     }
     let outcome = body(&in_use);
+    handle.head.store(DEAD, SeqCst);
     handle.tail.store(DEAD, SeqCst);
     // Windows that were not given back end with their communicator.
     window::forget(&std::mem::take(&mut *lock(&handle.windows)));
@@ -442,6 +471,60 @@ mod tests {
         let comm = make();
         assert!(retire("Test", comm, |_| Err(Failure::argument("no"))).is_err());
         assert!(check("Test", comm).is_err());
+    }
+
+    /// Two ranks, of which the first has a call under way that the second never makes, and its stream.
+    fn stuck() -> ([ncclComm_t; 2], oxccl_runtime::device::Stream) {
+        use oxccl_runtime::{Operator, Request};
+        use oxccl_types::{Collective, DataType, ReduceOp};
+        let comms = Communicator::init_all(&[0, 1]).unwrap();
+        let stream = oxccl_runtime::device::Stream::new().unwrap();
+        // It outlives the test, as the call may.
+        let data: &'static mut [u8] = vec![1; 4096].leak();
+        let request = Request {
+            collective: Collective::AllReduce,
+            send: data.as_ptr(),
+            recv: data.as_mut_ptr(),
+            count: data.len(),
+            dtype: DataType::Uint8,
+            op: Operator::Builtin(ReduceOp::Sum),
+            root: 0,
+            bias: std::ptr::null(),
+            v: None,
+            stream: stream.clone(),
+        };
+        comms[0].submit(request).unwrap();
+        ([0, 1].map(|rank| create(comms[rank].clone())), stream)
+    }
+
+    #[test]
+    fn an_abort_ends_a_destroy_that_waits_in_another_thread() {
+        use crate::lifecycle::{comm_abort, comm_destroy};
+        const LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+        let (comms, _stream) = stuck();
+        let [first, second] = comms.map(|comm| comm as usize);
+        let (ended, end) = std::sync::mpsc::channel();
+        let destroyer = std::thread::spawn(move || {
+            // SAFETY: a handle, and nothing else is given.
+            let outcome = unsafe { comm_destroy(first as ncclComm_t) };
+            ended.send(outcome.is_ok()).unwrap();
+        });
+        let begin = std::time::Instant::now();
+        while enter(first as ncclComm_t).is_some() {
+            assert!(end.try_recv().is_err() && begin.elapsed() < LIMIT, "the destroy does not begin");
+            std::thread::yield_now();
+        }
+        assert!(end.try_recv().is_err(), "the destroy did not wait for the call");
+        // SAFETY: as above.
+        unsafe { comm_abort(first as ncclComm_t) }.unwrap();
+        assert!(end.recv_timeout(LIMIT).expect("the destroy does not end"));
+        destroyer.join().unwrap();
+        let first = first as ncclComm_t;
+        assert!(abort("Test", first, |_| panic!("it is dead")).is_err() && enter(first).is_none());
+        // The last to leave has given the communicator back.
+        assert!(deref(first).communicator.load(SeqCst).is_null());
+        // SAFETY: as above.
+        unsafe { comm_abort(second as ncclComm_t) }.unwrap();
     }
 
     #[test]

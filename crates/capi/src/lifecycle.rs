@@ -166,9 +166,10 @@ pub unsafe fn comm_destroy(comm: ncclComm_t) -> Outcome {
         return Ok(());
     }
     // A communicator that is not ready, or has failed, stays as it is, so that it can be aborted.
-    let outcome = check_known("CommDestroy", comm)
-        .and_then(|c| Ok(c.ensure_ready()?))
-        .and_then(|()| handle::retire("CommDestroy", comm, |c| Ok(c.destroy()?)));
+    let outcome = check_known("CommDestroy", comm).and_then(|c| Ok(c.ensure_ready()?)).and_then(|()| {
+        // The handle was not ended before: an error says that an abort by another thread was faster inside.
+        handle::retire("CommDestroy", comm, |c| c.destroy().or(Ok(())))
+    });
     remember(outcome)
 }
 
@@ -176,7 +177,7 @@ pub unsafe fn comm_abort(comm: ncclComm_t) -> Outcome {
     if comm.is_null() {
         return Ok(());
     }
-    handle::retire("CommAbort", comm, |c| Ok(c.abort()?))
+    handle::abort("CommAbort", comm, |c| Ok(c.abort()?))
 }
 
 /// What a nonblocking communicator answers after a management call outside of groups: its state.

@@ -302,7 +302,7 @@ impl Communicator {
         self.drop_grow_id();
         if self.state.swap(GONE, Ordering::AcqRel) == GONE {
             // Another thread may wait in `destroy` for an operation that never ends.
-            if let Some(core) = self.core.get().filter(|c| !c.is_idle()) {
+            if let Some(core) = self.core.get().filter(|c| !c.is_idle() || self.jobs.running()) {
                 core.raise_abort();
             }
             return Ok(());
