@@ -46,15 +46,36 @@ struct Group {
     /// The messages of groups before, which this one may make again: then they are not in `requests`.
     standing: standing::Table,
     one_sided: OneSidedCalls,
-    jobs: Vec<Job>,
-    /// Jobs that come before the operations of the group.
-    registrations: Vec<Job>,
+    jobs: Vec<Managed>,
+}
+
+/// A management call of a group.
+struct Managed {
+    job: Job,
+    /// It may be in one group with operations: it comes before them.
+    beside_operations: bool,
 }
 
 impl Group {
     /// Whether it holds nothing but collectives, sends and receives.
     fn is_plain(&self) -> bool {
-        self.error.is_none() && self.one_sided.is_empty() && self.jobs.is_empty() && self.registrations.is_empty()
+        self.error.is_none() && self.one_sided.is_empty() && self.jobs.is_empty()
+    }
+
+    /// Whether its management calls and its operations may be in one group.
+    fn check_mixture(&self) -> Result<()> {
+        if self.requests.len() + self.one_sided.len() == 0 {
+            return Ok(());
+        }
+        let text = if self.jobs.iter().any(|m| !m.beside_operations) {
+            "initialisations (and other management calls) and operations must not be mixed in one group; nothing was started"
+        } else if self.jobs.iter().any(|m| !m.job.is_blocking()) {
+            "windows of a nonblocking communicator and operations must not be mixed in one group; nothing was started"
+        } else {
+            return Ok(());
+        };
+        log::warn(text);
+        Err(Error::usage(text))
     }
 
     /// The messages that stand, if the group is made of all of them and nothing else.
@@ -85,7 +106,7 @@ impl Group {
 
 thread_local! {
     static GROUP: RefCell<Group> =
-        const { RefCell::new(Group { error: None, requests: Recorded::NOTHING, standing: standing::Table::EMPTY, one_sided: Vec::new(), jobs: Vec::new(), registrations: Vec::new() }) };
+        const { RefCell::new(Group { error: None, requests: Recorded::NOTHING, standing: standing::Table::EMPTY, one_sided: Vec::new(), jobs: Vec::new() }) };
     /// How many are open. Beside the group, since calls outside of groups need no more than this.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -194,7 +215,8 @@ pub fn is_nonblocking() -> bool {
     GROUP.with_borrow(|g| {
         let standing = g.standing.open().and_then(Standing::communicator);
         let calls = g.requests.communicators().chain(&standing).chain(g.one_sided.iter().map(|(comm, _)| comm));
-        calls.map(|comm| comm.is_blocking()).chain(g.jobs.iter().map(Job::is_blocking)).any(|blocking| !blocking)
+        let jobs = g.jobs.iter().filter(|m| !m.beside_operations).map(|m| m.job.is_blocking());
+        calls.map(|comm| comm.is_blocking()).chain(jobs).any(|blocking| !blocking)
     })
 }
 
@@ -216,83 +238,85 @@ fn close(name: &str) -> Result<Option<(Recorded, OneSidedCalls)>> {
     if let Some(requests) = plain {
         return Ok(Some((requests, Vec::new())));
     }
-    let mut group = GROUP.take();
-    if let Some(error) = group.error {
-        return Err(error);
+    let group = GROUP.take();
+    let refused = group.error.clone().map_or_else(|| group.check_mixture(), Err);
+    let jobs = group.jobs.into_iter().map(|managed| managed.job).collect();
+    match refused {
+        Ok(()) => run_jobs(jobs)?,
+        Err(error) => return Err(discard(jobs, error)),
     }
-    let operations = group.requests.len() + group.one_sided.len();
-    if !group.jobs.is_empty() && operations > 0 {
-        let error = Error::usage(
-            "initialisations (and other management calls) and operations must not be mixed in one group; nothing was started",
-        );
-        log::warn(&error.text);
-        return Err(error);
-    }
-    if operations > 0 && group.registrations.iter().any(|j| !j.is_blocking()) {
-        let error = Error::usage(
-            "windows of a nonblocking communicator and operations must not be mixed in one group; nothing was started",
-        );
-        log::warn(&error.text);
-        return Err(error);
-    }
-    group.jobs.append(&mut group.registrations);
-    run_jobs(group.jobs)?;
     Ok(Some((group.requests, group.one_sided)))
+}
+
+/// Ends management calls that will not run, because of `error`: what waits for their communicators hears of it.
+fn discard(jobs: Vec<Job>, error: Error) -> Error {
+    jobs.into_iter().for_each(|job| job.discard(&error));
+    error
 }
 
 /// Queues a management call, or runs it outside of groups: here, or in the background if it is nonblocking.
 pub(crate) fn manage(job: Job) -> Result<()> {
-    if depth() > 0 {
-        GROUP.with_borrow_mut(|g| g.jobs.push(job));
-        return Ok(());
-    }
-    if job.is_blocking() { job.run() } else { job.start() }
+    manage_as(job, false)
 }
 
 /// As [`manage`] for a call that may be in one group with operations: it is over before they are enqueued.
 pub(crate) fn manage_before_operations(job: Job) -> Result<()> {
+    manage_as(job, true)
+}
+
+fn manage_as(job: Job, beside_operations: bool) -> Result<()> {
     if depth() > 0 {
-        GROUP.with_borrow_mut(|g| g.registrations.push(job));
+        GROUP.with_borrow_mut(|g| g.jobs.push(Managed { job, beside_operations }));
         return Ok(());
     }
-    manage(job)
+    if job.is_blocking() { job.run() } else { Job::start(vec![job]) }
 }
 
 /// Runs the management calls of a group side by side. Nonblocking ones are only started: `InProgress`.
-fn run_jobs(mut jobs: Vec<Job>) -> Result<()> {
+fn run_jobs(jobs: Vec<Job>) -> Result<()> {
     let blocking = jobs.iter().filter(|j| j.is_blocking()).count();
     if blocking > 0 && blocking < jobs.len() {
         let error = Error::argument("Blocking and nonblocking communicators are not allowed in the same group.");
         log::warn(&error.text);
-        return Err(error);
+        return Err(discard(jobs, error));
     }
-    if blocking == 0 && !jobs.is_empty() {
-        jobs.into_iter().try_for_each(Job::start)?;
-        return Err(Error::new(ResultCode::InProgress, "the nonblocking calls of the group are under way"));
+    let queues: Vec<Vec<Job>> = jobs.into_iter().map(|job| vec![job]).collect();
+    if blocking > 0 || queues.is_empty() {
+        return run_blocking(queues);
     }
-    if jobs.len() <= 1 {
-        return jobs.pop().map_or(Ok(()), Job::run);
+    let mut queues = queues.into_iter();
+    while let Some(queue) = queues.next() {
+        if let Err(error) = Job::start(queue) {
+            return Err(discard(queues.flatten().collect(), error));
+        }
     }
+    Err(Error::new(ResultCode::InProgress, "the nonblocking calls of the group are under way"))
+}
+
+fn run_blocking(mut queues: Vec<Vec<Job>>) -> Result<()> {
     let device = device::current();
-    let halts: Vec<_> = jobs.iter().map(|j| j.halt.clone()).collect();
+    let halts: Vec<_> = queues.iter().flatten().map(|j| j.halt.clone()).collect();
     let first = Mutex::new(None);
     let failed = |error: Error| {
         // The others wait for this one, or for ranks that do.
         first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         halts.iter().for_each(|h| h.store(true, Ordering::Release));
     };
-    let run = |job: Job| {
-        // The same device as the caller's, for logs; it exists.
-        let _ = device::set_current(device);
-        job.run().unwrap_or_else(&failed);
-    };
-    std::thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
-        for thread in threads {
-            thread.join().unwrap_or_else(|_| failed(Error::internal("a management call panicked")));
-        }
-    });
+    let run = |queue: Vec<Job>| queue.into_iter().for_each(|job| job.run().unwrap_or_else(&failed));
+    if queues.len() <= 1 {
+        queues.pop().into_iter().for_each(run);
+    } else {
+        std::thread::scope(|scope| {
+            for queue in queues {
+                let run = &run;
+                scope.spawn(move || {
+                    // The same device as the caller's, for logs; it exists.
+                    let _ = device::set_current(device);
+                    run(queue);
+                });
+            }
+        });
+    }
     first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 

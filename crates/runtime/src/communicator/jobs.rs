@@ -81,34 +81,55 @@ impl Job {
     }
 
     /// Runs it on this thread.
-    pub(crate) fn run(self) -> Result<()> {
-        (self.run)()
-    }
-
-    /// Runs it on a thread of its own; the communicator is in progress when this returns, or its job has ended.
     ///
     /// # Errors
-    /// `SystemError` when there can be no thread.
-    pub(crate) fn start(self) -> Result<()> {
-        let device = self.comm.device;
-        self.comm.jobs.running.fetch_add(1, Ordering::AcqRel);
-        let running = Running(self.comm.clone());
-        let run = self.run;
+    /// Its own; `InternalError` when it panics.
+    pub(crate) fn run(self) -> Result<()> {
+        let Job { comm, run, .. } = self;
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        ended.unwrap_or_else(|_| {
+            let error = Error::internal(format!("rank {}: a management call of a communicator panicked", comm.rank));
+            comm.stillborn(&error);
+            Err(error)
+        })
+    }
+
+    /// Ends it unrun, because of `error`.
+    pub(crate) fn discard(self, error: &Error) {
+        self.comm.stillborn(error);
+    }
+
+    /// Runs `jobs`, which are of one communicator, one after another on a thread of their own; the communicator is in progress
+    /// when this returns, or its jobs have ended. Each runs, whatever became of those before it: peers may count on it.
+    ///
+    /// # Errors
+    /// `SystemError` when there can be no thread; the communicator has it then if it waits for its initialisation.
+    pub(crate) fn start(jobs: Vec<Job>) -> Result<()> {
+        let Some(comm) = jobs.first().map(|job| job.comm.clone()) else { return Ok(()) };
+        comm.jobs.running.fetch_add(1, Ordering::AcqRel);
+        let running = Running(comm.clone());
         let body = move || {
             // The device of the communicator, for logs; it exists.
-            let _ = crate::device::set_current(device);
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            let ended = ended.unwrap_or_else(|_| Err(Error::internal("a background job of a communicator panicked")));
-            if let Err(e) = ended {
-                if log::last_error() != e.text {
-                    log::warn(&e.text);
+            let _ = crate::device::set_current(running.0.device);
+            for job in jobs {
+                if let Err(e) = job.run() {
+                    if log::last_error() != e.text {
+                        log::warn(&e.text);
+                    }
+                    let _ = running.0.jobs.error.set(e);
                 }
-                let _ = running.0.jobs.error.set(e);
             }
             drop(running);
         };
         oxccl_sys::process::with_signals_blocked(|| std::thread::Builder::new().name("oxccl-job".into()).spawn(body))
             .map(drop)
-            .map_err(|e| Error::system(format!("cannot start a thread for a nonblocking call: {e}")))
+            .map_err(|e| {
+                let error = Error::system(format!(
+                    "rank {}: cannot start a thread for a nonblocking call: {e}; there may be too many (ulimit -u)",
+                    comm.rank
+                ));
+                comm.stillborn(&error);
+                error
+            })
     }
 }

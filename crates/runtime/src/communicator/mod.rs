@@ -251,6 +251,14 @@ impl Communicator {
         }
     }
 
+    /// Its initialisation will not take place, or not come to an end, because of `error`; nothing of one that is ready.
+    fn stillborn(&self, error: &Error) {
+        if self.core.get().is_none() {
+            // The first error stays.
+            let _ = self.init_error.set(error.clone());
+        }
+    }
+
     /// Waits for outstanding work. Further operations are refused. `InvalidArgument` the second time and for a revoked
     /// communicator (`InvalidUsage` there in `librccl.so.1`).
     pub fn finalize(self: &Arc<Self>) -> Result<()> {

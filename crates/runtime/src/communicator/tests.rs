@@ -3,6 +3,7 @@
 
 mod ahead;
 mod causes;
+mod management;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};

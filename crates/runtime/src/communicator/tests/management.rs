@@ -1,0 +1,46 @@
+//! Management calls that cannot come to their end: each rank hears of it soon, and of the cause.
+
+use super::*;
+
+fn nonblocking() -> CommConfig {
+    CommConfig { blocking: Some(false), ..CommConfig::default() }
+}
+
+#[test]
+fn communicators_of_a_discarded_group_are_not_under_way_for_ever() {
+    for settings in [CommConfig::default(), nonblocking()] {
+        group::start();
+        let join = |settings: &CommConfig| {
+            Communicator::init_rank(2, UniqueId::create().unwrap(), 0, 0, settings.clone(), "test").unwrap()
+        };
+        let comm = join(&settings);
+        assert_eq!(comm.async_error().unwrap_err().code, ResultCode::InProgress);
+        group::fail(&Error::argument("another call of the group was wrong"));
+        assert_eq!(group::end().unwrap_err().code, ResultCode::InvalidArgument);
+        let error = comm.async_error().expect_err("its initialisation will not take place");
+        assert!(error.code == ResultCode::InvalidArgument && error.text.contains("another call"), "{error:?}");
+        comm.abort().unwrap();
+        // Those that do not go together.
+        group::start();
+        let comms = [join(&CommConfig { blocking: Some(true), ..CommConfig::default() }), join(&nonblocking())];
+        let end = group::end().unwrap_err();
+        for comm in comms {
+            assert_eq!(comm.async_error().unwrap_err().text, end.text);
+            comm.abort().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_an_initialisation_ends_it() {
+    for blocking in [true, false] {
+        let settings = CommConfig { blocking: Some(blocking), ..CommConfig::default() };
+        let comm = Communicator::new(0, 2, 0, settings, Arc::default());
+        let run = Box::new(|| panic!("a test of a panic"));
+        let begun = group::manage(Job { comm: comm.clone(), halt: Arc::default(), run });
+        assert_eq!(begun.is_err(), blocking, "{begun:?}");
+        let state = || comm.async_error().expect_err("it is never ready").code;
+        assert!(soon(|| state() != ResultCode::InProgress));
+        assert_eq!(state(), ResultCode::InternalError);
+    }
+}
