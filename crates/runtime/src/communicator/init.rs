@@ -375,7 +375,7 @@ pub(super) fn lines_travel(peers: &[PeerInfo], members: &[usize]) -> bool {
 pub(super) fn build(
     abort: &Arc<AtomicBool>,
     config: Config,
-    mut boot: Bootstrapped,
+    boot: Bootstrapped,
     family: Option<Arc<Family>>,
 ) -> Result<Arc<Core>> {
     let own = config;
@@ -392,6 +392,23 @@ pub(super) fn build(
     };
     let light = all_say(LIGHT, &boot.peers, &boot.clique);
     let hub = Arc::new(Hub::new(geometry, boot.segment.clone(), light)?);
+    let rank = boot.rank;
+    furnish(abort, config, boot, family, hub.clone()).inspect_err(|e| hub.poison(&unfinished(rank, e)))
+}
+
+/// What the others are told of `rank`, which they have met: they may be ready, and their calls would wait for it for ever.
+fn unfinished(rank: usize, e: &Error) -> Error {
+    Error::remote(format!("rank {rank} could not finish the initialisation of the communicator: {}", e.text))
+}
+
+/// The core on a hub of which the others know.
+fn furnish(
+    abort: &Arc<AtomicBool>,
+    config: Config,
+    mut boot: Bootstrapped,
+    family: Arc<Family>,
+    hub: Arc<Hub>,
+) -> Result<Arc<Core>> {
     let cma = probe(&boot, &hub, abort)?;
     let mut handles = vec![None; boot.ranks];
     for (member, rank) in boot.clique.iter().enumerate() {
@@ -425,14 +442,17 @@ pub(super) fn build(
     desk.open(&core);
     core.accept_puts();
     *core.control.lock().unwrap_or_else(PoisonError::into_inner) = Some(control);
-    for (i, process) in processes.iter().enumerate() {
+    let watched = processes.iter().enumerate().try_for_each(|(i, process)| {
         let of_process = process_of.iter().enumerate().filter(|(_, p)| **p == i);
         let ranks: Vec<usize> = of_process.map(|(m, _)| core.members[m]).collect();
-        if let Some(watch) = core.family.watch(&service, process, &core, ranks)? {
-            core.watches.lock().unwrap_or_else(PoisonError::into_inner).push(watch);
-        }
-    }
-    Ok(core)
+        let watch = core.family.watch(&service, process, &core, ranks)?;
+        core.watches.lock().unwrap_or_else(PoisonError::into_inner).extend(watch);
+        Ok(())
+    });
+    watched.map(|()| core.clone()).inspect_err(|e| {
+        core.spread(&unfinished(core.rank, e));
+        core.leave();
+    })
 }
 
 /// Learns which peers can read this process and can be read, both ways, so that both ends of a connection agree.
@@ -453,7 +473,13 @@ fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>
                 cma[*rank] = there && back;
                 break;
             }
-            if abort.load(Ordering::Relaxed) || deadline.passed() {
+            if let Some(e) = hub.poison_error() {
+                return Err(e);
+            }
+            if abort.load(Ordering::Relaxed) {
+                return Err(Error::remote(format!("rank {}: initialisation aborted by the application", boot.rank)));
+            }
+            if deadline.passed() {
                 return Err(Error::remote(format!(
                     "rank {rank} (host {}, process {}) did not finish the initialisation; it may have ended",
                     boot.peers[*rank].host, boot.peers[*rank].pid
@@ -471,7 +497,8 @@ fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>
             oxccl_sys::sync::yield_now();
         }
     }
-    Ok(cma)
+    // Who said what it can read may have failed behind that.
+    hub.poison_error().map_or(Ok(cma), Err)
 }
 
 /// Range checks of a request beyond what the C interface has checked.

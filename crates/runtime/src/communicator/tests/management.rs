@@ -1,9 +1,30 @@
 //! Management calls that cannot come to their end: each rank hears of it soon, and of the cause.
 
 use super::*;
+use crate::bootstrap::connect;
 
 fn nonblocking() -> CommConfig {
     CommConfig { blocking: Some(false), ..CommConfig::default() }
+}
+
+#[test]
+fn ranks_hear_of_an_initialisation_that_fails_behind_the_meeting() {
+    let id = UniqueId::create().unwrap();
+    let meet = |rank: usize| {
+        let (id, config) = (id.0.clone(), config(|_| ()));
+        let bootstrap = init::bootstrap_config(&config);
+        connect(init::params(id, rank, 2, &config, bootstrap, false, Arc::default())).unwrap()
+    };
+    let [first, second] = std::thread::scope(|s| {
+        let threads = [0, 1].map(|rank| s.spawn(move || meet(rank)));
+        threads.map(|t| t.join().unwrap())
+    });
+    let aborted = Arc::new(AtomicBool::new(true));
+    let own = init::build(&aborted, config(|_| ()), first, None).err().expect("it was aborted");
+    assert!(own.text.contains("aborted"), "{own:?}");
+    // It has said all that the other one waits for.
+    let told = init::build(&Arc::default(), config(|_| ()), second, None).err().expect("the other one failed");
+    assert!(told.text.contains("rank 0") && told.text.contains(&own.text), "{told:?}");
 }
 
 #[test]
