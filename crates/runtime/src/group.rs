@@ -272,7 +272,8 @@ fn manage_as(job: Job, beside_operations: bool) -> Result<()> {
     if job.is_blocking() { job.run() } else { Job::start(vec![job]) }
 }
 
-/// Runs the management calls of a group side by side. Nonblocking ones are only started: `InProgress`.
+/// Runs the management calls of a group, those of different communicators side by side. Nonblocking ones are only started:
+/// `InProgress`.
 fn run_jobs(jobs: Vec<Job>) -> Result<()> {
     let blocking = jobs.iter().filter(|j| j.is_blocking()).count();
     if blocking > 0 && blocking < jobs.len() {
@@ -280,7 +281,7 @@ fn run_jobs(jobs: Vec<Job>) -> Result<()> {
         log::warn(&error.text);
         return Err(discard(jobs, error));
     }
-    let queues: Vec<Vec<Job>> = jobs.into_iter().map(|job| vec![job]).collect();
+    let queues = by_communicator(jobs);
     if blocking > 0 || queues.is_empty() {
         return run_blocking(queues);
     }
@@ -293,9 +294,24 @@ fn run_jobs(jobs: Vec<Job>) -> Result<()> {
     Err(Error::new(ResultCode::InProgress, "the nonblocking calls of the group are under way"))
 }
 
+/// Management calls by communicator, each list in the order of the calls. Ranks that make several on one communicator meet
+/// for one after the other: if each ran as soon as it could, they would meet for different ones.
+fn by_communicator(jobs: Vec<Job>) -> Vec<Vec<Job>> {
+    let mut queues: Vec<Vec<Job>> = Vec::new();
+    for job in jobs {
+        match queues.iter_mut().find(|queue| queue.iter().any(|j| Arc::ptr_eq(&j.comm, &job.comm))) {
+            Some(queue) => queue.push(job),
+            None => queues.push(vec![job]),
+        }
+    }
+    queues
+}
+
 fn run_blocking(mut queues: Vec<Vec<Job>>) -> Result<()> {
     let device = device::current();
-    let halts: Vec<_> = queues.iter().flatten().map(|j| j.halt.clone()).collect();
+    // Of one communicator each call is made, whatever became of those before it: its other ranks may come to it.
+    let alone = queues.len() <= 1;
+    let halts: Vec<_> = queues.iter().flatten().filter(|_| !alone).map(|j| j.halt.clone()).collect();
     let first = Mutex::new(None);
     let failed = |error: Error| {
         // The others wait for this one, or for ranks that do.
@@ -303,7 +319,7 @@ fn run_blocking(mut queues: Vec<Vec<Job>>) -> Result<()> {
         halts.iter().for_each(|h| h.store(true, Ordering::Release));
     };
     let run = |queue: Vec<Job>| queue.into_iter().for_each(|job| job.run().unwrap_or_else(&failed));
-    if queues.len() <= 1 {
+    if alone {
         queues.pop().into_iter().for_each(run);
     } else {
         std::thread::scope(|scope| {

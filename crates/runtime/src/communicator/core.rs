@@ -555,7 +555,8 @@ impl Core {
             strays.push((incoming.from, incoming.purpose, incoming.stream));
         }
         let at = strays.iter().position(|(f, p, _)| (*f, *p) == (from, purpose))?;
-        Some(strays.swap_remove(at).2)
+        // In their order: one rank may have sent for one meeting after another.
+        Some(strays.remove(at).2)
     }
 
     /// Waits, within `limits`, until another stream has arrived for [`Core::take_stream`].

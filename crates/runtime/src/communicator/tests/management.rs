@@ -1,10 +1,42 @@
 //! Management calls that cannot come to their end: each rank hears of it soon, and of the cause.
 
+use std::sync::Mutex;
+
+use super::super::child::Done;
 use super::*;
 use crate::bootstrap::connect;
 
+/// Runs `f` as each of `ranks` ranks of a communicator with these settings.
+fn members(ranks: usize, settings: &CommConfig, f: impl Fn(Arc<Communicator>) + Sync) {
+    let id = UniqueId::create().unwrap();
+    std::thread::scope(|scope| {
+        for rank in 0..ranks {
+            let (f, id, settings) = (&f, id.clone(), settings.clone());
+            scope.spawn(move || {
+                let device = rank % crate::device::count();
+                let comm =
+                    Communicator::init_rank(ranks as i32, id, rank as i32, device, settings, "test").expect("init");
+                comm.complete().expect("init");
+                f(comm);
+            });
+        }
+    });
+}
+
 fn nonblocking() -> CommConfig {
     CommConfig { blocking: Some(false), ..CommConfig::default() }
+}
+
+/// Where a call puts the communicator that it makes.
+type Place = Arc<Mutex<Option<Arc<Communicator>>>>;
+
+fn put(place: &Place) -> Done {
+    let place = place.clone();
+    Box::new(move |child| *place.lock().unwrap() = child)
+}
+
+fn taken(place: &Place) -> Arc<Communicator> {
+    place.lock().unwrap().take().expect("a child was made")
 }
 
 #[test]
@@ -63,5 +95,36 @@ fn a_panic_in_an_initialisation_ends_it() {
         let state = || comm.async_error().expect_err("it is never ready").code;
         assert!(soon(|| state() != ResultCode::InProgress));
         assert_eq!(state(), ResultCode::InternalError);
+    }
+}
+
+#[test]
+fn children_of_one_parent_in_one_group_are_told_apart() {
+    const RANKS: usize = 3;
+    for settings in [CommConfig::default(), nonblocking()] {
+        let children = CommConfig { blocking: Some(true), ..CommConfig::default() };
+        members(RANKS, &settings, |comm| {
+            for _ in 0..8 {
+                let places = [(); 4].map(|()| Place::default());
+                let rank = comm.rank() as i32;
+                let split = |color, key, place| comm.split(Some(color), key, Some(children.clone()), put(place));
+                group::start();
+                split(0, rank, &places[0]).unwrap();
+                split(rank, 0, &places[1]).unwrap();
+                split(0, -rank, &places[2]).unwrap();
+                split(0, (rank + 1) % RANKS as i32, &places[3]).unwrap();
+                match group::end() {
+                    Err(e) if e.code == ResultCode::InProgress => comm.complete().unwrap(),
+                    end => end.unwrap(),
+                }
+                let made = places.each_ref().map(taken);
+                let place = comm.rank();
+                assert_eq!(made.each_ref().map(|c| c.ranks()), [RANKS, 1, RANKS, RANKS]);
+                let ranks = [place, 0, RANKS - 1 - place, (place + 1) % RANKS];
+                assert_eq!(made.each_ref().map(|c| c.rank()), ranks);
+                made.iter().for_each(|c| c.destroy().unwrap());
+            }
+            comm.destroy().unwrap();
+        });
     }
 }
