@@ -20,6 +20,7 @@ use std::time::Duration;
 use oxccl_sys::sync::{AtomicBool, Ordering};
 use oxccl_sys::{Deadline, SharedMemory};
 use oxccl_types::{Error, Result, ResultCode};
+use rustix::event::PollFlags;
 
 pub use id::UniqueId;
 pub use ring::{ControlRing, News};
@@ -37,6 +38,8 @@ const ROUNDS: u8 = 4;
 const DELEGATE: u8 = 1;
 /// How long a rank whose peer failed waits for the root to say why.
 const VERDICT: Duration = Duration::from_millis(300);
+/// Between two looks at whether the ranks that the root waits for can still come.
+const LOOK: Duration = Duration::from_millis(20);
 /// A rank waits this much longer than the root, whose text says more.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -79,6 +82,9 @@ impl Default for BootstrapConfig {
 /// Bytes of the shared segment of a clique with that many ranks, when all ranks brought these payloads.
 pub type SegmentBytes = Box<dyn Fn(usize, &[&[u8]]) -> usize + Send>;
 
+/// The error of a meeting at which not all ranks can come, once that is known. Asked while the root waits for them.
+pub type Awaited = Box<dyn Fn() -> Result<()> + Send>;
+
 /// What one rank brings.
 pub struct Params {
     /// The same on all ranks.
@@ -95,6 +101,8 @@ pub struct Params {
     pub segment_bytes: SegmentBytes,
     /// Ends the call early when set.
     pub abort: Arc<AtomicBool>,
+    /// Ends it early by an error.
+    pub awaited: Option<Awaited>,
     /// Settings.
     pub config: BootstrapConfig,
 }
@@ -183,7 +191,7 @@ pub struct Part {
 /// # Errors
 /// Those of [`connect`]; the failure of one rank is that of all who meet.
 pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstrapped>> {
-    let Params { id, more, rank, ranks, payload, segment_bytes, abort, config } = params;
+    let Params { id, more, rank, ranks, payload, segment_bytes, abort, awaited, config } = params;
     if rank >= ranks || u32::try_from(ranks).is_err() {
         return Err(Error::argument(format!("rank {rank} is not below the number of ranks, {ranks}")));
     }
@@ -200,7 +208,7 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
     if parts.roots > ranks {
         return Err(Error::argument(format!("{} ids for {ranks} ranks", parts.roots)));
     }
-    let mut link = Link::meet(&id, &more, rank, parts, &config, limits)?;
+    let mut link = Link { awaited: awaited.as_deref(), ..Link::meet(&id, &more, rank, parts, &config, limits)? };
     let info = Info { peer: describe(&service, payload), hint: clique::hint(&config, rank) };
     gather(&mut link, &id, service, info, part, segment_bytes, &config).map_err(|e| {
         // Who could not reach a peer asks whether the root knows more: the peer may have been told of a death.
@@ -216,9 +224,10 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
 /// # Errors
 /// As [`connect`]; that of the first rank whose `work` fails, on all ranks.
 pub fn agree<R>(params: Params, work: impl FnOnce(&[Vec<u8>]) -> Result<R>) -> Result<R> {
-    let Params { id, rank, ranks, payload, abort, config, .. } = params;
+    let Params { id, rank, ranks, payload, abort, awaited, config, .. } = params;
     let limits = Limits { deadline: Deadline::after(config.timeout + GRACE), abort: &abort };
-    let mut link = Link::join(&id, rank, Parts { ranks, roots: 1 }, 0, &config, limits)?;
+    let link = Link::join(&id, rank, Parts { ranks, roots: 1 }, 0, &config, limits)?;
+    let mut link = Link { awaited: awaited.as_deref(), ..link };
     let go = |link: &mut Link<'_>| -> Result<R> {
         let all = link.exchange(0, &payload)?;
         let done = work(&all)?;
@@ -376,6 +385,7 @@ struct Link<'a> {
     at: String,
     nonce: [u8; 16],
     limits: Limits<'a>,
+    awaited: Option<&'a (dyn Fn() -> Result<()> + Send)>,
 }
 
 impl<'a> Link<'a> {
@@ -421,7 +431,7 @@ impl<'a> Link<'a> {
             let error = match attempt {
                 Ok(stream) => {
                     let at = stream.peer_addr().map_or_else(|e| e.to_string(), |a| a.to_string());
-                    return Ok(Link { stream, rank, parts, part, up: None, at, nonce: [0; 16], limits });
+                    return Ok(Link { stream, rank, parts, part, up: None, at, nonce: [0; 16], limits, awaited: None });
                 }
                 Err(e) => e,
             };
@@ -443,6 +453,9 @@ impl<'a> Link<'a> {
     /// One round at this root: what all who come to it sent, by rank.
     fn round_trip(&mut self, round: u8, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let sent = write_full(&self.stream, &wire::frame(ROUND, &[&[round], bytes]), &self.limits);
+        if round == 0 {
+            self.await_all()?;
+        }
         // A root that failed tells why before it closes: read even when the write failed.
         let (kind, body) = wire::read_frame(&self.stream, &self.limits)
             .map_err(|e| self.lost_root(round, sent.as_ref().err().unwrap_or(&e)))?;
@@ -457,6 +470,20 @@ impl<'a> Link<'a> {
                 all.ok_or_else(|| self.protocol("a short message of the root"))
             }
             _ => Err(self.protocol("a message of the root out of turn")),
+        }
+    }
+
+    /// Waits for the first answer of the root, which comes when all ranks have come, as long as they can. In later rounds all are
+    /// there: of who goes then the root hears, and nobody can have gone because it had all.
+    fn await_all(&self) -> Result<()> {
+        let Some(awaited) = self.awaited else { return Ok(()) };
+        loop {
+            let slice = Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits };
+            // What ends the wait else, the read that follows says.
+            if slice.wait(&self.stream, PollFlags::IN).is_ok() || self.limits.check().is_err() {
+                return Ok(());
+            }
+            awaited()?;
         }
     }
 

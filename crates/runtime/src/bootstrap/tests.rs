@@ -28,6 +28,7 @@ fn params(id: &UniqueId, rank: usize, ranks: usize, config: &BootstrapConfig) ->
         payload: format!("payload {rank}").into_bytes(),
         segment_bytes: Box::new(|n, _| 4096 * n),
         abort: Arc::default(),
+        awaited: None,
         config: config.clone(),
     }
 }

@@ -127,6 +127,11 @@ impl<'a> Meeting<'a> {
 
     /// The id that the participants meet with.
     fn call_together(&self, kind: Kind) -> Result<bootstrap::UniqueId> {
+        // Who is gone says more than that it cannot be reached.
+        self.pass_id(kind).map_err(|e| self.core.missing(self.participants).err().unwrap_or(e))
+    }
+
+    fn pass_id(&self, kind: Kind) -> Result<bootstrap::UniqueId> {
         let tag = self.core.children.tag(kind, self.participants);
         let index = self.index();
         let id = match index {
@@ -189,6 +194,19 @@ impl<'a> Meeting<'a> {
     }
 }
 
+/// Why a meeting ended with `e`: who is gone says more than that it was `halt`ed. What the root says names the cause, and who is
+/// gone by now may have left because of it.
+fn cause(core: &Core, participants: &[usize], halt: &AtomicBool, e: Error) -> Error {
+    let missing = || core.missing(participants).err();
+    if halt.load(Ordering::Acquire) { missing().unwrap_or(e) } else { e }
+}
+
+/// Whether `participants` can all come to a meeting: who aborted or left before it never does, and nothing else tells that.
+fn awaited(core: &Arc<Core>, participants: &[usize]) -> Option<bootstrap::Awaited> {
+    let (core, participants) = (core.clone(), participants.to_vec());
+    Some(Box::new(move || core.missing(&participants)))
+}
+
 fn read_id(bytes: &[u8]) -> Result<bootstrap::UniqueId> {
     let bytes = bytes.try_into().map_err(|_| Error::internal("an id of a wrong length"))?;
     bootstrap::UniqueId::from_bytes(bytes)
@@ -219,8 +237,7 @@ impl Child {
         let _making = Making::new(&self.core.children, &self.participants, &self.halt);
         // Somebody who died before that was not seen by `halt_with`.
         let result = self.core.missing(&self.participants).and_then(|()| self.meet(start));
-        // Who is gone says more than that the meeting was ended.
-        result.map_err(|e| self.core.missing(&self.participants).err().unwrap_or(e))
+        result.map_err(|e| cause(&self.core, &self.participants, &self.halt, e))
     }
 
     /// Whether this rank would share: the parent's settings say so, and it was not revoked.
@@ -249,6 +266,7 @@ impl Child {
         };
         let share = self.shares();
         let params = init::params(id.clone(), rank, ranks, &config, meeting.config.clone(), share, self.halt.clone());
+        let params = bootstrap::Params { awaited: awaited(&self.core, &self.participants), ..params };
         let met = connect_part(params, part).inspect_err(|e| {
             // Who did not even get to the root says so there, that it does not wait.
             bootstrap::decline(&id, rank, ranks, &meeting.config, &e.text);
@@ -413,9 +431,9 @@ impl Communicator {
         let meeting = Meeting::new(core, &all, &config, &halt);
         let met = meeting.call_together(kind).and_then(|id| {
             let params = init::params(id, self.rank, self.ranks, &config, meeting.config.clone(), false, halt.clone());
-            bootstrap::agree(bootstrap::Params { payload: said, ..params }, work)
+            bootstrap::agree(bootstrap::Params { payload: said, awaited: awaited(core, &all), ..params }, work)
         });
-        met.map_err(|e| core.missing(&all).err().unwrap_or(e))
+        met.map_err(|e| cause(core, &all, &halt, e))
     }
 
     /// The core of a communicator that is ready and neither finalized nor destroyed, failed or not.

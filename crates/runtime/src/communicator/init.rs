@@ -131,7 +131,7 @@ pub(super) fn params(
         let bytes = |members| geometry_of(&config, members, members < ranks, shared).total();
         (1..=members).map(bytes).max().unwrap_or(0)
     });
-    Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, config: bootstrap }
+    Params { id, more: Vec::new(), rank, ranks, payload, segment_bytes, abort, awaited: None, config: bootstrap }
 }
 
 /// The agreed settings in what a rank brought.

@@ -402,11 +402,16 @@ impl Core {
         if self.is_revoked() { None } else { self.check().err() }
     }
 
-    /// The error of a meeting of `participants` that cannot take place, because one of them is gone.
+    /// The error of a meeting of `participants`, whatever they meet for, that cannot take place, because one of them is gone.
     pub(in crate::communicator) fn missing(&self, participants: &[usize]) -> Result<()> {
         let others = participants.iter().filter(|r| **r != self.rank);
         let gone = others.filter_map(|r| self.departure(*r)).find(|d| d.how != Gone::Revoked);
-        gone.map_or(Ok(()), |d| Err(self.departed(&d, "and cannot take part in making a new communicator")))
+        gone.map_or(Ok(()), |d| {
+            Err(self.departed(
+                &d,
+                "and cannot take part in a call that its ranks make together (split, shrink, grow, window, suspension)",
+            ))
+        })
     }
 
     /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of

@@ -6,6 +6,9 @@ use super::super::child::Done;
 use super::*;
 use crate::bootstrap::connect;
 
+/// Far above what any of these calls takes, and far below `OXCCL_INIT_TIMEOUT`.
+const SOON: Duration = Duration::from_secs(15);
+
 /// Runs `f` as each of `ranks` ranks of a communicator with these settings.
 fn members(ranks: usize, settings: &CommConfig, f: impl Fn(Arc<Communicator>) + Sync) {
     let id = UniqueId::create().unwrap();
@@ -126,5 +129,50 @@ fn children_of_one_parent_in_one_group_are_told_apart() {
             }
             comm.destroy().unwrap();
         });
+    }
+}
+
+#[test]
+fn a_meeting_ends_when_a_rank_that_is_missed_goes() {
+    type Call = fn(&Arc<Communicator>) -> Result<()>;
+    let calls: [Call; 2] = [|comm| comm.split(Some(0), 0, None, Box::new(|_| ())), |comm| comm.suspend()];
+    for (shm, call, aborts) in [(true, 0, true), (true, 1, false), (false, 0, false), (false, 1, true)] {
+        world(
+            3,
+            |c| c.shm = shm,
+            |comm| {
+                if comm.rank() == 2 {
+                    pass(Duration::from_millis(150));
+                    if aborts { comm.abort() } else { comm.destroy() }.unwrap();
+                    return;
+                }
+                let begin = Instant::now();
+                let error = calls[call](&comm).expect_err("not all come");
+                let took = begin.elapsed();
+                assert!(took < SOON && error.text.contains("rank 2"), "{shm} {call} {aborts}: {took:?} {error:?}");
+                comm.abort().unwrap();
+            },
+        );
+    }
+}
+
+/// Whoever has what the meeting gives may go, while others have yet to read it.
+#[test]
+fn parents_may_go_as_soon_as_they_have_children() {
+    for shm in [true, false] {
+        for _ in 0..5 {
+            world(
+                3,
+                |c| c.shm = shm,
+                |comm| {
+                    let place = Place::default();
+                    comm.split(Some(0), 0, None, put(&place)).unwrap();
+                    comm.destroy().unwrap();
+                    let child = taken(&place);
+                    assert_eq!(child.ranks(), 3);
+                    child.destroy().unwrap();
+                },
+            );
+        }
     }
 }
