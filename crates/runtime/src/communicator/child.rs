@@ -298,7 +298,7 @@ impl Communicator {
 
     /// A communicator of all ranks but `exclude`, in the same order. Only those that remain call it, all with the same
     /// list. `abort`: operations under way are ended first, as by [`Communicator::revoke`], so that no help of dead
-    /// ranks is needed.
+    /// ranks is needed; and an earlier nonblocking call that failed is forgotten.
     ///
     /// # Errors
     /// As [`Communicator::split`]; `InvalidArgument` when this rank is in the list.
@@ -320,6 +320,8 @@ impl Communicator {
             let core = self.usable_core()?;
             core.revoke();
             core.drain(Some(Deadline::after(END_OPERATIONS)));
+            // Of a revoked communicator only children are made, and one that could not be made is no obstacle to another.
+            self.jobs.forgive();
         }
         self.check_parent(&remain)?;
         self.make_child(remain, How::Shrink, config, "ncclCommShrink", done)

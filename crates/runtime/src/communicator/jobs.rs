@@ -3,7 +3,7 @@
 //! A nonblocking communicator is in progress while a job of it runs; the error of such a job stays with it. What the
 //! jobs do is not known here.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,9 @@ pub(crate) struct Job {
 #[derive(Default)]
 pub(super) struct Jobs {
     running: AtomicU32,
-    error: OnceLock<Error>,
+    /// Whether there is an error: what calls on the data path look at.
+    failed: AtomicBool,
+    error: Mutex<Option<Error>>,
     lock: Mutex<()>,
     ended: Condvar,
 }
@@ -41,12 +43,31 @@ impl Jobs {
     /// Whether a job failed.
     #[inline]
     pub(super) fn has_failed(&self) -> bool {
-        self.error.get().is_some()
+        // SYNC: job-failed
+        self.failed.load(Ordering::Acquire)
     }
 
     /// The error of the first job that failed.
     pub(super) fn error(&self) -> Option<Error> {
-        self.error.get().cloned()
+        if self.has_failed() { self.held_error().clone() } else { None }
+    }
+
+    fn held_error(&self) -> MutexGuard<'_, Option<Error>> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: Error) {
+        self.held_error().get_or_insert(error);
+        // SYNC: job-failed
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Forgets that jobs failed.
+    pub(super) fn forgive(&self) {
+        let mut error = self.held_error();
+        // SYNC: job-failed
+        self.failed.store(false, Ordering::Release);
+        *error = None;
     }
 
     /// Waits until no job runs, at most for `limit`.
@@ -116,7 +137,7 @@ impl Job {
                     if log::last_error() != e.text {
                         log::warn(&e.text);
                     }
-                    let _ = running.0.jobs.error.set(e);
+                    running.0.jobs.fail(e);
                 }
             }
             drop(running);

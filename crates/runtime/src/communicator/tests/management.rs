@@ -176,3 +176,33 @@ fn parents_may_go_as_soon_as_they_have_children() {
         }
     }
 }
+
+#[test]
+fn a_shrink_that_failed_can_be_made_again_with_fewer_ranks() {
+    let done = AtomicU32::new(0);
+    members(4, &nonblocking(), |comm| {
+        match comm.rank() {
+            2 => {
+                pass(Duration::from_millis(150));
+                return comm.abort().unwrap();
+            }
+            // Is to be left out.
+            3 => assert!(soon(|| done.load(Ordering::Relaxed) == 2)),
+            _ => {
+                comm.shrink(&[3], true, None, Box::new(|_| ())).unwrap();
+                let error = comm.complete().expect_err("rank 2 does not come");
+                assert!(error.text.contains("rank 2"), "{error:?}");
+                assert!(comm.async_error().is_err());
+                let place = Place::default();
+                comm.shrink(&[2, 3], true, None, put(&place)).unwrap();
+                comm.complete().unwrap();
+                assert!(comm.async_error().is_ok());
+                let child = taken(&place);
+                assert_eq!((child.rank(), child.ranks()), (comm.rank(), 2));
+                child.destroy().unwrap();
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        comm.abort().unwrap();
+    });
+}
