@@ -17,7 +17,7 @@ const LEN: usize = 200_000;
 const NOTICE: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// One rank: word 1 is the memory, word 2 what happens (rounds, late, abort, kill), word 3 to which rank, or how many rounds there are,
+/// One rank: word 1 is the memory, word 2 what happens (rounds, late, abort, kill, waits), word 3 to which rank, or how many rounds there are,
 /// word 4 after how many microseconds, or whether something is mapped then.
 pub fn rank(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");
@@ -25,6 +25,9 @@ pub fn rank(order: &Order) {
     let used = || comm.memory_use().expect("known").suspendable;
     let unused = used();
     let call = |n: u64| calls::one(&comm, KINDS[n as usize % KINDS.len()], memory, LEN + n as usize % 3, n);
+    if order.words[2] == "waits" {
+        return wait_for_an_inner_rank(order, &comm);
+    }
     if order.words[2] == "late" {
         if order.rank == order.number(3) as usize {
             pause(Duration::from_micros(order.number(4)));
@@ -121,5 +124,43 @@ fn a_rank_that_is_killed_among_hosts_of_several_ranks_is_named() {
             assert!(e.text.contains(&format!("rank {victim}")), "{said}");
         }
         pool.workers[victim] = pool.spawn_on(hosts[victim]);
+    }
+}
+
+/// The ranks of the first of two processes each wait for a rank of the other one that has no neighbour of theirs in the ring of
+/// news; word 3 is in what.
+fn wait_for_an_inner_rank(order: &Order, comm: &Communicator) {
+    comm.barrier().expect("barrier");
+    order.report("up", "");
+    let half = order.ranks / 2;
+    let from = if order.rank < half { half + 1 + order.rank % (half - 2) } else { order.rank - half };
+    let waited = match order.words[3].as_str() {
+        "recv" => comm.recv(&mut [0_u8; 100], from),
+        _ => comm.wait_signal(from, oxccl::Signal::default(), 1),
+    };
+    let error = waited.expect_err("nobody sends");
+    order.report("error", &format!("{:?} {}", error.code, error.text));
+}
+
+#[test]
+fn ranks_within_a_process_that_is_killed_are_known_to_be_dead() {
+    let _alone = alone();
+    let mut pool = Pool::on_hosts(&[0, 1], 4);
+    for call in ["signal", "recv"] {
+        pool.start(&format!("hosts malloc waits {call}"));
+        pool.expect("up", &(0..8).collect::<Vec<_>>(), GIVE_UP);
+        let killed = crate::harness::now_ns();
+        pool.workers[1].kill();
+        for e in pool.expect("error", &ALL, GIVE_UP) {
+            let took = Duration::from_nanos(e.ns.saturating_sub(killed));
+            let said = format!("{call}: {e:?}\n{}", pool.said());
+            assert!(took < NOTICE, "noticed after {took:?}; {said}");
+            // The first of those that share memory tells the others.
+            assert!(
+                ["rank 5 (", "rank 6 ("].iter().any(|from| e.text.contains(from)) && e.text.contains("died"),
+                "{said}"
+            );
+        }
+        pool.workers[1] = pool.spawn_on(1);
     }
 }

@@ -289,7 +289,10 @@ impl Core {
             let Some(core) = weak.upgrade() else { return false };
             match locked(&receiver).advance(&FromPeer(&core, from)) {
                 Ok(Progress::More) => true,
-                Ok(Progress::Closed) => false,
+                Ok(Progress::Closed) => {
+                    core.on_silence(from);
+                    false
+                }
                 Err(e) => {
                     core.puts_failed(&e);
                     false

@@ -38,11 +38,20 @@ pub(crate) struct Departure {
     pub text: String,
 }
 
+impl Departure {
+    /// Whether it went in good order, as far as is known: that ends what needs the rank, and is no error of the communicator.
+    fn may_have_left(&self) -> bool {
+        matches!(self.how, Gone::Left | Gone::Silent)
+    }
+}
+
 /// How a rank went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// Its process ended.
     Died,
+    /// It closed a connection that it keeps as long as it takes part, and nothing else is known of it yet.
+    Silent,
     /// It destroyed its communicator in good order.
     Left,
     /// It aborted its communicator.
@@ -132,6 +141,10 @@ impl Core {
                 "{who} died {when}: {}; look at the output and exit status of that process; this communicator cannot \
                  go on: abort or destroy it",
                 d.text
+            ),
+            Gone::Silent => format!(
+                "{who} closed its connection for one-sided calls {when}; it destroyed or aborted its communicator, or its \
+                 process ended: look at its output and exit status"
             ),
             Gone::Left => format!(
                 "{who} destroyed its communicator {when}; all ranks must make the same calls before one of them leaves"
@@ -360,7 +373,8 @@ impl Core {
         let calm = waited > grace && self.is_settled(now, grace, waited);
         let gone = || (0..self.ranks).filter(|rank| *rank != self.rank).filter_map(|rank| self.departure(rank));
         let left = || gone().find(|d| calm && operation.needs(d.rank));
-        let gone = gone().find(|d| d.how != Gone::Left).or_else(left);
+        let needed = gone().find(|d| !d.may_have_left() && operation.needs(d.rank));
+        let gone = needed.or_else(|| gone().find(|d| !d.may_have_left())).or_else(left);
         self.check()?;
         if let Some(e) = lock(&self.news).clone() {
             return Err(e);
@@ -431,43 +445,60 @@ impl Core {
         if let Some(e) = self.ended().or_else(|| lock(&self.news).clone()) {
             return Some(e);
         }
-        let gone =
-            (0..self.ranks).filter(|r| *r != self.rank).find_map(|r| self.departure(r).filter(|d| d.how != Gone::Left));
+        let others = (0..self.ranks).filter(|r| *r != self.rank);
+        let gone = others.filter_map(|r| self.departure(r)).find(|d| !d.may_have_left());
         gone.map(|d| self.cause_or(|| self.departed(&d, &format!("while rank {} was between operations", self.rank))))
     }
 
     /// A peer's process ended. Runs on the service thread.
     pub(in crate::communicator) fn on_death(&self, ranks: &[usize], text: &str) {
-        for rank in ranks {
-            self.on_departure(Departure { rank: *rank, how: Gone::Died, text: text.to_string() });
-        }
+        self.on_departures(ranks, Gone::Died, text);
     }
 
-    fn on_departure(&self, departure: Departure) {
-        let member = self.member_of[departure.rank];
-        let left = member != usize::MAX && self.hub.presence(member) == Presence::Left;
+    /// All of them at once: who looks must not find some and blame them for the others.
+    fn on_departures(&self, ranks: &[usize], how: Gone, text: &str) {
         // Who left in good order before its process ended had nothing left to do, in a meeting neither.
-        if departure.how == Gone::Died && !left {
-            self.children.halt_with(&[departure.rank]);
+        let left = |rank: usize| self.departure(rank).is_some_and(|d| d.how == Gone::Left);
+        let halted: Vec<usize> = ranks.iter().copied().filter(|rank| how == Gone::Died && !left(*rank)).collect();
+        if !halted.is_empty() {
+            self.children.halt_with(&halted);
         }
         // Before it is in the list, where an operation may look that has to see when it came.
         self.trouble(DEPARTED);
         let mut departures = lock(&self.departures);
-        if !departures.iter().any(|d| d.rank == departure.rank) {
-            departures.push(departure);
+        // The first news stays, unless it was a guess.
+        departures.retain(|d| d.how != Gone::Silent || !ranks.contains(&d.rank));
+        for rank in ranks {
+            if !departures.iter().any(|d| d.rank == *rank) {
+                departures.push(Departure { rank: *rank, how, text: text.to_string() });
+            }
         }
         drop(departures);
         self.bell().ring();
     }
 
+    /// `rank` has closed its connection for puts to this one, as it does when it leaves, which it says in another way; or when
+    /// it dies, of which nobody may be left to tell.
+    pub(in crate::communicator) fn on_silence(&self, rank: usize) {
+        if self.departure(rank).is_none() {
+            self.on_departures(&[rank], Gone::Silent, "");
+        }
+    }
+
+    /// The ring found `rank` dead. All ranks of its process are: only those at the edges of a run of them have neighbours in the
+    /// ring that are left to notice it.
+    fn on_dead(&self, rank: usize, text: &str) {
+        let of_process = |r: &usize| self.peers[*r].process == self.peers[rank].process && !self.same_process(*r);
+        let dead: Vec<usize> = (0..self.ranks).filter(|r| *r == rank || of_process(r)).collect();
+        self.on_departures(&dead, Gone::Died, text);
+    }
+
     /// News from ranks of other machines. Runs on the service thread.
     pub(in crate::communicator) fn on_news(&self, news: News) {
         match news {
-            News::Dead { rank, text } => {
-                self.on_departure(Departure { rank, how: Gone::Died, text });
-            }
+            News::Dead { rank, text } => self.on_dead(rank, &text),
             News::Left { rank } => {
-                self.on_departure(Departure { rank, how: Gone::Left, text: String::new() });
+                self.on_departures(&[rank], Gone::Left, "");
             }
             News::Call { rank, seq, signature, .. } => {
                 let mut heard = lock(&self.heard);

@@ -6,7 +6,9 @@ use oxccl_sys::clock;
 use oxccl_types::Error;
 
 use super::super::core::{Blocked, Core};
+use super::super::window::PUTS;
 use super::*;
+use crate::service::{self, Route};
 
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -26,28 +28,29 @@ impl<F: Fn()> Blocked for Amid<F> {
     }
 }
 
-/// Runs `f` with the cores of two ranks.
+/// Runs `f` with the cores of two ranks that share memory.
 fn pair(f: impl Fn(&Core, &Core) + Sync) {
+    pair_with(|c| c.death_grace = GRACE, f);
+}
+
+/// Runs `f` with the cores of two ranks.
+fn pair_with(change: impl Fn(&mut config::Config) + Sync, f: impl Fn(&Core, &Core) + Sync) {
     let (give, take) = channel::<Arc<Core>>();
     // What `f` holds while it runs, and lets go if it panics.
     let (running, over) = channel::<()>();
     let (first, second) = (Mutex::new(Some((take, running))), Mutex::new(Some((give, over))));
-    world(
-        2,
-        |c| c.death_grace = GRACE,
-        |comm| {
-            let mine = comm.core().unwrap().clone();
-            if comm.rank == 0 {
-                let (take, _running) = first.lock().unwrap().take().unwrap();
-                f(&mine, &take.recv().unwrap());
-            } else {
-                let (give, over) = second.lock().unwrap().take().unwrap();
-                give.send(mine).unwrap();
-                let _ended = over.recv();
-            }
-            comm.abort().unwrap();
-        },
-    );
+    world(2, change, |comm| {
+        let mine = comm.core().unwrap().clone();
+        if comm.rank == 0 {
+            let (take, _running) = first.lock().unwrap().take().unwrap();
+            f(&mine, &take.recv().unwrap());
+        } else {
+            let (give, over) = second.lock().unwrap().take().unwrap();
+            give.send(mine).unwrap();
+            let _ended = over.recv();
+        }
+        comm.abort().unwrap();
+    });
 }
 
 /// What a look of an operation finds that has waited for longer than the grace, while `amid` happens.
@@ -90,4 +93,31 @@ fn an_abort_without_an_error_is_told_as_such() {
         let found = core.check_present(1, || "call".to_string()).unwrap_err().into_text();
         assert!(found.contains("rank 1") && found.contains("before a call of rank 0"), "{found}");
     });
+}
+
+/// A rank that dies, or whose host does, closes its connections; the news of its end may come later, or never.
+#[test]
+fn who_closes_its_connection_for_puts_without_a_word_is_not_waited_for() {
+    let short = Duration::from_millis(50);
+    pair_with(
+        |c| (c.shm, c.death_grace) = (false, short),
+        |core, peer| {
+            let route = Route { comm_hash: core.hash, from: 0, to: 1, purpose: PUTS };
+            let limits = core.limits();
+            drop(service::dial(&core.peers[1].tcp, &core.key, route, &limits.as_limits()).unwrap());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let found = loop {
+                // It has waited for longer than the grace.
+                let mut since = clock::now_ns() - 2 * short.as_nanos() as u64;
+                match peer.check_operation(&mut since, None, &Amid(|| ())) {
+                    Err(found) => break found.into_text(),
+                    Ok(()) => assert!(Instant::now() < deadline, "it is waited for"),
+                }
+                std::thread::yield_now();
+            };
+            assert!(found.contains("rank 0") && found.contains("closed its connection"), "{found}");
+            // It may have left in good order, of which the news is on its way.
+            assert!(peer.failure().is_none());
+        },
+    );
 }
