@@ -17,13 +17,11 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::wire::{self, HEAD, Reader};
 use super::{Bootstrapped, Link, PeerInfo, say};
-use crate::service::io::Limits;
+use crate::service::io::{Limits, SILENCE};
 use crate::service::{CONTROL, CommKey, Inbox, Level, LogFn, Route, WatchGuard, dial, locked};
 
 /// A text longer than this is cut.
 const MOST_TEXT: usize = 4096;
-/// A host that fell silent is noticed after about this time.
-const SILENCE: Duration = Duration::from_secs(15);
 
 /// How often a rank that waits for its neighbour looks whether the root has given up.
 const LOOK_AT_ROOT: Duration = Duration::from_millis(50);
@@ -232,11 +230,8 @@ pub(super) fn meet(
 
 impl Neighbour {
     fn new(boot: &Bootstrapped, rank: usize, fd: OwnedFd) -> Neighbour {
-        // Wishes: without them a silent host is noticed later.
-        let _ = sockopt::set_socket_keepalive(&fd, true);
-        let _ = sockopt::set_tcp_keepidle(&fd, SILENCE / 3);
-        let _ = sockopt::set_tcp_keepintvl(&fd, SILENCE / 6);
-        let _ = sockopt::set_tcp_keepcnt(&fd, 4);
+        // The service has the kernel ask who is idle. This one may be told besides that what was sent is not acknowledged: the
+        // service's thread reads whatever the rank is doing. A wish: without it a silent host is noticed later.
         let _ = sockopt::set_tcp_user_timeout(&fd, SILENCE.as_millis() as u32);
         let name = match boot.peers.get(rank) {
             Some(p) => format!("rank {rank} (host {}, process {})", p.host, p.pid),

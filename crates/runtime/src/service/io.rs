@@ -11,6 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
+/// A peer or a host that fell silent is noticed after about this time.
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+
 /// How long a wait sleeps before it looks at the abort flag again.
 const ABORT_SLICE: Duration = Duration::from_millis(20);
 
@@ -62,6 +65,17 @@ impl Limits<'_> {
         let time = Timespec::try_from(self.deadline.slice(time.min(ABORT_SLICE * 5))).ok();
         let _ = rustix::event::poll(&mut [], time.as_ref());
     }
+}
+
+/// Has the kernel ask an idle peer now and then whether it is still there, so that a link that was cut without a word, and a
+/// host that vanished, end a wait for bytes; and links that forget what is idle are kept open. Not `TCP_USER_TIMEOUT`: it also
+/// ends connections to a peer that is there, but has read nothing for as long since it computes.
+pub(crate) fn notice_silence(socket: impl AsFd) {
+    // Wishes: without them a silent host is noticed later.
+    let _ = sockopt::set_socket_keepalive(&socket, true);
+    let _ = sockopt::set_tcp_keepidle(&socket, SILENCE / 3);
+    let _ = sockopt::set_tcp_keepintvl(&socket, SILENCE / 6);
+    let _ = sockopt::set_tcp_keepcnt(&socket, 4);
 }
 
 /// Fills `buf`.
@@ -125,6 +139,7 @@ fn connect_one(address: &SocketAddr, limits: &Limits<'_>) -> io::Result<TcpStrea
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     // A hint. What carries data to another machine gets it back.
     let _ = pacing::leave_out(&fd);
+    notice_silence(&fd);
     match rustix::net::connect(&fd, address) {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {

@@ -199,6 +199,7 @@ impl Callers {
     fn accept_tcp(&mut self) {
         match self.tcp.accept() {
             Ok((stream, from)) => {
+                super::io::notice_silence(&stream);
                 if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
                     self.greet(stream.into(), from.to_string());
                 }

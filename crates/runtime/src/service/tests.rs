@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::*;
 use oxccl_sys::SharedMemory;
+use rustix::net::sockopt;
 
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -110,4 +111,23 @@ fn a_dropped_watch_is_silent() {
     assert_eq!(hear.recv_timeout(Duration::from_secs(20)).unwrap(), "kept");
     assert!(hear.recv_timeout(Duration::from_millis(20)).is_err(), "once, and not the dropped one");
     child.wait().unwrap();
+}
+
+/// A link that is cut without a word, or a host that vanished, would else be waited for without an end.
+#[test]
+fn both_ends_of_a_connection_notice_silence() {
+    let service = service();
+    let (hash, k) = (0xd4, key(8));
+    let inbox = service.expect(hash, &k, 1);
+    let route = Route { comm_hash: hash, from: 0, to: 1, purpose: 1 };
+    let dialled = dial(service.tcp(), &k, route, &limits()).unwrap();
+    let arrived = inbox.wait(&limits()).unwrap().stream;
+    for stream in [&dialled, &arrived] {
+        assert!(sockopt::socket_keepalive(stream).unwrap());
+        let first = sockopt::tcp_keepidle(stream).unwrap();
+        let rest = sockopt::tcp_keepintvl(stream).unwrap() * sockopt::tcp_keepcnt(stream).unwrap();
+        assert!(first + rest <= 2 * io::SILENCE, "{first:?} and {rest:?}");
+        // It would end connections to peers that answer, but read nothing since they compute.
+        assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 0);
+    }
 }

@@ -9,7 +9,8 @@
 //! buffer. Every read and write may stop anywhere and resumes there.
 //!
 //! The caller brings a stream that is connected and authenticated. A stream that ends without a goodbye is an error
-//! that names the peer; a peer whose machine vanished is silent here, and the caller's deadline has to end the wait.
+//! that names the peer. A peer whose machine vanished is silent until the kernel's probes, for which whoever made the stream asked
+//! (`service::io`), have failed; the caller's deadline may end the wait before.
 //! What one end says stands in line behind the data that it sent before: a refusal is heard once those are taken.
 
 mod frame;
