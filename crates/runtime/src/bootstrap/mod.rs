@@ -30,7 +30,7 @@ use crate::service::interfaces::Family;
 use crate::service::io::{Limits, connect_any, write_full};
 use crate::service::{ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig};
 use parts::Parts;
-use wire::{FAILED, Info, LEAVE, RELAY, RESULT, ROUND, Reader};
+use wire::{FAILED, Info, LEAVE, MOST_RANKS, RELAY, RESULT, ROUND, Reader};
 
 /// Rounds of an initialisation.
 const ROUNDS: u8 = 4;
@@ -192,8 +192,11 @@ pub struct Part {
 /// Those of [`connect`]; the failure of one rank is that of all who meet.
 pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstrapped>> {
     let Params { id, more, rank, ranks, payload, segment_bytes, abort, awaited, config } = params;
-    if rank >= ranks || u32::try_from(ranks).is_err() {
+    if rank >= ranks {
         return Err(Error::argument(format!("rank {rank} is not below the number of ranks, {ranks}")));
+    }
+    if ranks > MOST_RANKS {
+        return Err(Error::argument(format!("{ranks} ranks for one communicator, which has {MOST_RANKS} at most")));
     }
     if payload.len() > 64 << 10 {
         return Err(Error::internal(format!("bootstrap payload of {} bytes", payload.len())));
@@ -464,7 +467,7 @@ impl<'a> Link<'a> {
             RESULT if body.first() == Some(&round) => {
                 let mut reader = Reader(&body[1..]);
                 let nonce = reader.array();
-                let guests = self.parts.guests(self.part).len();
+                let guests = self.parts.guest_count(self.part);
                 let all = (0..guests).map(|_| reader.bytes().map(<[u8]>::to_vec)).collect::<Option<Vec<_>>>();
                 self.nonce = nonce.ok_or_else(|| self.protocol("a short message of the root"))?;
                 all.ok_or_else(|| self.protocol("a short message of the root"))

@@ -30,15 +30,33 @@ impl Parts {
         start(part)..start(part + 1)
     }
 
-    /// The part of `rank`.
+    /// The part of `rank`; 0 of one that there is not.
     pub(super) fn of(self, rank: usize) -> usize {
-        (0..self.roots).find(|p| self.range(*p).contains(&rank)).unwrap_or(0)
+        let (size, more) = (self.ranks / self.roots, self.ranks % self.roots);
+        // The first parts have one rank more.
+        let longer = more * (size + 1);
+        match rank {
+            r if r >= self.ranks => 0,
+            r if r < longer => r / (size + 1),
+            r => more + (r - longer) / size,
+        }
     }
 
     /// Who comes to the root of `part`: its ranks, and at the first one the delegates. Ascending.
-    pub(super) fn guests(self, part: usize) -> Vec<usize> {
-        let delegates = (1..self.roots).filter(|_| part == 0).map(|p| self.range(p).start);
-        self.range(part).chain(delegates).collect()
+    pub(super) fn guests(self, part: usize) -> impl Iterator<Item = usize> {
+        let delegates = (1..self.roots).filter(move |_| part == 0).map(move |p| self.range(p).start);
+        self.range(part).chain(delegates)
+    }
+
+    /// How many these are.
+    pub(super) fn guest_count(self, part: usize) -> usize {
+        self.range(part).len() + if part == 0 { self.roots - 1 } else { 0 }
+    }
+
+    /// Whether `rank` is one of them.
+    pub(super) fn is_guest(self, part: usize, rank: usize) -> bool {
+        let own = self.of(rank);
+        rank < self.ranks && (own == part || part == 0 && self.range(own).start == rank)
     }
 
     /// Rounds at the root of `part`: behind each of those of the first root comes one that hands out its result.
@@ -124,9 +142,11 @@ mod tests {
                     assert!((ranks / roots..=ranks.div_ceil(roots)).contains(&range.len()));
                     assert!(range.clone().all(|r| parts.of(r) == part));
                     next = range.end;
-                    let guests = parts.guests(part);
+                    let guests: Vec<usize> = parts.guests(part).collect();
                     assert_eq!(guests.len(), range.len() + if part == 0 { roots - 1 } else { 0 });
+                    assert_eq!(guests.len(), parts.guest_count(part));
                     assert!(guests.is_sorted_by(|a, b| a < b));
+                    assert!((0..ranks + 2).all(|r| parts.is_guest(part, r) == guests.contains(&r)));
                 }
                 assert_eq!(next, ranks);
             }

@@ -121,6 +121,7 @@ struct Neighbour {
 
 struct Shared {
     rank: usize,
+    ranks: usize,
     neighbours: Vec<Neighbour>,
     watches: OnceLock<Vec<WatchGuard>>,
     seen: Mutex<HashSet<(u8, usize)>>,
@@ -145,6 +146,7 @@ impl ControlRing {
         let neighbours = streams.into_iter().map(|(rank, s)| Neighbour::new(boot, rank, s.into())).collect();
         let shared = Arc::new(Shared {
             rank: boot.rank,
+            ranks: boot.ranks,
             neighbours,
             watches: OnceLock::new(),
             seen: Mutex::default(),
@@ -293,10 +295,15 @@ impl Shared {
     }
 
     fn heard(&self, news: News) {
+        let (kind, rank, _) = news.parts();
+        // It is an index from here on.
+        if rank >= self.ranks {
+            let text = format!("dropped news of rank {rank}, of {} ranks, from the control ring", self.ranks);
+            return say(self.log, Level::Warn, &text);
+        }
         if matches!(news, News::Call { around: false, .. }) {
             return (self.on_news)(news);
         }
-        let (kind, rank, _) = news.parts();
         if rank != self.rank && locked(&self.seen).insert((kind, rank)) {
             self.send(&news.encode());
             (self.on_news)(news);

@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::id::UniqueId;
 use super::parts::Parts;
-use super::wire::{self, FAILED, HEAD, Info, LEAVE, MOST_FROM_RANK, MOST_FROM_ROOT, RELAY, RESULT, ROUND};
+use super::wire::{self, FAILED, HEAD, Info, LEAVE, MOST_FROM_RANK, MOST_FROM_ROOT, MOST_RANKS, RELAY, RESULT, ROUND};
 use super::{BootstrapConfig, DELEGATE, rank_list};
 use crate::service::auth::{self, CommKey, Greeter, Greeting, Hello, Kind};
 use crate::service::{Level, LogFn};
@@ -51,7 +51,7 @@ pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &Bootstr
         by_rank: HashMap::new(),
         parts: Parts { ranks: 0, roots: 1 },
         part: 0,
-        guests: Vec::new(),
+        guests: 0,
         round: 0,
         arrived: 0,
         joined: 0,
@@ -95,8 +95,8 @@ struct Root {
     parts: Parts,
     /// The part of the ranks that this root serves.
     part: usize,
-    /// Who comes to this root.
-    guests: Vec<u32>,
+    /// How many come to this root; 0 until the first one came.
+    guests: usize,
     round: u8,
     /// Contributions to the present round.
     arrived: u32,
@@ -138,7 +138,7 @@ impl Root {
     }
 
     fn finished(&self) -> bool {
-        let all_told = !self.guests.is_empty() && self.served as usize >= self.guests.len();
+        let all_told = self.guests > 0 && self.served as usize >= self.guests;
         all_told || (self.failure.is_some() && self.deadline.passed())
     }
 
@@ -201,10 +201,11 @@ impl Root {
             output: Vec::new(),
             waits_for_room: false,
         };
-        if self.guests.is_empty() {
+        let too_many = parts.ranks > MOST_RANKS;
+        if self.guests == 0 && !too_many {
             self.parts = parts;
             self.part = if hello.purpose == DELEGATE { 0 } else { parts.of(rank as usize) };
-            self.guests = parts.guests(self.part).into_iter().map(|r| r as u32).collect();
+            self.guests = parts.guest_count(self.part);
             self.limit = Duration::from_millis(hello.argument >> 32);
             self.deadline = Deadline::after(self.limit);
         }
@@ -217,14 +218,17 @@ impl Root {
         if self.failure.is_some() {
             return self.flush(token);
         }
-        if parts != self.parts {
+        if too_many {
+            let text = format!("{name} was initialised with {ranks} ranks; {MOST_RANKS} are the most that can meet");
+            self.fail(ResultCode::InvalidUsage, &text);
+        } else if parts != self.parts {
             let text = format!(
                 "the ranks of a communicator disagree on their number: {name} was initialised with {ranks} ranks and \
                  {} id(s), others with {} and {}. Give every rank the same number and its own unique id per communicator",
                 parts.roots, self.parts.ranks, self.parts.roots
             );
             self.fail(ResultCode::InvalidUsage, &text);
-        } else if !self.guests.contains(&rank) {
+        } else if !parts.is_guest(self.part, rank as usize) {
             let text = format!("{name} came to the root of other ranks: the ranks have different lists of ids");
             self.fail(ResultCode::InvalidUsage, &text);
         } else if let Some(other) = earlier.and_then(|t| self.members.get(&t)) {
@@ -289,7 +293,7 @@ impl Root {
                     }
                     member.given = Some(body);
                     self.arrived += 1;
-                    if self.arrived as usize == self.guests.len() {
+                    if self.arrived as usize == self.guests {
                         self.answer();
                     }
                 }
@@ -400,7 +404,7 @@ impl Root {
         if self.failure.is_some() || !self.deadline.passed() {
             return;
         }
-        if self.guests.is_empty() {
+        if self.guests == 0 {
             let text = "no rank connected before the time limit (OXCCL_INIT_TIMEOUT)";
             (self.log)(Level::Warn, &format!("bootstrap root: {text}"));
             return self.fail(ResultCode::RemoteError, text);
@@ -409,13 +413,13 @@ impl Root {
             let member = self.by_rank.get(rank).and_then(|t| self.members.get(t));
             member.is_none_or(|m| m.given.is_none())
         };
-        let missing: Vec<u32> = self.guests.iter().copied().filter(|r| silent(r)).collect();
+        let missing: Vec<u32> = self.parts.guests(self.part).map(|r| r as u32).filter(silent).collect();
         let did = if self.round == 0 { "did not connect" } else { "did not answer" };
         let text = format!(
             "timeout: {} of {} ranks {did} within {:.1} s (OXCCL_INIT_TIMEOUT): rank {}. They may not have been \
              started, have another unique id, or cannot reach the root (firewall, NCCL_SOCKET_IFNAME)",
             missing.len(),
-            self.guests.len(),
+            self.guests,
             self.limit.as_secs_f64(),
             rank_list(&missing),
         );

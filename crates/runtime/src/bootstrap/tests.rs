@@ -169,6 +169,28 @@ fn news_goes_around_the_ring() {
     assert!(hear.try_iter().all(|(_, news)| matches!(news, News::Left { .. })));
 }
 
+/// Numbers from the wire are indices elsewhere.
+#[test]
+fn news_of_ranks_that_do_not_exist_is_dropped() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let mut all = all_threads(3, &config);
+    let (tell, hear) = mpsc::channel();
+    let rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    let ring = rings[1].as_ref().unwrap();
+    for rank in [3, u32::MAX as usize] {
+        ring.announce(&News::Dead { rank, text: "a lie".into() });
+        ring.announce(&News::Left { rank });
+        ring.announce(&News::Call { rank, seq: 1, signature: [2, 3], around: true });
+        ring.tell_neighbours(&News::Call { rank, seq: 1, signature: [2, 3], around: false });
+    }
+    let good = News::Error { rank: 1, code: ResultCode::InvalidUsage, text: "mismatch".into() };
+    ring.announce(&good);
+    let mut who: Vec<_> = (0..2).map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();
+    who.sort_by_key(|w| w.0);
+    assert_eq!(who, [0, 2].map(|r| (r, good.clone())));
+    rings.into_iter().flatten().for_each(ControlRing::leave);
+}
+
 #[test]
 fn leaving_is_no_death() {
     let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
@@ -205,6 +227,20 @@ fn disagreeing_and_duplicate_ranks_are_named() {
     }
     assert!(begin.elapsed() < 5 * SECOND);
     assert_eq!(connect(params(&id, 3, 3, &config)).unwrap_err().code, ResultCode::InvalidArgument);
+}
+
+/// The number comes from whoever knows the id, and a table of that many would be made of it.
+#[test]
+fn more_ranks_than_there_can_be_are_refused() {
+    let config = config(3 * SECOND);
+    let id = UniqueId::create(&config).unwrap();
+    let abort = AtomicBool::new(false);
+    let parts = Parts { ranks: (1 << 20) + 1, roots: 1 };
+    let mut link = Link::join(&id, 1, parts, 0, &config, bounded(&abort)).unwrap();
+    let e = link.exchange(0, b"").unwrap_err();
+    assert!(e.code == ResultCode::InvalidUsage && e.text.contains("rank 1 (") && e.text.contains("1048577"), "{e}");
+    let e = connect(params(&id, 1, parts.ranks, &config)).unwrap_err();
+    assert!(e.code == ResultCode::InvalidArgument && e.text.contains("1048577"), "{e}");
 }
 
 #[test]

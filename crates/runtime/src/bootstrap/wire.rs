@@ -17,6 +17,10 @@ pub(super) const MOST_FROM_RANK: usize = 1 << 20;
 /// What the root sends, or a delegate in the name of its part, is at most this.
 pub(super) const MOST_FROM_ROOT: usize = 1 << 30;
 
+/// More ranks than this cannot meet: what the root sends to each has about a KiB for each, and says where they are and what they
+/// bring.
+pub(super) const MOST_RANKS: usize = MOST_FROM_ROOT >> 10;
+
 /// A rank's contribution: `[round u8][bytes]`.
 pub(super) const ROUND: u8 = 1;
 /// A rank gives up: text.

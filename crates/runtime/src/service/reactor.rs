@@ -81,14 +81,24 @@ impl Reactor {
         drop(gone);
     }
 
-    fn fire(&self, token: u64) {
-        let ready = locked(&self.watched).get(&token).map(|w| w.1.clone());
-        if let Some(ready) = ready
-            && !ready()
-        {
+    /// Calls who watches `token`; what it said, if it panicked: its watch ends then.
+    fn fire(&self, token: u64) -> Result<(), String> {
+        let Some(ready) = locked(&self.watched).get(&token).map(|w| w.1.clone()) else { return Ok(()) };
+        let goes_on = caught(|| ready());
+        if !matches!(goes_on, Ok(true)) {
             self.unwatch(token);
         }
+        goes_on.map(|_| ())
     }
+}
+
+/// What `f` gives, or with what words it panicked. The thread serves all communicators of the process: a defect in what one of
+/// them does here must not end it for the others. Locks that `f` held are taken all the same (`locked`).
+fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text").to_owned()
+    })
 }
 
 /// Starts the thread. It lives as long as the process.
@@ -138,11 +148,20 @@ impl Callers {
                     UNIX => self.accept_unix(),
                     TCP => self.accept_tcp(),
                     token if self.greeting.contains_key(&token) => self.advance(token),
-                    token => self.service.reactor.fire(token),
+                    token => {
+                        if let Err(panic) = self.service.reactor.fire(token) {
+                            self.say_panicked("who watches a descriptor", &panic);
+                        }
+                    }
                 }
             }
             self.expire();
         }
+    }
+
+    fn say_panicked(&self, what: &str, panic: &str) {
+        self.service
+            .log(Level::Warn, &format!("service thread: {what} panicked: {panic}; this is a defect of the library"));
     }
 
     fn next_deadline(&self) -> Option<Deadline> {
@@ -263,9 +282,11 @@ impl Callers {
         let inbox = inbox.ok_or_else(|| format!("rank {} of its communicator is not in this process", hello.to))?;
         let sent = rustix::net::send(&stream, &[0], rustix::net::SendFlags::NOSIGNAL);
         sent.map_err(|e| e.to_string())?;
-        if !inbox.push(Incoming { from: hello.from, purpose: hello.purpose, stream }) {
-            return Err(format!("rank {} has too many connections that it did not take", hello.to));
+        let incoming = Incoming { from: hello.from, purpose: hello.purpose, stream };
+        match caught(|| inbox.push(incoming)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("rank {} has too many connections that it did not take", hello.to)),
+            Err(panic) => Err(format!("rank {} panicked over it: {panic}; this is a defect of the library", hello.to)),
         }
-        Ok(())
     }
 }

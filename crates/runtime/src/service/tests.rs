@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::*;
 use oxccl_sys::SharedMemory;
+use oxccl_sys::sync::{AtomicU64, Ordering};
 use rustix::net::sockopt;
 
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -130,4 +131,31 @@ fn both_ends_of_a_connection_notice_silence() {
         // It would end connections to peers that answer, but read nothing since they compute.
         assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 0);
     }
+}
+
+#[test]
+fn a_watcher_that_panics_takes_nobody_with_it() {
+    let service = service();
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let bad = {
+        let calls = calls.clone();
+        move || -> bool {
+            calls.fetch_add(1, Ordering::Relaxed);
+            panic!("a watcher's bug")
+        }
+    };
+    let (tell, hear) = std::sync::mpsc::channel();
+    let read = Arc::new(read);
+    let _bad = service.watch_readable(read.clone(), bad).unwrap();
+    rustix::io::write(&write, b"x").unwrap();
+    for round in 0..3 {
+        let (other, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let tell = Mutex::new(tell.clone());
+        let good = move || locked(&tell).send(()).is_err();
+        let _good = service.watch_readable(Arc::new(other), good).unwrap();
+        rustix::io::write(&theirs, b"x").unwrap();
+        hear.recv_timeout(Duration::from_secs(5)).unwrap_or_else(|_| panic!("the service is dead in round {round}"));
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "it is not called again");
 }
