@@ -1,6 +1,6 @@
 //! The root of an initialisation: gathers what the ranks send, round by round, and sends all of it to all of them.
 //!
-//! One thread, one epoll set, no retries. It is the judge of an initialisation that fails: missing, dead, duplicate
+//! One thread, one epoll set. It is the judge of an initialisation that fails: missing, dead, duplicate
 //! and disagreeing ranks. It knows nothing of what the rounds mean.
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +20,7 @@ use super::parts::Parts;
 use super::wire::{self, FAILED, HEAD, Info, LEAVE, MOST_FROM_RANK, MOST_FROM_ROOT, MOST_RANKS, RELAY, RESULT, ROUND};
 use super::{BootstrapConfig, DELEGATE, rank_list};
 use crate::service::auth::{self, CommKey, Greeter, Greeting, Hello, Kind};
-use crate::service::{Level, LogFn};
+use crate::service::{self, AcceptError, DEAF, Level, LogFn};
 
 /// A caller's time for its handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
@@ -57,6 +57,8 @@ pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &Bootstr
         joined: 0,
         served: 0,
         failure: None,
+        deaf_until: None,
+        starved: None,
         limit: Duration::ZERO,
     };
     oxccl_sys::process::with_signals_blocked(|| {
@@ -105,6 +107,10 @@ struct Root {
     /// Members that have everything.
     served: u32,
     failure: Option<Arc<[u8]>>,
+    /// Set while nothing is left to accept connections with: the listeners are not asked before.
+    deaf_until: Option<Deadline>,
+    /// The last error of that kind, for texts.
+    starved: Option<String>,
     /// The time limit of the first rank, for texts.
     limit: Duration,
 }
@@ -114,7 +120,8 @@ impl Root {
         let empty = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [empty; 64];
         while !self.finished() {
-            let next = self.callers.values().map(|g| g.deadline).min().map_or(self.deadline, |d| d.min(self.deadline));
+            let next = self.callers.values().map(|g| g.deadline).chain(self.deaf_until).min();
+            let next = next.map_or(self.deadline, |d| d.min(self.deadline));
             let wait = Timespec::try_from(next.left() + Duration::from_millis(1)).ok();
             let n = match epoll::wait(&self.epoll, &mut events[..], wait.as_ref()) {
                 Ok(n) => n,
@@ -145,12 +152,7 @@ impl Root {
     fn accept(&mut self, listener: usize) {
         let (stream, from) = match self.listeners[listener].accept() {
             Ok(accepted) => accepted,
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
-            Err(e) => {
-                // Out of descriptors: nobody else can come either.
-                let text = format!("the root of the initialisation cannot accept a connection: {e}");
-                return self.fail(ResultCode::SystemError, &text);
-            }
+            Err(e) => return self.accept_failed(&e),
         };
         if self.callers.len() >= MOST_CALLERS
             && let Some((_, oldest)) = self.callers.pop_first()
@@ -163,9 +165,47 @@ impl Root {
             let data = epoll::EventData::new_u64(token);
             Ok(epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?)
         });
-        if ready.is_ok() {
-            let deadline = Deadline::after(HANDSHAKE_TIME);
-            self.callers.insert(token, Greeter::new(stream.into(), from.to_string(), deadline));
+        match ready {
+            Ok(()) => {
+                let deadline = Deadline::after(HANDSHAKE_TIME);
+                self.callers.insert(token, Greeter::new(stream.into(), from.to_string(), deadline));
+            }
+            Err(e) => (self.log)(Level::Warn, &format!("bootstrap root: cannot serve {from}: {e}")),
+        }
+    }
+
+    /// A caller that went again, or nothing left to serve it with: ranks may come later, until the time limit.
+    fn accept_failed(&mut self, e: &std::io::Error) {
+        match service::accept_error(e) {
+            AcceptError::None => {}
+            AcceptError::OfCaller => {
+                (self.log)(Level::Warn, &format!("bootstrap root: cannot accept a connection: {e}"));
+            }
+            AcceptError::Starved => {
+                if self.starved.is_none() {
+                    (self.log)(
+                        Level::Warn,
+                        &format!("bootstrap root: cannot accept a connection, will try again: {e}"),
+                    );
+                }
+                self.starved = Some(e.to_string());
+                self.deaf_until = Some(Deadline::after(DEAF));
+                // An armed listener would wake the thread for ever.
+                for listener in &self.listeners {
+                    let _ = epoll::delete(&self.epoll, listener);
+                }
+            }
+        }
+    }
+
+    /// Listens again.
+    fn hear(&mut self) {
+        self.deaf_until = None;
+        for (i, listener) in self.listeners.iter().enumerate() {
+            let data = epoll::EventData::new_u64(i as u64);
+            if let Err(e) = epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
+                (self.log)(Level::Warn, &format!("bootstrap root: cannot listen any more: {e}"));
+            }
         }
     }
 
@@ -395,6 +435,9 @@ impl Root {
     }
 
     fn expire(&mut self) {
+        if self.deaf_until.is_some_and(Deadline::passed) {
+            self.hear();
+        }
         let late: Vec<u64> = self.callers.iter().filter(|(_, g)| g.deadline.passed()).map(|(t, _)| *t).collect();
         for token in late {
             if let Some(greeter) = self.callers.remove(&token) {
@@ -415,13 +458,15 @@ impl Root {
         };
         let missing: Vec<u32> = self.parts.guests(self.part).map(|r| r as u32).filter(silent).collect();
         let did = if self.round == 0 { "did not connect" } else { "did not answer" };
+        let starved = self.starved.as_ref().map(|e| format!(". The root could not accept connections: {e}"));
         let text = format!(
             "timeout: {} of {} ranks {did} within {:.1} s (OXCCL_INIT_TIMEOUT): rank {}. They may not have been \
-             started, have another unique id, or cannot reach the root (firewall, NCCL_SOCKET_IFNAME)",
+             started, have another unique id, or cannot reach the root (firewall, NCCL_SOCKET_IFNAME){}",
             missing.len(),
             self.guests,
             self.limit.as_secs_f64(),
             rank_list(&missing),
+            starved.unwrap_or_default(),
         );
         self.fail(ResultCode::RemoteError, &text);
     }

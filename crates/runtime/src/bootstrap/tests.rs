@@ -4,9 +4,12 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, mpsc};
 use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 use crate::service::{Route, dial};
@@ -412,6 +415,9 @@ fn child() {
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
+    if words[3] == "starved" {
+        return starved(&config);
+    }
     let id = UniqueId::from_bytes(bytes).unwrap();
     if words[3] == "half" {
         // Joins, then never contributes.
@@ -442,6 +448,34 @@ fn child() {
             let _ = std::io::stdin().read(&mut [0]);
         }
         Err(e) => println!("failed {e}"),
+    }
+}
+
+/// A process that makes an id and then may open no more files, until it is told to.
+fn starved(config: &BootstrapConfig) {
+    let config = BootstrapConfig { log: |_, text| println!("= {text}"), ..config.clone() };
+    let id = UniqueId::create(&config).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: before.maximum }).unwrap();
+    println!("id {}", hex(&id));
+    let _ = std::io::stdin().read(&mut [0]);
+    setrlimit(Resource::Nofile, before).unwrap();
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn a_root_without_files_serves_who_waits_until_there_are_some() {
+    let config = config(30 * SECOND);
+    let mut children = Children(vec![spawn_with(0, 1, &"0".repeat(256), "starved")]);
+    let id = UniqueId::from_bytes(unhex(&expect_line(&mut children.0[0], "id "))).unwrap();
+    let all = [0, 1].map(|rank| params(&id, rank, 2, &config));
+    let ranks = std::thread::spawn(|| connect_many(all.into()));
+    let said = expect_line(&mut children.0[0], "ootstrap");
+    assert!(said.contains("cannot accept a connection"), "{said}");
+    children.0[0].stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    for b in ranks.join().unwrap() {
+        check(&b.unwrap(), 2);
     }
 }
 

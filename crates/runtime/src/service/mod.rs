@@ -23,6 +23,7 @@ use oxccl_types::{Error, Result};
 pub use auth::CommKey;
 pub use inbox::{Inbox, Incoming};
 pub use reactor::WatchGuard;
+pub(crate) use reactor::{AcceptError, DEAF, accept_error};
 
 use auth::{Hello, Kind};
 use inbox::Waiting;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_sys::{Deadline, unix};
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::auth::{Greeter, Greeting, Hello, Kind};
 use super::inbox::Incoming;
@@ -18,6 +19,32 @@ use super::{CONTROL, HANDSHAKE_TIME, Level, Service, locked};
 
 /// Callers in their handshake at one time; the oldest gives way.
 const MOST_CALLERS: usize = 512;
+
+/// How long who has nothing left to accept connections with does not try.
+pub(crate) const DEAF: Duration = Duration::from_millis(100);
+
+/// What a failed `accept` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcceptError {
+    /// Nobody is there any more.
+    None,
+    /// This caller is lost; the next one may be served.
+    OfCaller,
+    /// Descriptors or memory are used up: nobody can be served for now.
+    Starved,
+}
+
+/// Which it is.
+pub(crate) fn accept_error(e: &io::Error) -> AcceptError {
+    if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted {
+        return AcceptError::None;
+    }
+    // Those that the kernel hands on from a connection that has broken meanwhile, or that a firewall forbids.
+    let of_caller =
+        [Errno::CONNABORTED, Errno::PROTO, Errno::PERM, Errno::NETDOWN, Errno::NETUNREACH, Errno::HOSTUNREACH];
+    let of_caller = of_caller.iter().any(|n| e.raw_os_error() == Some(n.raw_os_error()));
+    if of_caller { AcceptError::OfCaller } else { AcceptError::Starved }
+}
 
 const UNIX: u64 = 0;
 const TCP: u64 = 1;
@@ -132,7 +159,7 @@ impl Callers {
             let wait = wait.and_then(|d| Timespec::try_from(d).ok());
             let n = match epoll::wait(&self.service.reactor.epoll, &mut events[..], wait.as_ref()) {
                 Ok(n) => n,
-                Err(rustix::io::Errno::INTR) => 0,
+                Err(Errno::INTR) => 0,
                 Err(e) => {
                     // Only a programme that closed our descriptor gets here.
                     self.service.log(Level::Warn, &format!("service thread: epoll failed, it ends: {e}"));
@@ -191,13 +218,13 @@ impl Callers {
 
     /// Out of descriptors: an armed listener would wake the thread for ever.
     fn accept_failed(&mut self, e: &io::Error) {
-        if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted {
+        let error = accept_error(e);
+        if error == AcceptError::None {
             return;
         }
         self.service.log(Level::Warn, &format!("service thread: cannot accept a connection: {e}"));
-        let out_of_files = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM];
-        if out_of_files.iter().any(|n| e.raw_os_error() == Some(n.raw_os_error())) && self.deaf_until.is_none() {
-            self.deaf_until = Some(Deadline::after(Duration::from_millis(100)));
+        if error == AcceptError::Starved && self.deaf_until.is_none() {
+            self.deaf_until = Some(Deadline::after(DEAF));
             let _ = epoll::delete(&self.service.reactor.epoll, &self.unix);
             let _ = epoll::delete(&self.service.reactor.epoll, &self.tcp);
         }
