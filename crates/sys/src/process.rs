@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
 /// A handle on this process, to be handed to others: valid in every pid namespace.
 ///
@@ -66,6 +66,18 @@ pub fn pid_of(pidfd: &impl AsFd) -> Option<u32> {
     let text = std::fs::read_to_string(path).ok()?;
     let number = text.lines().find_map(|l| l.strip_prefix("Pid:"))?.trim().parse::<i64>().ok()?;
     u32::try_from(number).ok().filter(|n| *n > 0)
+}
+
+/// Allows this process as many open files as the system lets it have (the hard limit), and the programs that it starts.
+///
+/// # Errors
+/// Those of `setrlimit`.
+pub fn raise_open_files() -> io::Result<()> {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    if current == maximum {
+        return Ok(());
+    }
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
 
 /// Runs `f` with all signals of this thread blocked: threads started by it never run the application's handlers.

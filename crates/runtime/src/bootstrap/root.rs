@@ -31,6 +31,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Starts the thread.
 pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &BootstrapConfig) -> Result<()> {
+    service::allow_files(config.log);
     let system = |e: std::io::Error| Error::system(format!("bootstrap root: cannot start: {e}"));
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?;
     for (i, listener) in listeners.iter().enumerate() {

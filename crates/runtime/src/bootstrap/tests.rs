@@ -415,6 +415,19 @@ fn child() {
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
+    if words[3] == "files" {
+        let soft = || getrlimit(Resource::Nofile).current;
+        let hard = getrlimit(Resource::Nofile).maximum;
+        let lower = |n| setrlimit(Resource::Nofile, Rlimit { current: Some(n), maximum: hard }).unwrap();
+        lower(100);
+        let id = UniqueId::create(&config).unwrap();
+        println!("root {}", soft() == hard);
+        // Once: a program that wants fewer has its way.
+        lower(101);
+        connect(params(&id, 0, 1, &config)).unwrap();
+        println!("again {}", soft() == Some(101));
+        return;
+    }
     if words[3] == "starved" {
         return starved(&config);
     }
@@ -477,6 +490,13 @@ fn a_root_without_files_serves_who_waits_until_there_are_some() {
     for b in ranks.join().unwrap() {
         check(&b.unwrap(), 2);
     }
+}
+
+#[test]
+fn a_root_and_the_service_may_open_as_many_files_as_the_system_allows() {
+    let mut children = Children(vec![spawn_with(0, 1, &"0".repeat(256), "files")]);
+    assert_eq!(expect_line(&mut children.0[0], "root "), "true");
+    assert_eq!(expect_line(&mut children.0[0], "again "), "true");
 }
 
 #[test]

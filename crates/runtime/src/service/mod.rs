@@ -13,7 +13,7 @@ mod reactor;
 use std::collections::HashMap;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use oxccl_sys::sync::AtomicBool;
@@ -129,6 +129,7 @@ impl Service {
     }
 
     fn start(config: &ServiceConfig) -> Result<Arc<Service>> {
+        allow_files(config.log);
         let system = |what: &str, e: std::io::Error| Error::system(format!("service thread: {what}: {e}"));
         let uuid = auth::random().map_err(|e| system("cannot get random bytes", e))?;
         let address = ProcessAddress { uuid };
@@ -235,6 +236,18 @@ impl Service {
     fn log(&self, level: Level, text: &str) {
         (self.log)(level, text);
     }
+}
+
+/// Lets the process open as many files as it may, once: a root and ranks have a connection for each of many peers, and the usual
+/// soft limit of 1024 is soon reached.
+pub(crate) fn allow_files(log: LogFn) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Without it the job may do.
+        if let Err(e) = oxccl_sys::process::raise_open_files() {
+            log(Level::Info, &format!("cannot raise the limit of open files to the hard one: {e}"));
+        }
+    });
 }
 
 /// The purpose of the control ring's connections; data connections use smaller ones.
