@@ -28,7 +28,7 @@ pub use ring::{ControlRing, News};
 use crate::service::auth::{self, Hello, Kind};
 use crate::service::interfaces::Family;
 use crate::service::io::{Limits, connect_any, write_full};
-use crate::service::{ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig};
+use crate::service::{self, ADDRESS_SLICE, CommKey, Inbox, Level, LogFn, ProcessAddress, Service, ServiceConfig};
 use parts::Parts;
 use wire::{FAILED, Info, LEAVE, MOST_RANKS, RELAY, RESULT, ROUND, Reader};
 
@@ -428,6 +428,7 @@ impl<'a> Link<'a> {
         let hello = Hello { kind: Kind::Root, purpose, comm_hash: id.hash(), from, to, argument };
         let key = id.root_key();
         let mut pause = Duration::from_millis(2);
+        let mut calls = 1;
         loop {
             let attempt = connect_any(&candidates, ADDRESS_SLICE, &limits)
                 .and_then(|s| auth::call(&s, &key, &hello, &limits).map(|()| s));
@@ -439,7 +440,12 @@ impl<'a> Link<'a> {
                 Err(e) => e,
             };
             // The root of a derived id may not be up yet; one of a random id was up before the id existed.
-            let refused = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied);
+            let refused = match error.kind() {
+                ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => true,
+                // It has ended, which the next call hears, or was too busy.
+                ErrorKind::ConnectionReset => calls >= 2 * service::CALLS,
+                _ => false,
+            };
             if let Some(why) = limits.check().err().or((refused && !id.is_derived()).then_some(error)) {
                 return Err(Error::remote(format!(
                     "rank {rank} of {ranks} cannot connect to the root of the initialisation at {candidates:?}: \
@@ -449,7 +455,7 @@ impl<'a> Link<'a> {
                 )));
             }
             limits.pause(pause);
-            pause = (pause * 2).min(Duration::from_millis(100));
+            (calls, pause) = (calls + 1, (pause * 2).min(Duration::from_millis(100)));
         }
     }
 

@@ -66,6 +66,9 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+const HUNG_UP: &str =
+    "connection refused by the listener: it does not know this communicator, is too busy, or is something else";
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -132,16 +135,16 @@ impl Hello {
 /// The caller's half: says what it wants, proves that it knows the key, and that the server does.
 ///
 /// # Errors
-/// `PermissionDenied` when the server does not know the key or refuses; those of the stream and of `limits`.
+/// `ConnectionReset` when the server refuses, or is too busy; `PermissionDenied` when it does not know the key; those of the stream
+/// and of `limits`.
 pub fn call(fd: impl AsFd, key: &CommKey, hello: &Hello, limits: &Limits<'_>) -> io::Result<()> {
     let hello = hello.encode(&random()?);
-    write_full(&fd, &hello, limits)?;
     let mut challenge = [0; 32 + PROOF];
-    read_full(&fd, &mut challenge, limits).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "connection refused by the listener: it does not know this communicator, or it is something else",
-        ),
+    let answered = write_full(&fd, &hello, limits).and_then(|()| read_full(&fd, &mut challenge, limits));
+    answered.map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            io::Error::new(io::ErrorKind::ConnectionReset, HUNG_UP)
+        }
         _ => e,
     })?;
     let (nonce, proof) = challenge.split_at(32);

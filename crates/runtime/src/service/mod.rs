@@ -283,9 +283,9 @@ pub fn fetch(
     segment: u64,
     limits: &Limits<'_>,
 ) -> Result<OwnedFd> {
+    let deadline = Deadline::after(limits.deadline.slice(HANDSHAKE_TIME));
+    let limits = Limits { deadline, ..*limits };
     let go = || -> std::io::Result<OwnedFd> {
-        let deadline = Deadline::after(limits.deadline.slice(HANDSHAKE_TIME));
-        let limits = Limits { deadline, ..*limits };
         limits.check()?;
         let stream = unix::connect_abstract(&process.socket_name(), deadline)?;
         let hello = Hello { kind: Kind::Fetch, purpose: 0, comm_hash, from: 0, to: 0, argument: segment };
@@ -297,10 +297,39 @@ pub fn fetch(
         })?;
         fds.into_iter().next().ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
     };
-    go().map_err(|e| {
+    persistently(&limits, go).map_err(|e| {
         let name = String::from_utf8_lossy(&process.socket_name()).into_owned();
         Error::remote(format!("cannot fetch memory {segment:#x} from the process at @{name}: {e}"))
     })
+}
+
+/// Calls who hung up amid the handshake so many times: a busy listener drops its oldest callers, and of a process that ended
+/// the next call hears.
+pub(crate) const CALLS: u32 = 5;
+
+/// What `attempt` gives. It is made again while nothing is heard of the listener, since what calls a busy one may be lost on the way,
+/// for as long as it takes to notice that a host is gone; and a few times if it hung up. Where nobody listens any more, or
+/// the listener says no, it fails at once.
+fn persistently<T>(limits: &Limits<'_>, attempt: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+    use std::io::ErrorKind::{ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
+    let patience = Deadline::after(limits.deadline.slice(io::SILENCE));
+    let (mut calls, mut pause) = (1, Duration::from_millis(10));
+    loop {
+        let error = match attempt() {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        let again = match error.kind() {
+            TimedOut | HostUnreachable | NetworkUnreachable => !patience.passed(),
+            ConnectionReset => calls < CALLS,
+            _ => false,
+        };
+        if !again || limits.check().is_err() {
+            return Err(error);
+        }
+        limits.pause(pause);
+        (calls, pause) = (calls + 1, (3 * pause).min(Duration::from_millis(100)));
+    }
 }
 
 /// Who dials whom.
@@ -331,7 +360,7 @@ pub fn dial(addresses: &[SocketAddr], key: &CommKey, route: Route, limits: &Limi
         io::read_full(stream.as_fd(), &mut accepted, limits)?;
         Ok(stream)
     };
-    go().map_err(|e| {
+    persistently(limits, go).map_err(|e| {
         Error::remote(format!(
             "rank {from} cannot connect to rank {to} at {addresses:?}: {e}. The process of rank {to} may have ended or \
              be stopped, or a firewall or a wrong interface (NCCL_SOCKET_IFNAME) is in between"

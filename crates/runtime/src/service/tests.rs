@@ -133,6 +133,93 @@ fn both_ends_of_a_connection_notice_silence() {
     }
 }
 
+/// What a listener does with its callers, the first of which it may treat badly.
+fn serve(stream: TcpStream, k: &CommKey) {
+    stream.set_nonblocking(true).unwrap();
+    let mut greeter = auth::Greeter::new(stream.into(), "test".into(), Deadline::after(Duration::from_secs(20)));
+    let served = loop {
+        match greeter.advance(&|_| Some(k.clone())) {
+            auth::Greeting::Waiting => assert!(!greeter.deadline.passed()),
+            auth::Greeting::Welcome(_) => break greeter.into_fd().0,
+            // Not one that dials.
+            auth::Greeting::Refused(_) => return,
+        }
+        std::thread::yield_now();
+    };
+    TcpStream::from(served).write_all(&[0]).unwrap();
+}
+
+/// A busy listener drops callers in their handshake.
+#[test]
+fn a_caller_that_is_dropped_in_its_handshake_calls_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let route = Route { comm_hash: 0xe5, from: 2, to: 3, purpose: 1 };
+    std::thread::scope(|s| {
+        let dialled = s.spawn(|| dial(&[address], &key(9), route, &limits()));
+        drop(listener.accept().unwrap());
+        // Without a second call nobody would come any more.
+        listener.set_nonblocking(true).unwrap();
+        let second = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break Some(stream),
+                Err(_) if dialled.is_finished() => break None,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        second.into_iter().for_each(|stream| serve(stream, &key(9)));
+        dialled.join().unwrap().unwrap();
+    });
+    // One that drops everybody is given up soon.
+    let begin = Instant::now();
+    std::thread::scope(|s| {
+        let dialled = s.spawn(|| dial(&[address], &key(9), route, &limits()));
+        while !dialled.is_finished() {
+            drop(listener.accept());
+            std::thread::yield_now();
+        }
+        let error = dialled.join().unwrap().unwrap_err();
+        assert!(error.text.contains("refused"), "{error}");
+    });
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    drop(listener);
+    let begin = Instant::now();
+    assert!(dial(&[address], &key(9), route, &limits()).is_err(), "nobody listens");
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+/// The kernel drops what calls a listener whose queue is full.
+#[test]
+fn a_caller_that_is_not_heard_calls_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Ends when the queue is full.
+    let short = || Limits { deadline: Deadline::after(Duration::from_millis(200)), abort: &NO_ABORT };
+    let mut queued = Vec::new();
+    while let Ok(stream) = io::connect_any(&[address], ADDRESS_SLICE, &short()) {
+        queued.push(stream);
+        assert!(queued.len() < 100, "the queue is never full");
+    }
+    let route = Route { comm_hash: 0xf6, from: 2, to: 3, purpose: 1 };
+    let (tell, hear) = std::sync::mpsc::channel();
+    std::thread::scope(|s| {
+        s.spawn(move || tell.send(dial(&[address], &key(9), route, &limits())).unwrap());
+        let early = hear.recv_timeout(ADDRESS_SLICE + ADDRESS_SLICE / 4);
+        drop(queued);
+        assert!(early.is_err(), "it gave up: {early:?}");
+        listener.set_nonblocking(true).unwrap();
+        let dialled = loop {
+            match (listener.accept(), hear.try_recv()) {
+                (_, Ok(dialled)) => break dialled,
+                (Ok((stream, _)), _) => serve(stream, &key(9)),
+                _ => std::thread::yield_now(),
+            }
+        };
+        dialled.unwrap();
+    });
+}
+
 #[test]
 fn a_watcher_that_panics_takes_nobody_with_it() {
     let service = service();
