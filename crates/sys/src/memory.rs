@@ -1,12 +1,13 @@
 //! Shared memory: anonymous (memfd), mapped, gone with its last user. Never a file in /dev/shm.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::sync::{SharedU32, SharedU64};
@@ -34,10 +35,20 @@ impl SharedMemory {
     /// Those of `memfd_create`, `ftruncate`, `mmap`.
     pub fn create(name: &str, len: usize) -> io::Result<SharedMemory> {
         let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let fd = rustix::fs::memfd_create(name.as_c_str(), MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let fd = Self::file(&name)?;
         rustix::fs::ftruncate(&fd, len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::map(fd, len)
+    }
+
+    /// A file that can never be run as a program: where the system insists on that (`vm.memfd_noexec=2`) no other is made. Kernels
+    /// before 6.3 do not know the flag.
+    fn file(name: &CStr) -> io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => Ok(rustix::fs::memfd_create(name, flags)?),
+            made => Ok(made?),
+        }
     }
 
     /// Maps memory received from another process, all of it.
@@ -225,6 +236,16 @@ mod tests {
         let none = SharedMemory::create("t", 0).unwrap();
         assert!(none.is_empty());
         assert!(SharedMemory::from_fd(none.fd().try_clone_to_owned().unwrap()).unwrap().is_empty());
+    }
+
+    /// Where the system insists on it (`vm.memfd_noexec=2`) other memory is refused.
+    #[test]
+    fn memory_is_never_a_program() {
+        const EXEC: u32 = 0x20;
+        let ours = SharedMemory::create("t", 4096).unwrap();
+        let seals = rustix::fs::fcntl_get_seals(ours.fd()).unwrap().bits();
+        let known = rustix::fs::memfd_create(c"t", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL).is_ok();
+        assert_eq!(seals & EXEC != 0, known);
     }
 
     #[test]
