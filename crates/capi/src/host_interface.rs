@@ -205,6 +205,11 @@ unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status
         if s.capture_free(ptr.cast()).map_err(failed(status::INVALID_VALUE))? {
             return Ok(());
         }
+        if let Ok(memory) = GraphMemory::find(ptr.cast()) {
+            // As launches do, at once: a later one uses it again. It stays where it is until the stream comes here.
+            memory.set_live(false);
+            return s.call_own(Box::new(move || drop(memory))).map_err(failed(status::INVALID_VALUE));
+        }
         let known = device::allocation(ptr.addr()).is_some_and(|a| a.base == ptr.addr());
         if !known {
             return Err(Failed(status::INVALID_VALUE, format!("{ptr:p} is not the start of an allocation")));

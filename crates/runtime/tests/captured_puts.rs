@@ -59,6 +59,13 @@ fn a_graph_puts_and_waits_at_every_launch() {
     for (comm, window) in comms.iter().zip(&windows) {
         comm.deregister_window(window).unwrap();
     }
+    // What the window was may be somebody else's by now.
+    // SAFETY: nobody has it.
+    unsafe { memory[1].write_bytes(77, BYTES) };
+    assert!(puts.launch(&streams[0]).is_err());
+    streams[0].synchronize().unwrap();
+    // SAFETY: nobody writes it.
+    assert_eq!(unsafe { memory[1].add(100).read_volatile() }, 77);
     for comm in &comms {
         comm.destroy().unwrap();
     }

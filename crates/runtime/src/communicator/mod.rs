@@ -442,7 +442,7 @@ impl Communicator {
 
     #[inline]
     fn check_request<S>(&self, r: &Request<S>) -> Result<()> {
-        let plain = r.v.is_none() && r.collective != Collective::AllToAllV && r.root < self.ranks;
+        let plain = r.v.is_none() && r.collective != Collective::AllToAllV && r.root < self.ranks && r.count <= PLAIN;
         let sends = !r.send.is_null() || r.collective == Collective::Recv;
         let receives = !r.recv.is_null() || r.collective == Collective::Send;
         if plain && sends && receives && self.is_usable() {
@@ -471,7 +471,8 @@ impl Communicator {
         Ok(())
     }
 
-    fn check_one_sided(&self, call: &OneSidedCall) -> Result<()> {
+    /// Why the call may not be made, if so.
+    pub(crate) fn check_one_sided(&self, call: &OneSidedCall) -> Result<()> {
         self.check_usable(call.name())?;
         let core = self.core()?;
         call.check(core, self.rma_contexts(), |w| self.has_window(core, w))
@@ -488,6 +489,9 @@ impl Drop for Communicator {
         }
     }
 }
+
+/// Elements of a call that is not looked at closely: as many of the longest type fit memory for each of any number of ranks.
+const PLAIN: usize = 1 << 32;
 
 fn not_ready() -> Error {
     Error::argument("Attempt to use communicator before the previous operation returned ncclSuccess")

@@ -385,7 +385,10 @@ impl Stream {
     /// [`wait`](Self::wait); while capturing a node that waits, at every launch, for the event's last record then.
     pub fn wait_external(&self, event: &Event) -> Result<()> {
         match self.0.capture.get() {
-            None => self.wait(event),
+            None => {
+                self.wait_now(event);
+                Ok(())
+            }
             Some((shared, lane)) => lock(&shared).add(lane, Work::Wait(event.clone()), [0; 2]),
         }
     }

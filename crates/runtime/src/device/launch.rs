@@ -380,13 +380,19 @@ impl Executable {
         Ok(())
     }
 
-    /// Enqueues the work on `stream`, after the last launch; on a stream that captures it becomes a node. The first error
-    /// of the calls ends it.
+    /// Enqueues the work on `stream`, after the last launch; on a stream that captures it becomes a node. Nothing is enqueued if a
+    /// communicator takes no calls any more, or a window was given back; any other error of a call ends it behind what was.
     pub fn launch(&mut self, stream: &Stream) -> Result<()> {
         if super::is_capturing(stream) {
-            let child = Graph::of_state(State::clone(&self.state));
-            return stream.capture_child(child);
+            let mut state = State::clone(&self.state);
+            for id in &self.disabled {
+                if let Some(node) = state.nodes.get_mut(id) {
+                    node.work = Work::Empty;
+                }
+            }
+            return stream.capture_child(Graph::of_state(state));
         }
+        self.check()?;
         if let Some(before) = self.before.take() {
             stream.wait(&before)?;
         }
@@ -399,13 +405,16 @@ impl Executable {
         if self.plan.lanes > 1 {
             stream.record(&marks[START])?;
         }
-        for unit in &self.plan.units {
-            self.play(unit, stream, &marks)?;
+        let played = self.plan.units.iter().try_for_each(|unit| self.play(unit, stream, &marks));
+        match &played {
+            Ok(()) => self.plan.joins.iter().try_for_each(|mark| stream.wait(&marks[*mark]))?,
+            // The next launch waits for what was enqueued.
+            Err(_) => self.streams.iter().try_for_each(|lane| {
+                let end = Event::new();
+                lane.record(&end).and_then(|()| stream.wait(&end))
+            })?,
         }
-        for mark in &self.plan.joins {
-            stream.wait(&marks[*mark])?;
-        }
-        if self.plan.retains {
+        if self.plan.retains || played.is_err() {
             // Streams, memory and kept values live until the work is done, even when this value does not.
             let kept = (self.streams.clone(), self.state.clone());
             stream.launch_host(Box::new(move || drop(kept)))?;
@@ -413,7 +422,20 @@ impl Executable {
         let end = Event::new();
         stream.record(&end)?;
         self.before = Some(end);
-        Ok(())
+        played
+    }
+
+    /// That all calls may still be made.
+    fn check(&self) -> Result<()> {
+        let enabled = self.plan.slots.iter().filter(|slot| !self.disabled.contains(&slot.flat.id));
+        let mut calls = enabled.filter_map(|slot| match &slot.flat.work {
+            Work::Call(call) => Some(call),
+            _ => None,
+        });
+        calls.try_for_each(|call| match &call.operation {
+            Operation::OneSided(one) => call.comm.check_one_sided(&one.call),
+            Operation::Request(request) => call.comm.check_usable(request.collective.name()),
+        })
     }
 
     fn play(&self, unit: &[usize], stream: &Stream, marks: &[Event]) -> Result<()> {
@@ -458,7 +480,10 @@ fn play_one(work: &Work, stream: &Stream) -> Result<()> {
         Work::Fill(fill) => unsafe { stream.fill_area(*fill) },
         Work::Host(function) => stream.call_host(function.clone(), [0; 2]),
         Work::Record(event) => stream.record(event),
-        Work::Wait(event) => stream.wait(event),
+        Work::Wait(event) => {
+            stream.wait_now(event);
+            Ok(())
+        }
         Work::Alloc(memory) => {
             memory.set_live(true);
             Ok(())
@@ -561,6 +586,46 @@ mod tests {
             assert_eq!(wrong.load(SeqCst), 0);
             assert!(done.iter().all(|d| d.load(SeqCst) == 3));
         }
+    }
+
+    /// A function that counts its calls, as a node of `graph`.
+    fn counts(graph: &Graph, calls: &Arc<oxccl_sys::sync::AtomicU64>, after: &[NodeId]) -> NodeId {
+        let calls = calls.clone();
+        let work = move || drop(calls.fetch_add(1, oxccl_sys::sync::Ordering::SeqCst));
+        graph.add(Work::Host(Arc::new(work)), [0; 2], after).unwrap()
+    }
+
+    #[test]
+    fn disabled_nodes_do_nothing_in_launches_that_are_captured() {
+        let (graph, calls, stream) = (Graph::new(), Arc::default(), Stream::new().unwrap());
+        let first = counts(&graph, &calls, &[]);
+        counts(&graph, &calls, &[first]);
+        let mut exec = graph.instantiate().unwrap();
+        exec.enable(first, false).unwrap();
+        stream.begin_capture().unwrap();
+        exec.launch(&stream).unwrap();
+        let captured = stream.end_capture().unwrap_or_else(|_| panic!("captured"));
+        captured.instantiate().unwrap().launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
+    }
+
+    /// It waits for what was recorded outside of captures, not for a point of one that happens to be under way.
+    #[test]
+    fn an_external_wait_is_drawn_into_no_capture() {
+        let (graph, calls, event) = (Graph::new(), Arc::default(), Event::new());
+        let wait = graph.add(Work::Wait(event.clone()), [0; 2], &[]).unwrap();
+        counts(&graph, &calls, &[wait]);
+        let mut exec = graph.instantiate().unwrap();
+        let (captures, stream) = (Stream::new().unwrap(), Stream::new().unwrap());
+        captures.begin_capture().unwrap();
+        captures.record(&event).unwrap();
+        exec.launch(&stream).unwrap();
+        assert!(!super::super::is_capturing(&stream));
+        stream.wait_external(&event).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
+        assert!(captures.end_capture().is_ok());
     }
 
     #[test]

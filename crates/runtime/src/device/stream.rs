@@ -777,10 +777,15 @@ impl Stream {
         if self.capture_wait(event)? {
             return Ok(());
         }
+        self.wait_now(event);
+        Ok(())
+    }
+
+    /// [`wait`](Self::wait) for what was last enqueued that records the event, whatever captures it is part of.
+    pub(super) fn wait_now(&self, event: &Event) {
         if let Some(record) = event.last_record() {
             self.push(Box::new(WaitTask { event: event.clone(), record, look_at: 0 }));
         }
-        Ok(())
     }
 }
 

@@ -192,10 +192,12 @@ static void memory_of_graphs(void) {
   CUDA(cudaStreamEndCapture(s, &graph));
   CUDA(cudaGraphInstantiate(&exec, graph, 0));
   CUDA(cudaGraphLaunch(exec, s));
+  CUDA(cudaFreeAsync(inside, s));
+  CUDA(cudaGraphLaunch(exec, s));
   CUDA(cudaStreamSynchronize(s));
   CUDA(cudaGraphExecDestroy(exec));
   CUDA(cudaGraphDestroy(graph));
-  CHECK(inside[4095] == 6); /* Not freed, so it outlives its graph. */
+  CHECK(inside[4095] == 6); /* Not freed since the last launch, so it outlives its graph. */
   CUDA(cudaFree(inside));
   CHECK(cudaFree(inside) == cudaErrorInvalidValue);
   CUDA(cudaFree(out));
