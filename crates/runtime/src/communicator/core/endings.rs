@@ -124,13 +124,15 @@ impl Core {
     fn departure(&self, rank: usize) -> Option<Departure> {
         let member = self.member_of[rank];
         let said = if member == usize::MAX { Presence::Here } else { self.hub.presence(member) };
+        let heard = || lock(&self.departures).iter().find(|d| d.rank == rank).cloned();
         let how = match said {
-            Presence::Here => return lock(&self.departures).iter().find(|d| d.rank == rank).cloned(),
+            Presence::Here => return heard(),
             Presence::Left => Gone::Left,
             Presence::Aborted => Gone::Aborted,
             Presence::Revoked => Gone::Revoked,
         };
-        Some(Departure { rank, how, text: String::new() })
+        // Who revoked its communicator still takes part in making others, unless it died since.
+        heard().filter(|_| how == Gone::Revoked).or(Some(Departure { rank, how, text: String::new() }))
     }
 
     fn departed(&self, d: &Departure, when: &str) -> Error {

@@ -156,6 +156,29 @@ fn a_meeting_ends_when_a_rank_that_is_missed_goes() {
     }
 }
 
+/// The news of its process' end come by another way than what it said of itself before.
+#[test]
+fn who_dies_behind_a_revocation_is_missed() {
+    world(
+        2,
+        |_| (),
+        |comm| {
+            if comm.rank() == 1 {
+                comm.revoke().unwrap();
+                // Which ends when the other one has looked, and aborts.
+                return assert!(comm.split(Some(0), 0, None, Box::new(|_| ())).is_err());
+            }
+            let core = comm.core().unwrap();
+            let revoked = || core.hub.presence(core.member_of[1]) == super::super::hub::Presence::Revoked;
+            assert!(soon(revoked) && core.missing(&[0, 1]).is_ok());
+            core.on_death(&[1], "its process ended");
+            let error = core.missing(&[0, 1]).expect_err("it is dead");
+            assert!(error.text.contains("rank 1") && error.text.contains("died"), "{error:?}");
+            comm.abort().unwrap();
+        },
+    );
+}
+
 /// Whoever has what the meeting gives may go, while others have yet to read it.
 #[test]
 fn parents_may_go_as_soon_as_they_have_children() {
