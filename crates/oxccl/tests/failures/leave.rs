@@ -32,6 +32,7 @@ pub fn rank(order: &Order) {
         "abort" => abort(order, comm),
         "destroy" => destroy(order, comm),
         "differ" => differ(order, comm),
+        "beyond" => beyond(order, comm),
         _ => part_done(order, comm),
     }
 }
@@ -98,6 +99,53 @@ fn differ(order: &Order, comm: Communicator) {
     order.report("gone", "0");
 }
 
+/// Rank 3 waits for rank 1; those between them, both ways around, destroy their communicators.
+fn beyond(order: &Order, comm: Communicator) {
+    match order.rank {
+        3 => say(order, comm.wait_signal(1, oxccl::Signal::default(), 1)),
+        // Until it is killed, or for what only rank 3 could send.
+        1 => say(order, comm.wait_signal(3, oxccl::Signal::default(), 1)),
+        _ => {
+            drop(comm);
+            order.report("gone", "");
+        }
+    }
+}
+
+fn took(from: u64, to: u64) -> Duration {
+    Duration::from_nanos(to.saturating_sub(from))
+}
+
+/// Ranks 0 and 2 leave, then rank 1 dies after `delay`.
+fn dies_beyond(delay: Duration) {
+    let _alone = alone();
+    let mut pool = Pool::new(4, 1, &[("OXCCL_SHM", "0")]);
+    pool.start("leave beyond");
+    pool.expect("gone", &[0, 2], GIVE_UP);
+    pool.workers[0].kill();
+    pool.workers[2].kill();
+    pause(delay);
+    let died = now_ns();
+    pool.workers[1].kill();
+    let e = &pool.expect("error", &[3], GIVE_UP)[0];
+    // What waits is mended after a second, if it was not before.
+    assert!(took(died, e.ns) < NOTICE + Duration::from_secs(3), "after {:?}\n{}", took(died, e.ns), pool.said());
+    let said = e.text.starts_with("RemoteError ") && e.text.contains("rank 1 (");
+    let how = e.text.contains("died while") || e.text.contains("was gone while");
+    assert!(said && how, "{e:?}");
+}
+
+#[test]
+fn a_death_beyond_ranks_that_left_is_heard() {
+    // When the ring is whole again.
+    dies_beyond(Duration::from_secs(2));
+}
+
+#[test]
+fn a_death_beyond_ranks_that_left_is_noticed() {
+    dies_beyond(Duration::ZERO);
+}
+
 /// Rank 2 does its part of a call and ends, by exit or by destroy; the others finish, however late they are.
 fn part_done(order: &Order, comm: Communicator) {
     let (how, call) = (order.words[1].as_str(), order.words[2].as_str());
@@ -144,10 +192,6 @@ fn part_done(order: &Order, comm: Communicator) {
         return;
     }
     order.report("gone", "0");
-}
-
-fn took(from: u64, to: u64) -> Duration {
-    Duration::from_nanos(to.saturating_sub(from))
 }
 
 fn check_gone(pool: &mut Pool) {

@@ -162,6 +162,8 @@ pub struct Bootstrapped {
     pub service: Arc<Service>,
     /// Connections of the control ring: rank and stream.
     neighbours: Vec<(usize, TcpStream)>,
+    /// Where ranks that mend it connect; none where all share memory.
+    control: Option<Inbox>,
     log: LogFn,
 }
 
@@ -328,9 +330,10 @@ fn gather(
     let peers: Vec<PeerInfo> = infos.into_iter().map(|i| i.peer).collect();
     let clique::Sharing { clique, clique_of, segment } = sharing;
     // Before the last round, so that the root tells of ranks that die meanwhile.
-    let neighbours = match clique.len() < ranks {
-        true => ring::meet(link, rank, &peers, comm_hash, &key, &control)?,
-        false => Vec::new(),
+    let whole = clique.len() == ranks;
+    let neighbours = match whole {
+        true => Vec::new(),
+        false => ring::meet(link, rank, &peers, comm_hash, &key, &control)?,
     };
     link.exchange(3, &[])?;
     let log = config.log;
@@ -348,6 +351,7 @@ fn gather(
         inbox,
         service,
         neighbours,
+        control: (!whole).then_some(control),
         log,
     }))
 }

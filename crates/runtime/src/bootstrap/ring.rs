@@ -2,15 +2,20 @@
 //!
 //! Each rank holds one TCP connection to the next rank, watched by the service thread. A connection that ends without
 //! a goodbye means that the neighbour died; news goes around both ways. It carries nothing else.
+//!
+//! A rank that leaves, or dies, leaves a gap; two of them part the ranks, and what happens in one part is not heard in the other. So
+//! a rank that is blocked for long asks all whom it reaches to [mend](ControlRing::mend) the ring: who has lost its next rank
+//! connects with the first one behind it that is still there, and tells it all news. Not before: most often all leave together.
 
-use std::collections::HashSet;
-use std::net::TcpStream;
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use oxccl_sys::Deadline;
-use oxccl_sys::sync::{AtomicBool, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Result, ResultCode};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
@@ -18,7 +23,9 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use super::wire::{self, HEAD, Reader};
 use super::{Bootstrapped, Link, PeerInfo, say};
 use crate::service::io::{Limits, SILENCE};
-use crate::service::{CONTROL, CommKey, Inbox, Level, LogFn, Route, WatchGuard, dial, locked};
+use crate::service::{
+    CONTROL, CommKey, Inbox, Incoming, Level, LogFn, Route, Service, WatchGuard, dial, locked, try_dial,
+};
 
 /// A text longer than this is cut.
 const MOST_TEXT: usize = 4096;
@@ -32,6 +39,11 @@ const ERROR: u8 = 3;
 const LEFT: u8 = 4;
 const CALL: u8 = 5;
 const CALL_AROUND: u8 = 6;
+const GONE: u8 = 7;
+const MEND: u8 = 8;
+
+/// How often a rank passes on at most that the ring is to be mended, ns: who asks is not the only one.
+const ASK_NS: u64 = 500_000_000;
 
 /// What goes around.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +60,15 @@ pub enum News {
         /// Which.
         rank: usize,
     },
+    /// A rank takes no part any more; whether it left or died is not known.
+    Gone {
+        /// Which.
+        rank: usize,
+        /// How that was noticed.
+        text: String,
+    },
+    /// Somebody is blocked for long, and may not hear of all that ends it: to be answered by [`ControlRing::mend`].
+    Mend,
     /// What a rank is blocked in.
     Call {
         /// Which.
@@ -75,6 +96,9 @@ impl News {
         match self {
             News::Dead { rank, text } => (DEAD, *rank, text),
             News::Left { rank } => (LEFT, *rank, ""),
+            News::Gone { rank, text } => (GONE, *rank, text),
+            // Is sent in another way.
+            News::Mend => (MEND, 0, ""),
             News::Call { rank, around: false, .. } => (CALL, *rank, ""),
             News::Call { rank, around: true, .. } => (CALL_AROUND, *rank, ""),
             News::Error { rank, text, .. } => (ERROR, *rank, text),
@@ -104,6 +128,7 @@ impl News {
         match kind {
             DEAD => Some(News::Dead { rank, text }),
             LEFT => Some(News::Left { rank }),
+            GONE => Some(News::Gone { rank, text }),
             ERROR => Some(News::Error { rank, code, text }),
             _ => None,
         }
@@ -117,14 +142,25 @@ struct Neighbour {
     name: String,
     input: Mutex<Vec<u8>>,
     said_goodbye: AtomicBool,
+    watch: OnceLock<WatchGuard>,
 }
 
 struct Shared {
     rank: usize,
     ranks: usize,
-    neighbours: Vec<Neighbour>,
-    watches: OnceLock<Vec<WatchGuard>>,
-    seen: Mutex<HashSet<(u8, usize)>>,
+    comm_hash: u64,
+    key: CommKey,
+    service: Arc<Service>,
+    /// Where ranks that mend the ring connect; none if it is not needed.
+    control: Option<Inbox>,
+    /// Who is or was connected with this rank: at first the next one and the one before it.
+    neighbours: Mutex<Vec<Arc<Neighbour>>>,
+    /// The rank behind this one that it was last connected with.
+    next: AtomicUsize,
+    mending: AtomicBool,
+    asked_ns: AtomicU64,
+    /// By kind and rank: the news that went around.
+    seen: Mutex<HashMap<(u8, usize), Vec<u8>>>,
     on_news: Box<dyn Fn(News) + Send + Sync>,
     left: AtomicBool,
     log: LogFn,
@@ -142,31 +178,44 @@ impl ControlRing {
     /// # Errors
     /// `SystemError` when a connection cannot be watched.
     pub fn start(boot: &mut Bootstrapped, on_news: Box<dyn Fn(News) + Send + Sync>) -> Result<ControlRing> {
-        let streams = std::mem::take(&mut boot.neighbours);
-        let neighbours = streams.into_iter().map(|(rank, s)| Neighbour::new(boot, rank, s.into())).collect();
         let shared = Arc::new(Shared {
             rank: boot.rank,
             ranks: boot.ranks,
-            neighbours,
-            watches: OnceLock::new(),
+            comm_hash: boot.comm_hash,
+            key: boot.key.clone(),
+            service: boot.service.clone(),
+            control: boot.control.take(),
+            neighbours: Mutex::default(),
+            next: AtomicUsize::new((boot.rank + 1) % boot.ranks),
+            mending: AtomicBool::new(false),
+            asked_ns: AtomicU64::new(0),
             seen: Mutex::default(),
             on_news,
             left: AtomicBool::new(false),
             log: boot.log,
         });
-        let watch = |(i, n): (usize, &Neighbour)| {
-            let weak: Weak<Shared> = Arc::downgrade(&shared);
-            boot.service.watch_readable(n.fd.clone(), move || weak.upgrade().is_some_and(|s| s.readable(i)))
-        };
-        let watches = shared.neighbours.iter().enumerate().map(watch).collect::<Result<Vec<_>>>()?;
-        let _ = shared.watches.set(watches);
+        for (rank, stream) in std::mem::take(&mut boot.neighbours) {
+            let name = match boot.peers.get(rank) {
+                Some(p) => format!("rank {rank} (host {}, process {})", p.host, p.pid),
+                None => format!("rank {rank}"),
+            };
+            shared.adopt(Neighbour::new(rank, name, stream.into()))?;
+        }
+        if let Some(inbox) = &shared.control {
+            let weak = Arc::downgrade(&shared);
+            let take = move |incoming: Incoming| match weak.upgrade() {
+                Some(shared) => shared.take(incoming),
+                // Else its end would be taken for a death.
+                None => Neighbour::new(0, String::new(), incoming.stream.into()).say_goodbye(),
+            };
+            inbox.divert(CONTROL, Box::new(take));
+        }
         Ok(ControlRing { shared })
     }
 
     /// Tells all other ranks; `on_news` of this rank does not hear it.
     pub fn announce(&self, news: &News) {
-        let (kind, rank, _) = news.parts();
-        if locked(&self.shared.seen).insert((kind, rank)) {
+        if self.shared.is_new(news) {
             self.shared.send(&news.encode());
         }
     }
@@ -179,13 +228,38 @@ impl ControlRing {
     /// Leaves in good order: the neighbours will not take the end of the connections for a death.
     pub fn leave(self) {
         self.shared.left.store(true, Ordering::Relaxed);
-        self.shared.send(&wire::frame(GOODBYE, &[]));
-        for neighbour in &self.shared.neighbours {
-            let _ = rustix::net::shutdown(&neighbour.fd, Shutdown::Write);
-            // Unread input would turn the close into a reset that destroys the goodbye.
-            let mut chunk = [0; 4096];
-            while matches!(rustix::net::recv(&neighbour.fd, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0) {
-            }
+        // Who is taken in from here on is told as well.
+        for neighbour in locked(&self.shared.neighbours).iter() {
+            neighbour.say_goodbye();
+        }
+    }
+
+    /// Asks all ranks that it reaches to mend the ring; for who is blocked for long, now and then.
+    pub fn ask_to_mend(&self) {
+        self.shared.ask(self.shared.ranks as u32);
+    }
+
+    /// Connects this rank, if the next one is gone, with the first one behind it that is there, in a thread of its own. To be called
+    /// when [`News::Mend`] came, and by who [asks](Self::ask_to_mend).
+    pub fn mend(&self, peers: &[PeerInfo]) {
+        let candidates = self.shared.candidates(peers);
+        // SYNC: mending
+        if candidates.is_empty() || self.shared.mending.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let shared = self.shared.clone();
+        let run = move || {
+            shared.connect(candidates);
+            // SYNC: mending
+            shared.mending.store(false, Ordering::Release);
+        };
+        let spawned = oxccl_sys::process::with_signals_blocked(|| {
+            std::thread::Builder::new().name("oxccl-mend".into()).spawn(run)
+        });
+        if let Err(e) = spawned {
+            say(self.shared.log, Level::Warn, &format!("control ring: cannot start a thread that mends it: {e}"));
+            // SYNC: mending
+            self.shared.mending.store(false, Ordering::Release);
         }
     }
 }
@@ -193,7 +267,7 @@ impl ControlRing {
 impl Drop for ControlRing {
     fn drop(&mut self) {
         self.shared.left.store(true, Ordering::Relaxed);
-        for neighbour in &self.shared.neighbours {
+        for neighbour in locked(&self.shared.neighbours).iter() {
             // The service may hold the descriptor for another moment.
             let _ = rustix::net::shutdown(&neighbour.fd, Shutdown::Both);
         }
@@ -231,15 +305,32 @@ pub(super) fn meet(
 }
 
 impl Neighbour {
-    fn new(boot: &Bootstrapped, rank: usize, fd: OwnedFd) -> Neighbour {
+    fn new(rank: usize, name: String, fd: OwnedFd) -> Neighbour {
         // The service has the kernel ask who is idle. This one may be told besides that what was sent is not acknowledged: the
         // service's thread reads whatever the rank is doing. A wish: without it a silent host is noticed later.
         let _ = sockopt::set_tcp_user_timeout(&fd, SILENCE.as_millis() as u32);
-        let name = match boot.peers.get(rank) {
-            Some(p) => format!("rank {rank} (host {}, process {})", p.host, p.pid),
-            None => format!("rank {rank}"),
-        };
-        Neighbour { fd: Arc::new(fd), rank, name, input: Mutex::default(), said_goodbye: AtomicBool::new(false) }
+        let (input, said_goodbye, watch) = Default::default();
+        Neighbour { fd: Arc::new(fd), rank, name, input, said_goodbye, watch }
+    }
+
+    /// It will not take the end of the connection for a death.
+    fn say_goodbye(&self) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::send(&self.fd, &wire::frame(GOODBYE, &[]), flags);
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+        // Unread input would turn the close into a reset that destroys the goodbye.
+        let mut chunk = [0; 4096];
+        while matches!(rustix::net::recv(&self.fd, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0) {}
+    }
+
+    /// Never blocks: a neighbour whose buffer is full of unread news has stopped for good.
+    fn send(&self, bytes: &[u8], log: LogFn) {
+        match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) if n == bytes.len() => {}
+            Ok(_) | Err(Errno::AGAIN) => say(log, Level::Warn, &format!("{} takes no control messages", self.name)),
+            // The watch hears of it.
+            Err(_) => {}
+        }
     }
 
     /// Whole frames (kind and body) that arrived, and why the connection ended, if it did.
@@ -274,11 +365,96 @@ impl Neighbour {
 }
 
 impl Shared {
+    /// Takes a connected rank into the ring, and tells it all news.
+    fn adopt(self: &Arc<Self>, neighbour: Neighbour) -> Result<()> {
+        let neighbour = Arc::new(neighbour);
+        let mut neighbours = locked(&self.neighbours);
+        if self.left.load(Ordering::Relaxed) {
+            neighbour.say_goodbye();
+            return Ok(());
+        }
+        // News that comes from now on waits for the lock, and then goes to the new one, too.
+        locked(&self.seen).values().for_each(|news| neighbour.send(news, self.log));
+        neighbours.push(neighbour.clone());
+        drop(neighbours);
+        let (ring, weak) = (Arc::downgrade(self), Arc::downgrade(&neighbour));
+        let ready = move || match (ring.upgrade(), weak.upgrade()) {
+            (Some(ring), Some(neighbour)) => ring.readable(&neighbour),
+            _ => false,
+        };
+        let guard = self.service.watch_readable(neighbour.fd.clone(), ready)?;
+        // The first and only one.
+        let _ = neighbour.watch.set(guard);
+        Ok(())
+    }
+
+    /// On the service's thread: a rank mends the ring and connects with this one.
+    fn take(self: &Arc<Self>, incoming: Incoming) {
+        let rank = incoming.from as usize;
+        // Errors add where it is.
+        if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), incoming.stream.into())) {
+            say(self.log, Level::Warn, &format!("control ring: cannot take rank {rank} in: {e}"));
+        }
+    }
+
+    /// Whom this rank may connect with to mend the ring, in this order; nobody if there is no gap behind it.
+    fn candidates(&self, peers: &[PeerInfo]) -> Vec<(usize, Vec<SocketAddr>)> {
+        let seen = locked(&self.seen);
+        let is_gone = |rank: usize| [DEAD, LEFT, GONE].iter().any(|kind| seen.contains_key(&(*kind, rank)));
+        if self.control.is_none() || !is_gone(self.next.load(Ordering::Relaxed)) {
+            return Vec::new();
+        }
+        let behind = (1..self.ranks).map(|step| (self.rank + step) % self.ranks);
+        behind.filter(|rank| !is_gone(*rank)).map(|rank| (rank, peers[rank].tcp.clone())).collect()
+    }
+
+    /// Connects with the first of `candidates` that is there. Those that surely are not are news.
+    fn connect(self: &Arc<Self>, candidates: Vec<(usize, Vec<SocketAddr>)>) {
+        for (rank, addresses) in candidates {
+            let route = Route { comm_hash: self.comm_hash, from: self.rank as u32, to: rank as u32, purpose: CONTROL };
+            let limits = Limits { deadline: Deadline::after(SILENCE), abort: &self.left };
+            match try_dial(&addresses, &self.key, route, &limits) {
+                Ok(stream) => {
+                    if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), stream.into())) {
+                        say(self.log, Level::Warn, &format!("control ring: cannot take rank {rank} in: {e}"));
+                    }
+                    self.next.store(rank, Ordering::Relaxed);
+                    // There may be a gap behind it.
+                    return self.send(&mend_frame(self.ranks as u32));
+                }
+                Err(_) if self.left.load(Ordering::Relaxed) => return,
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof
+                    ) =>
+                {
+                    self.heard(News::Gone { rank, text: format!("it takes no connection of rank {}: {e}", self.rank) });
+                }
+                // It may be stopped, or the way to it be cut for now.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Asks the neighbours, and those behind them up to so many, to mend the ring.
+    fn ask(&self, hops: u32) {
+        let (now, last) = (clock::now_ns(), self.asked_ns.load(Ordering::Relaxed));
+        let asked = || self.asked_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if hops > 0 && now.saturating_sub(last) > ASK_NS && asked() {
+            self.send(&mend_frame(hops - 1));
+        }
+    }
+
     /// On the service's thread: a neighbour spoke or its connection ended. False ends the watch.
-    fn readable(&self, index: usize) -> bool {
-        let neighbour = &self.neighbours[index];
+    fn readable(&self, neighbour: &Neighbour) -> bool {
         let (frames, end) = neighbour.receive();
         for (kind, body) in frames {
+            if kind == MEND {
+                self.ask(Reader(&body).u32().unwrap_or(0).min(self.ranks as u32));
+                (self.on_news)(News::Mend);
+                continue;
+            }
             if kind == GOODBYE {
                 neighbour.said_goodbye.store(true, Ordering::Relaxed);
                 self.heard(News::Left { rank: neighbour.rank });
@@ -295,7 +471,7 @@ impl Shared {
     }
 
     fn heard(&self, news: News) {
-        let (kind, rank, _) = news.parts();
+        let (_, rank, _) = news.parts();
         // It is an index from here on.
         if rank >= self.ranks {
             let text = format!("dropped news of rank {rank}, of {} ranks, from the control ring", self.ranks);
@@ -304,23 +480,24 @@ impl Shared {
         if matches!(news, News::Call { around: false, .. }) {
             return (self.on_news)(news);
         }
-        if rank != self.rank && locked(&self.seen).insert((kind, rank)) {
+        if rank != self.rank && self.is_new(&news) {
             self.send(&news.encode());
             (self.on_news)(news);
         }
     }
 
-    /// To both neighbours. Never blocks: a neighbour whose buffer is full of unread news has stopped for good.
-    fn send(&self, bytes: &[u8]) {
-        for neighbour in &self.neighbours {
-            match rustix::net::send(&neighbour.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(n) if n == bytes.len() => {}
-                Ok(_) | Err(Errno::AGAIN) => {
-                    say(self.log, Level::Warn, &format!("{} takes no control messages", neighbour.name));
-                }
-                // The watch hears of it.
-                Err(_) => {}
-            }
-        }
+    /// Whether nothing of this kind was heard of the rank; it is kept for those who join later.
+    fn is_new(&self, news: &News) -> bool {
+        let (kind, rank, _) = news.parts();
+        locked(&self.seen).insert((kind, rank), news.encode()).is_none()
     }
+
+    /// To all neighbours.
+    fn send(&self, bytes: &[u8]) {
+        locked(&self.neighbours).iter().for_each(|neighbour| neighbour.send(bytes, self.log));
+    }
+}
+
+fn mend_frame(hops: u32) -> Vec<u8> {
+    wire::frame(MEND, &[&hops.to_le_bytes()])
 }

@@ -172,6 +172,66 @@ fn news_goes_around_the_ring() {
     assert!(hear.try_iter().all(|(_, news)| matches!(news, News::Left { .. })));
 }
 
+/// The ranks of two parts that others left behind hear of each other again, also of what happened before.
+#[test]
+fn a_mended_ring_carries_news_over_gaps() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let mut all = all_threads(6, &config);
+    let (tell, hear) = mpsc::channel();
+    let mut rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    for rank in [2, 5] {
+        rings[rank].take().unwrap().leave();
+    }
+    // Each is heard by all that are left, and rank 2 by rank 5 or not.
+    let next = |wanted: &dyn Fn(&News) -> bool| loop {
+        let (rank, news) = hear.recv_timeout(20 * SECOND).unwrap();
+        if wanted(&news) {
+            return rank;
+        }
+        assert!(matches!(news, News::Left { .. } | News::Mend), "{rank}: {news:?}");
+    };
+    let of_all = |ranks: &mut [usize], wanted: &dyn Fn(&News) -> bool| {
+        let mut heard: Vec<usize> = ranks.iter().map(|_| next(wanted)).collect();
+        heard.sort_unstable();
+        assert_eq!(heard, ranks);
+    };
+    of_all(&mut [0, 1, 3, 4], &|news| *news == News::Left { rank: 5 });
+    let error = |news: &News| matches!(news, News::Error { rank: 3, .. });
+    let told = News::Error { rank: 3, code: ResultCode::InvalidUsage, text: "mismatch".into() };
+    rings[3].as_ref().unwrap().announce(&told);
+    of_all(&mut [4], &error);
+    // The next rank is there: there is nothing to mend here.
+    rings[3].as_ref().unwrap().mend(&all[3].peers);
+    rings[3].as_ref().unwrap().ask_to_mend();
+    of_all(&mut [4], &|news| *news == News::Mend);
+    rings[4].as_ref().unwrap().mend(&all[4].peers);
+    of_all(&mut [0, 1], &error);
+    drop(rings[0].take());
+    of_all(&mut [1, 3, 4], &|news| matches!(news, News::Dead { rank: 0, .. }));
+    rings.into_iter().flatten().for_each(ControlRing::leave);
+}
+
+/// A rank that leaves while another one connects with it has not died.
+#[test]
+fn leaving_while_the_ring_is_mended_is_no_death() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    for _ in 0..20 {
+        let mut all = all_threads(3, &config);
+        let (tell, hear) = mpsc::channel();
+        let mut rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+        rings[0].take().unwrap().leave();
+        while hear.recv_timeout(20 * SECOND).unwrap() != (2, News::Left { rank: 0 }) {}
+        rings[2].as_ref().unwrap().mend(&all[2].peers);
+        rings[1].take().unwrap().leave();
+        // Over its old connection, or as what the mending found.
+        let (rank, news) = hear.recv_timeout(20 * SECOND).unwrap();
+        assert!(matches!(news, News::Left { .. } | News::Gone { rank: 1, .. } | News::Mend), "{rank}: {news:?}");
+        drop(rings);
+        drop(all);
+        assert!(hear.iter().all(|(_, news)| !matches!(news, News::Dead { .. })));
+    }
+}
+
 /// Numbers from the wire are indices elsewhere.
 #[test]
 fn news_of_ranks_that_do_not_exist_is_dropped() {

@@ -147,6 +147,8 @@ pub(crate) struct Core {
     told_after: AtomicU64,
     /// When a wait was last said to be long, ns; 0: never.
     noticed_ns: AtomicU64,
+    /// When the control ring was last asked to be mended, ns; 0: never.
+    mended_ns: AtomicU64,
     /// A collective of this rank, by its number, that met a message of one of another number, of whom, and its header.
     strange: Mutex<Option<(u64, usize, Header)>>,
     /// What neighbours in the control ring, and those who asked around it, are blocked in: rank, number, signature.
@@ -308,6 +310,7 @@ impl Core {
             told: AtomicU64::new(0),
             told_after: AtomicU64::new(0),
             noticed_ns: AtomicU64::new(0),
+            mended_ns: AtomicU64::new(0),
             strange: Mutex::default(),
             heard: Mutex::default(),
             failure: OnceLock::new(),

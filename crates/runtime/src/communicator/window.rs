@@ -290,7 +290,7 @@ impl Core {
             match locked(&receiver).advance(&FromPeer(&core, from)) {
                 Ok(Progress::More) => true,
                 Ok(Progress::Closed) => {
-                    core.on_silence(from);
+                    core.on_silence(from, "it closed its connection for one-sided calls");
                     false
                 }
                 Err(e) => {

@@ -351,6 +351,22 @@ pub struct Route {
 /// # Errors
 /// `RemoteError` when the peer cannot be reached, refuses, or does not answer before the deadline; or after an abort.
 pub fn dial(addresses: &[SocketAddr], key: &CommKey, route: Route, limits: &Limits<'_>) -> Result<TcpStream> {
+    let Route { from, to, .. } = route;
+    try_dial(addresses, key, route, limits).map_err(|e| {
+        Error::remote(format!(
+            "rank {from} cannot connect to rank {to} at {addresses:?}: {e}. The process of rank {to} may have ended or \
+             be stopped, or a firewall or a wrong interface (NCCL_SOCKET_IFNAME) is in between"
+        ))
+    })
+}
+
+/// As [`dial`], with the error as it is.
+pub(crate) fn try_dial(
+    addresses: &[SocketAddr],
+    key: &CommKey,
+    route: Route,
+    limits: &Limits<'_>,
+) -> std::io::Result<TcpStream> {
     let Route { comm_hash, from, to, purpose } = route;
     let hello = Hello { kind: Kind::Dial, purpose, comm_hash, from, to, argument: 0 };
     let go = || -> std::io::Result<TcpStream> {
@@ -360,12 +376,7 @@ pub fn dial(addresses: &[SocketAddr], key: &CommKey, route: Route, limits: &Limi
         io::read_full(stream.as_fd(), &mut accepted, limits)?;
         Ok(stream)
     };
-    persistently(limits, go).map_err(|e| {
-        Error::remote(format!(
-            "rank {from} cannot connect to rank {to} at {addresses:?}: {e}. The process of rank {to} may have ended or \
-             be stopped, or a firewall or a wrong interface (NCCL_SOCKET_IFNAME) is in between"
-        ))
-    })
+    persistently(limits, go)
 }
 
 #[cfg(test)]

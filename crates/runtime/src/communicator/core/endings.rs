@@ -50,7 +50,7 @@ impl Departure {
 pub(crate) enum Gone {
     /// Its process ended.
     Died,
-    /// It closed a connection that it keeps as long as it takes part, and nothing else is known of it yet.
+    /// It does with its connections what a rank does that takes part no longer, and nothing else is known of it yet.
     Silent,
     /// It destroyed its communicator in good order.
     Left,
@@ -145,8 +145,9 @@ impl Core {
                 d.text
             ),
             Gone::Silent => format!(
-                "{who} closed its connection for one-sided calls {when}; it destroyed or aborted its communicator, or its \
-                 process ended: look at its output and exit status"
+                "{who} was gone {when}: {}; it destroyed or aborted its communicator, or its process ended: look at its \
+                 output and exit status",
+                d.text
             ),
             Gone::Left => format!(
                 "{who} destroyed its communicator {when}; all ranks must make the same calls before one of them leaves"
@@ -241,8 +242,28 @@ impl Core {
             let text = format!("no progress for {} s (OXCCL_OP_TIMEOUT): {}", limit.as_secs(), operation.describe());
             return Err(Error::remote(text));
         }
+        self.mend(now, waited);
         self.notice(now, waited, operation);
         Ok(())
+    }
+
+    /// Has the control ring mended when a wait is long and ranks have gone, which part those that are left: what ends the wait may
+    /// happen beyond. Again while it lasts, less and less often, since more may go.
+    fn mend(&self, now: u64, waited: u64) {
+        let long = INDIRECT * self.config.death_grace.as_nanos() as u64;
+        let last = self.mended_ns.load(Ordering::Relaxed);
+        if self.whole
+            || waited < long
+            || self.status.load(Ordering::Relaxed) & DEPARTED == 0
+            || now.saturating_sub(last) < long.max(waited / 2)
+            || self.mended_ns.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        if let Some(ring) = lock(&self.control).as_ref() {
+            ring.ask_to_mend();
+            ring.mend(&self.peers);
+        }
     }
 
     /// Tells people of a wait without a limit that nothing ends, whose peers may have stopped: for whom, and in which call.
@@ -479,11 +500,11 @@ impl Core {
         self.bell().ring();
     }
 
-    /// `rank` has closed its connection for puts to this one, as it does when it leaves, which it says in another way; or when
-    /// it dies, of which nobody may be left to tell.
-    pub(in crate::communicator) fn on_silence(&self, rank: usize) {
+    /// `rank` has closed a connection that it keeps while it takes part, or takes none any more. So does a rank that leaves, which it
+    /// says in another way, and one that dies, of which nobody may be left to tell.
+    pub(in crate::communicator) fn on_silence(&self, rank: usize, text: &str) {
         if self.departure(rank).is_none() {
-            self.on_departures(&[rank], Gone::Silent, "");
+            self.on_departures(&[rank], Gone::Silent, text);
         }
     }
 
@@ -498,6 +519,12 @@ impl Core {
     /// News from ranks of other machines. Runs on the service thread.
     pub(in crate::communicator) fn on_news(&self, news: News) {
         match news {
+            News::Gone { rank, text } => self.on_silence(rank, &text),
+            News::Mend => {
+                if let Some(ring) = lock(&self.control).as_ref() {
+                    ring.mend(&self.peers);
+                }
+            }
             News::Dead { rank, text } => self.on_dead(rank, &text),
             News::Left { rank } => {
                 self.on_departures(&[rank], Gone::Left, "");

@@ -115,7 +115,7 @@ fn who_closes_its_connection_for_puts_without_a_word_is_not_waited_for() {
                 }
                 std::thread::yield_now();
             };
-            assert!(found.contains("rank 0") && found.contains("closed its connection"), "{found}");
+            assert!(found.contains("rank 0") && found.contains("it closed its connection"), "{found}");
             // It may have left in good order, of which the news is on its way.
             assert!(peer.failure().is_none());
         },
