@@ -591,7 +591,9 @@ mod tests {
     /// A function that counts its calls, as a node of `graph`.
     fn counts(graph: &Graph, calls: &Arc<oxccl_sys::sync::AtomicU64>, after: &[NodeId]) -> NodeId {
         let calls = calls.clone();
-        let work = move || drop(calls.fetch_add(1, oxccl_sys::sync::Ordering::SeqCst));
+        let work = move || {
+            calls.fetch_add(1, oxccl_sys::sync::Ordering::SeqCst);
+        };
         graph.add(Work::Host(Arc::new(work)), [0; 2], after).unwrap()
     }
 
