@@ -469,11 +469,13 @@ fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>
     let deadline = Deadline::after(std::time::Duration::from_secs(30));
     for (member, rank) in boot.clique.iter().enumerate() {
         loop {
+            // Before the words: if a call failed, its rank has seen all of them, and so does this one then.
+            let failed = hub.poison_error();
             if let (Some(there), Some(back)) = (hub.probe(me, member), hub.probe(member, me)) {
                 cma[*rank] = there && back;
                 break;
             }
-            if let Some(e) = hub.poison_error() {
+            if let Some(e) = failed {
                 return Err(e);
             }
             if abort.load(Ordering::Relaxed) {
@@ -497,8 +499,7 @@ fn probe(boot: &Bootstrapped, hub: &Hub, abort: &AtomicBool) -> Result<Vec<bool>
             oxccl_sys::sync::yield_now();
         }
     }
-    // Who said what it can read may have failed behind that.
-    hub.poison_error().map_or(Ok(cma), Err)
+    Ok(cma)
 }
 
 /// Range checks of a request beyond what the C interface has checked.
