@@ -204,7 +204,7 @@ impl Pipe {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use oxccl_sys::sync::AtomicU64;
 
     use super::*;
 
