@@ -64,9 +64,10 @@ pub unsafe fn comm_get_async_error(comm: ncclComm_t, async_error: *mut ncclResul
     non_null("CommGetAsyncError", "asyncError", async_error)?;
     let state = communicator.async_error().map_or_else(
         |error| {
-            let failure = Failure::from(error);
             // Another process may have found it out, so that this one has no text of it yet. Programs ask again and again.
-            if failure.code() != ResultCode::InProgress && communicator.is_news() {
+            let is_news = error.code != ResultCode::InProgress && communicator.is_news(&error.text);
+            let failure = Failure::from(error);
+            if is_news {
                 failure.log();
             }
             failure.code() as ncclResult_t

@@ -12,10 +12,11 @@ use crate::window::{self, Registered};
 use oxccl_runtime::Communicator;
 use oxccl_sys::barrier;
 use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::{ManuallyDrop, align_of};
 use std::ops::Deref;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +38,8 @@ pub struct Comm {
     communicator: AtomicPtr<Communicator>,
     regions: Mutex<Regions>,
     windows: Mutex<Vec<Arc<Registered>>>,
-    /// The failure of the communicator was told to who asked for it.
-    told: AtomicBool,
+    /// The hash of the failure of the communicator that was told to who asked for it; 0 before.
+    told: AtomicU64,
     tail: AtomicU64,
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn create(communicator: Arc<Communicator>) -> ncclComm_t {
         comm.communicator.store(raw, SeqCst);
         *lock(&comm.regions) = Regions::default();
         lock(&comm.windows).clear();
-        comm.told.store(false, SeqCst);
+        comm.told.store(0, SeqCst);
         comm.tail.store(LIVE, SeqCst);
         comm.head.store(LIVE, SeqCst);
         std::ptr::from_ref(comm).cast_mut()
@@ -137,7 +138,7 @@ impl Registry {
             communicator: AtomicPtr::new(std::ptr::null_mut()),
             regions: Mutex::default(),
             windows: Mutex::default(),
-            told: AtomicBool::new(false),
+            told: AtomicU64::new(0),
             tail: AtomicU64::new(DEAD),
         }));
         self.known.insert(std::ptr::from_ref(comm) as usize);
@@ -180,9 +181,12 @@ impl InUse {
         lock(&self.comm.regions)
     }
 
-    /// Whether the failure of this communicator is told for the first time.
-    pub(crate) fn is_news(&self) -> bool {
-        !self.comm.told.swap(true, SeqCst)
+    /// Whether this failure of the communicator is told for the first time.
+    pub(crate) fn is_news(&self, text: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let told = hasher.finish() | 1;
+        self.comm.told.swap(told, SeqCst) != told
     }
 
     /// The windows of this communicator that C has handles of.

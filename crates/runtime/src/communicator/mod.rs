@@ -312,6 +312,9 @@ impl Communicator {
             // Another thread may wait in `destroy` for an operation that never ends.
             if let Some(core) = self.core.get().filter(|c| !c.is_idle() || self.jobs.running()) {
                 core.raise_abort();
+                // Who returns may free memory.
+                self.jobs.wait(ABORT_WAIT);
+                core.drain(Some(Deadline::after(ABORT_WAIT)));
             }
             return Ok(());
         }

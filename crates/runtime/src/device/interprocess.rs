@@ -109,6 +109,7 @@ impl Interprocess {
         [0, 8, 16].map(|o| self.memory.u64_at(at + o))
     }
 
+    /// Who makes the record says so: in a slot in which that of an earlier one is complete when this one is.
     fn sign(&self, ticket: u64, (pid, start): (u32, u64)) {
         let [to, of, since] = self.slot(ticket);
         of.store(u64::from(pid), Ordering::Relaxed);
@@ -124,13 +125,14 @@ impl Interprocess {
         }
         let [to, of, since] = self.slot(ticket);
         // SYNC: interprocess-recorder
-        if to.load(Ordering::Acquire) != ticket {
+        let owner = to.load(Ordering::Acquire);
+        if owner < ticket {
             return None;
         }
         let (pid, start) = (of.load(Ordering::Relaxed) as u32, since.load(Ordering::Relaxed));
         // Looked at again: it may have completed the event and ended in between.
-        // Or the slot may be that of a later record by now, whose process signs before it takes the ticket.
-        if started(pid) == Some(start) || self.is_complete(ticket) || to.load(Ordering::Acquire) != ticket {
+        // Or the slot may be that of yet another record by now, whose process signs before it takes the ticket.
+        if started(pid) == Some(start) || self.is_complete(ticket) || to.load(Ordering::Acquire) != owner {
             return None;
         }
         Some(Error::remote(format!(
@@ -183,6 +185,12 @@ mod tests {
         let ticket = event.next_record();
         event.sign(ticket, (pid, 1));
         assert!(other.lost(ticket).unwrap().text.contains("ended"));
+        // So many more that its slot is that of a later one.
+        for _ in 0..SLOTS {
+            let ticket = event.next_record();
+            event.sign(ticket, (pid, 1));
+        }
+        assert!(!other.is_complete(ticket) && other.lost(ticket).unwrap().text.contains("ended"));
         assert!(started(std::process::id()).is_some());
     }
 

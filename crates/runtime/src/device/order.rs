@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use oxccl_sys::sync::{AtomicU64, Ordering};
+use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::Result;
 
 use super::stream::{Inner, Step, Stream, Task, Waited};
@@ -97,6 +97,10 @@ pub(super) fn before_push(stream: &Stream) {
 
 #[cold]
 fn add_waits(stream: &Stream) {
+    if ANY_LEFT.load(Ordering::Relaxed) {
+        // Those that are done no longer count as streams that this is for.
+        leave([]);
+    }
     if stream.0.order.role == Role::Blocking {
         let default = Stream::default_of(stream.0.device).0;
         wait_once(stream, &default, &stream.0.order.after_default);
@@ -139,6 +143,8 @@ struct PerThread(RefCell<Vec<Stream>>);
 
 /// Streams without a handle that have work left: kept until it is done.
 static LEFT: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+/// There are some, as who changed that says under the lock.
+static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 
 impl Drop for PerThread {
     fn drop(&mut self) {
@@ -152,6 +158,7 @@ pub(super) fn leave(streams: impl IntoIterator<Item = Stream>) {
     left.extend(streams);
     // The last handle of a stream is dropped behind the lock: what its tasks held may end streams, too.
     let over: Vec<Stream> = left.extract_if(.., |s| !s.0.pending()).collect();
+    ANY_LEFT.store(!left.is_empty(), Ordering::Relaxed);
     drop(left);
     over.iter().for_each(|s| closed(&s.0.order));
 }

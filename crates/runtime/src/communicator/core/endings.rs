@@ -396,8 +396,10 @@ impl Core {
         let calm = waited > grace && self.is_settled(now, grace, waited);
         let gone = || (0..self.ranks).filter(|rank| *rank != self.rank).filter_map(|rank| self.departure(rank));
         let left = || gone().find(|d| calm && operation.needs(d.rank));
-        let needed = gone().find(|d| !d.may_have_left() && operation.needs(d.rank));
-        let gone = needed.or_else(|| gone().find(|d| !d.may_have_left())).or_else(left);
+        let any = gone().find(|d| !d.may_have_left());
+        // In this order: of ranks that died together the one that is needed is in the list by now.
+        let needed = any.as_ref().and_then(|_| gone().find(|d| !d.may_have_left() && operation.needs(d.rank)));
+        let gone = needed.or(any).or_else(left);
         self.check()?;
         if let Some(e) = lock(&self.news).clone() {
             return Err(e);
