@@ -141,6 +141,9 @@ struct Neighbour {
     /// `rank 3 (host node7, process 99)`
     name: String,
     input: Mutex<Vec<u8>>,
+    /// Whether it takes part in the ring for sure. Who dials to mend it may give up before it has seen that it was taken in, which is
+    /// no death; a first message says that it has.
+    joined: AtomicBool,
     said_goodbye: AtomicBool,
     watch: OnceLock<WatchGuard>,
 }
@@ -199,14 +202,14 @@ impl ControlRing {
                 Some(p) => format!("rank {rank} (host {}, process {})", p.host, p.pid),
                 None => format!("rank {rank}"),
             };
-            shared.adopt(Neighbour::new(rank, name, stream.into()))?;
+            shared.adopt(Neighbour::new(rank, name, stream.into(), true))?;
         }
         if let Some(inbox) = &shared.control {
             let weak = Arc::downgrade(&shared);
             let take = move |incoming: Incoming| match weak.upgrade() {
                 Some(shared) => shared.take(incoming),
                 // Else its end would be taken for a death.
-                None => Neighbour::new(0, String::new(), incoming.stream.into()).say_goodbye(),
+                None => Neighbour::new(0, String::new(), incoming.stream.into(), false).say_goodbye(),
             };
             inbox.divert(CONTROL, Box::new(take));
         }
@@ -305,12 +308,13 @@ pub(super) fn meet(
 }
 
 impl Neighbour {
-    fn new(rank: usize, name: String, fd: OwnedFd) -> Neighbour {
+    fn new(rank: usize, name: String, fd: OwnedFd, joined: bool) -> Neighbour {
         // The service has the kernel ask who is idle. This one may be told besides that what was sent is not acknowledged: the
         // service's thread reads whatever the rank is doing. A wish: without it a silent host is noticed later.
         let _ = sockopt::set_tcp_user_timeout(&fd, SILENCE.as_millis() as u32);
         let (input, said_goodbye, watch) = Default::default();
-        Neighbour { fd: Arc::new(fd), rank, name, input, said_goodbye, watch }
+        let joined = AtomicBool::new(joined);
+        Neighbour { fd: Arc::new(fd), rank, name, input, joined, said_goodbye, watch }
     }
 
     /// It will not take the end of the connection for a death.
@@ -392,7 +396,8 @@ impl Shared {
     fn take(self: &Arc<Self>, incoming: Incoming) {
         let rank = incoming.from as usize;
         // Errors add where it is.
-        if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), incoming.stream.into())) {
+        let neighbour = Neighbour::new(rank, format!("rank {rank}"), incoming.stream.into(), false);
+        if let Err(e) = self.adopt(neighbour) {
             say(self.log, Level::Warn, &format!("control ring: cannot take rank {rank} in: {e}"));
         }
     }
@@ -415,7 +420,7 @@ impl Shared {
             let limits = Limits { deadline: Deadline::after(SILENCE), abort: &self.left };
             match try_dial(&addresses, &self.key, route, &limits) {
                 Ok(stream) => {
-                    if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), stream.into())) {
+                    if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), stream.into(), true)) {
                         say(self.log, Level::Warn, &format!("control ring: cannot take rank {rank} in: {e}"));
                     }
                     self.next.store(rank, Ordering::Relaxed);
@@ -450,6 +455,7 @@ impl Shared {
     fn readable(&self, neighbour: &Neighbour) -> bool {
         let (frames, end) = neighbour.receive();
         for (kind, body) in frames {
+            neighbour.joined.store(true, Ordering::Relaxed);
             if kind == MEND {
                 self.ask(Reader(&body).u32().unwrap_or(0).min(self.ranks as u32));
                 (self.on_news)(News::Mend);
@@ -463,7 +469,9 @@ impl Shared {
             }
         }
         let Some(why) = end else { return true };
-        if !neighbour.said_goodbye.load(Ordering::Relaxed) && !self.left.load(Ordering::Relaxed) {
+        // Of one that died before it joined those hear that it was connected with, or who dials it.
+        let counts = neighbour.joined.load(Ordering::Relaxed) && !neighbour.said_goodbye.load(Ordering::Relaxed);
+        if counts && !self.left.load(Ordering::Relaxed) {
             let text = format!("{} died or was aborted: {why}", neighbour.name);
             self.heard(News::Dead { rank: neighbour.rank, text });
         }

@@ -206,8 +206,31 @@ fn a_mended_ring_carries_news_over_gaps() {
     of_all(&mut [4], &|news| *news == News::Mend);
     rings[4].as_ref().unwrap().mend(&all[4].peers);
     of_all(&mut [0, 1], &error);
-    drop(rings[0].take());
-    of_all(&mut [1, 3, 4], &|news| matches!(news, News::Dead { rank: 0, .. }));
+    // Rank 0 was dialled, and has nobody else to hear it from.
+    drop(rings[4].take());
+    of_all(&mut [0, 1, 3], &|news| matches!(news, News::Dead { rank: 4, .. }));
+    rings.into_iter().flatten().for_each(ControlRing::leave);
+}
+
+/// Who dials to mend the ring and gives up before it has seen that it was taken in has not died.
+#[test]
+fn giving_up_to_mend_the_ring_is_no_death() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let mut all = all_threads(4, &config);
+    let (tell, hear) = mpsc::channel();
+    let rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    let abort = AtomicBool::new(false);
+    let route = Route { comm_hash: all[0].comm_hash, from: 3, to: 1, purpose: crate::service::CONTROL };
+    drop(dial(&all[1].peers[1].tcp, &all[3].key, route, &bounded(&abort)).unwrap());
+    // The first one may overtake the end of that connection, which the service's thread watches from then on.
+    for code in [ResultCode::InvalidUsage, ResultCode::SystemError] {
+        let rank = usize::from(code == ResultCode::SystemError);
+        let error = News::Error { rank, code, text: "mismatch".into() };
+        rings[rank].as_ref().unwrap().announce(&error);
+        for _ in 0..3 {
+            assert_eq!(hear.recv_timeout(20 * SECOND).unwrap().1, error);
+        }
+    }
     rings.into_iter().flatten().for_each(ControlRing::leave);
 }
 

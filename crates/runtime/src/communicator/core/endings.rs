@@ -511,8 +511,11 @@ impl Core {
     }
 
     /// The ring found `rank` dead. All ranks of its process are: only those at the edges of a run of them have neighbours in the
-    /// ring that are left to notice it.
+    /// ring that are left to notice it. Who left in good order says nothing of the others with the end of its connections.
     fn on_dead(&self, rank: usize, text: &str) {
+        if self.departure(rank).is_some_and(|d| d.how == Gone::Left) {
+            return;
+        }
         let of_process = |r: &usize| self.peers[*r].process == self.peers[rank].process && !self.same_process(*r);
         let dead: Vec<usize> = (0..self.ranks).filter(|r| *r == rank || of_process(r)).collect();
         self.on_departures(&dead, Gone::Died, text);
