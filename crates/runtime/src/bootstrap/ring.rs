@@ -30,6 +30,9 @@ use crate::service::{
 /// A text longer than this is cut.
 const MOST_TEXT: usize = 4096;
 
+/// Bytes that wait for a neighbour that reads nothing, from which on it is told nothing more.
+const MOST_UNSENT: usize = 1 << 20;
+
 /// How often a rank that waits for its neighbour looks whether the root has given up.
 const LOOK_AT_ROOT: Duration = Duration::from_millis(50);
 
@@ -141,11 +144,23 @@ struct Neighbour {
     /// `rank 3 (host node7, process 99)`
     name: String,
     input: Mutex<Vec<u8>>,
+    /// What its connection did not take yet: what follows stands behind it, or would be read amid a message that was cut.
+    output: Mutex<Vec<u8>>,
     /// Whether it takes part in the ring for sure. Who dials to mend it may give up before it has seen that it was taken in, which is
     /// no death; a first message says that it has.
     joined: AtomicBool,
     said_goodbye: AtomicBool,
     watch: OnceLock<WatchGuard>,
+}
+
+/// How a connection ended.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// Without a goodbye.
+    Closed,
+    /// Amid a message.
+    Cut,
+    Broken(String),
 }
 
 struct Shared {
@@ -226,6 +241,12 @@ impl ControlRing {
     /// Tells the two neighbours only.
     pub fn tell_neighbours(&self, news: &News) {
         self.shared.send(&news.encode());
+    }
+
+    /// Whether a neighbour has yet to take some of what it was told.
+    #[cfg(test)]
+    pub(super) fn owes(&self) -> bool {
+        locked(&self.shared.neighbours).iter().any(|neighbour| !locked(&neighbour.output).is_empty())
     }
 
     /// Leaves in good order: the neighbours will not take the end of the connections for a death.
@@ -312,50 +333,66 @@ impl Neighbour {
         // The service has the kernel ask who is idle. This one may be told besides that what was sent is not acknowledged: the
         // service's thread reads whatever the rank is doing. A wish: without it a silent host is noticed later.
         let _ = sockopt::set_tcp_user_timeout(&fd, SILENCE.as_millis() as u32);
-        let (input, said_goodbye, watch) = Default::default();
+        let (input, output, said_goodbye, watch) = Default::default();
         let joined = AtomicBool::new(joined);
-        Neighbour { fd: Arc::new(fd), rank, name, input, joined, said_goodbye, watch }
+        Neighbour { fd: Arc::new(fd), rank, name, input, output, joined, said_goodbye, watch }
     }
 
     /// It will not take the end of the connection for a death.
     fn say_goodbye(&self) {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = rustix::net::send(&self.fd, &wire::frame(GOODBYE, &[]), flags);
+        self.push(&wire::frame(GOODBYE, &[]));
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
         // Unread input would turn the close into a reset that destroys the goodbye.
         let mut chunk = [0; 4096];
         while matches!(rustix::net::recv(&self.fd, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0) {}
     }
 
-    /// Never blocks: a neighbour whose buffer is full of unread news has stopped for good.
+    /// Never blocks: a neighbour whose buffer is full of unread news has stopped, perhaps for good. What is left is sent when it speaks,
+    /// and with what follows.
     fn send(&self, bytes: &[u8], log: LogFn) {
-        match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(n) if n == bytes.len() => {}
-            Ok(_) | Err(Errno::AGAIN) => say(log, Level::Warn, &format!("{} takes no control messages", self.name)),
-            // The watch hears of it.
-            Err(_) => {}
+        if !self.push(bytes) {
+            say(log, Level::Warn, &format!("{} takes no control messages", self.name));
         }
     }
 
-    /// Whole frames (kind and body) that arrived, and why the connection ended, if it did.
-    fn receive(&self) -> (Vec<(u8, Vec<u8>)>, Option<String>) {
+    /// Whether nothing is left.
+    fn push(&self, bytes: &[u8]) -> bool {
+        let mut output = locked(&self.output);
+        if output.len() < MOST_UNSENT {
+            output.extend_from_slice(bytes);
+        }
+        while !output.is_empty() {
+            match rustix::net::send(&self.fd, &output, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(n) => drop(output.drain(..n)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                // The watch hears of it.
+                Err(_) => output.clear(),
+            }
+        }
+        output.is_empty()
+    }
+
+    /// Whole frames (kind and body) that arrived, and why the connection ended, if it did. An end amid a frame is none of a death: a
+    /// neighbour that left could not send the rest.
+    fn receive(&self) -> (Vec<(u8, Vec<u8>)>, Option<End>) {
         let mut input = locked(&self.input);
         let mut chunk = [0; 4096];
         let mut end = None;
         while end.is_none() {
             match rustix::net::recv(&self.fd, &mut chunk[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => end = Some("its connection was closed without a goodbye".to_owned()),
+                Ok((0, _)) => end = Some(End::Closed),
                 Ok((n, _)) => input.extend_from_slice(&chunk[..n]),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(e) => end = Some(format!("its connection failed: {e}")),
+                Err(e) => end = Some(End::Broken(format!("its connection failed: {e}"))),
             }
         }
         let mut frames = Vec::new();
         while let Some(first) = input.first_chunk::<HEAD>() {
             let (len, kind) = wire::head(first);
             if len > 2 * MOST_TEXT {
-                end = Some("it sent garbage".into());
+                end = Some(End::Broken("it sent garbage".into()));
                 break;
             }
             if input.len() < HEAD + len {
@@ -363,6 +400,9 @@ impl Neighbour {
             }
             let rest = input.split_off(HEAD + len);
             frames.push((kind, std::mem::replace(&mut *input, rest).split_off(HEAD)));
+        }
+        if end == Some(End::Closed) && !input.is_empty() {
+            end = Some(End::Cut);
         }
         (frames, end)
     }
@@ -378,7 +418,8 @@ impl Shared {
             return Ok(());
         }
         // News that comes from now on waits for the lock, and then goes to the new one, too.
-        locked(&self.seen).values().for_each(|news| neighbour.send(news, self.log));
+        let seen: Vec<u8> = locked(&self.seen).values().flatten().copied().collect();
+        neighbour.send(&seen, self.log);
         neighbours.push(neighbour.clone());
         drop(neighbours);
         let (ring, weak) = (Arc::downgrade(self), Arc::downgrade(&neighbour));
@@ -454,6 +495,8 @@ impl Shared {
     /// On the service's thread: a neighbour spoke or its connection ended. False ends the watch.
     fn readable(&self, neighbour: &Neighbour) -> bool {
         let (frames, end) = neighbour.receive();
+        // It may have read since.
+        neighbour.push(&[]);
         for (kind, body) in frames {
             neighbour.joined.store(true, Ordering::Relaxed);
             if kind == MEND {
@@ -468,12 +511,18 @@ impl Shared {
                 self.heard(news);
             }
         }
-        let Some(why) = end else { return true };
+        let Some(end) = end else { return true };
         // Of one that died before it joined those hear that it was connected with, or who dials it.
         let counts = neighbour.joined.load(Ordering::Relaxed) && !neighbour.said_goodbye.load(Ordering::Relaxed);
         if counts && !self.left.load(Ordering::Relaxed) {
-            let text = format!("{} died or was aborted: {why}", neighbour.name);
-            self.heard(News::Dead { rank: neighbour.rank, text });
+            let (rank, died) = (neighbour.rank, format!("{} died or was aborted", neighbour.name));
+            self.heard(match end {
+                End::Closed => {
+                    News::Dead { rank, text: format!("{died}: its connection was closed without a goodbye") }
+                }
+                End::Broken(why) => News::Dead { rank, text: format!("{died}: {why}") },
+                End::Cut => News::Gone { rank, text: "its connection was closed amid a message".into() },
+            });
         }
         false
     }

@@ -234,6 +234,41 @@ fn giving_up_to_mend_the_ring_is_no_death() {
     rings.into_iter().flatten().for_each(ControlRing::leave);
 }
 
+/// What a neighbour is told while it reads nothing for a while comes whole and in order afterwards.
+#[test]
+fn a_neighbour_that_reads_late_is_told_all() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let mut all = all_threads(2, &config);
+    let far = all[1].neighbours.split_off(0);
+    let (tell, hear) = mpsc::channel();
+    let mut ring = rings(&mut all[..1], &Arc::new(Mutex::new(tell))).remove(0);
+    let call = |seq| News::Call { rank: 0, seq, signature: [6, 7], around: false };
+    // Of two ranks each is beside the other one twice.
+    let mut said = 0;
+    while !ring.as_ref().unwrap().owes() {
+        ring.as_ref().unwrap().tell_neighbours(&call(said));
+        said += 1;
+    }
+    ring.as_ref().unwrap().tell_neighbours(&call(said));
+    let abort = AtomicBool::new(false);
+    for (_, stream) in &far {
+        for seq in 0..=said {
+            if seq % (said / 4 + 1) == said / 4 {
+                // Whoever speaks is sent what was left.
+                crate::service::io::write_full(stream, &wire::frame(8, &[&[0; 4]]), &bounded(&abort)).unwrap();
+                assert_eq!(hear.recv_timeout(20 * SECOND).unwrap().1, News::Mend);
+            }
+            let (kind, body) = wire::read_frame(stream, &bounded(&abort)).unwrap();
+            let mut words = wire::Reader(&body);
+            assert_eq!((kind, words.u32(), words.u64()), (5, Some(0), Some(seq)));
+        }
+    }
+    ring.take().unwrap().leave();
+    for (_, stream) in &far {
+        assert_eq!(wire::read_frame(stream, &bounded(&abort)).unwrap().0, 1, "a goodbye");
+    }
+}
+
 /// A rank that leaves while another one connects with it has not died.
 #[test]
 fn leaving_while_the_ring_is_mended_is_no_death() {
