@@ -191,7 +191,8 @@ pub struct ControlRing {
 
 impl ControlRing {
     /// Starts to listen, when the communicator has ranks that share no memory; otherwise it stays silent. Once per
-    /// initialisation. `on_news` runs on the service's thread, once per rank and kind of news, and must not block.
+    /// initialisation. `on_news` must not block. It runs on the service's thread, and on the one that mends the ring: once per rank
+    /// and kind of news, but for each [`News::Mend`] and each call of a neighbour.
     ///
     /// # Errors
     /// `SystemError` when a connection cannot be watched.
@@ -238,7 +239,7 @@ impl ControlRing {
         }
     }
 
-    /// Tells the two neighbours only.
+    /// Tells only those that it is connected with: two ranks, and more once the ring was mended.
     pub fn tell_neighbours(&self, news: &News) {
         self.shared.send(&news.encode());
     }
@@ -313,7 +314,7 @@ pub(super) fn meet(
     let next = (rank + 1) % peers.len();
     let route = Route { comm_hash, from: rank as u32, to: next as u32, purpose: CONTROL };
     let stream = dial(&peers[next].tcp, key, route, &link.limits)?;
-    // Only the rank before this one dials for control.
+    // Until the initialisation is over only the rank before this one dials for control.
     loop {
         let slice = Deadline::after(link.limits.deadline.slice(LOOK_AT_ROOT));
         match control.wait(&Limits { deadline: slice, ..link.limits }) {

@@ -521,7 +521,8 @@ impl Core {
         self.on_departures(&dead, Gone::Died, text);
     }
 
-    /// News from ranks of other machines. Runs on the service thread.
+    /// News from ranks of other machines. Runs on the service thread, on the one that mends the ring, and for what came before the
+    /// core was there on the one that makes it.
     pub(in crate::communicator) fn on_news(&self, news: News) {
         match news {
             News::Gone { rank, text } => self.on_silence(rank, &text),
