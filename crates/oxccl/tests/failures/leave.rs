@@ -33,6 +33,7 @@ pub fn rank(order: &Order) {
         "destroy" => destroy(order, comm),
         "differ" => differ(order, comm),
         "beyond" => beyond(order, comm),
+        "meet" => meet(order, comm),
         _ => part_done(order, comm),
     }
 }
@@ -112,6 +113,21 @@ fn beyond(order: &Order, comm: Communicator) {
     }
 }
 
+/// One of ranks 1 and 3 waits for the other one to come to a shrink; those between them, both ways around, destroy their communicators.
+fn meet(order: &Order, comm: Communicator) {
+    if order.rank % 2 == 0 {
+        drop(comm);
+        return order.report("gone", "");
+    }
+    if order.words[2] == order.rank.to_string() {
+        return say(order, comm.shrink(&[0, 2]).map(drop));
+    }
+    // Until it is killed.
+    loop {
+        std::thread::park();
+    }
+}
+
 fn took(from: u64, to: u64) -> Duration {
     Duration::from_nanos(to.saturating_sub(from))
 }
@@ -144,6 +160,22 @@ fn a_death_beyond_ranks_that_left_is_heard() {
 #[test]
 fn a_death_beyond_ranks_that_left_is_noticed() {
     dies_beyond(Duration::ZERO);
+}
+
+/// Who waits for a meeting has the ring mended, too.
+#[test]
+fn a_meeting_with_a_rank_that_died_beyond_ranks_that_left_ends() {
+    let _alone = alone();
+    for (waits, dies) in [(3, 1), (1, 3)] {
+        let mut pool = Pool::new(4, 1, &[("OXCCL_SHM", "0")]);
+        pool.start(&format!("leave meet {waits}"));
+        pool.expect("gone", &[0, 2], GIVE_UP);
+        pool.workers[0].kill();
+        pool.workers[2].kill();
+        pool.workers[dies].kill();
+        let e = &pool.expect("error", &[waits], GIVE_UP)[0];
+        assert!(e.text.starts_with("RemoteError ") && e.text.contains(&format!("rank {dies} ")), "{e:?}");
+    }
 }
 
 /// Rank 2 does its part of a call and ends, by exit or by destroy; the others finish, however late they are.

@@ -169,6 +169,7 @@ impl<'a> Meeting<'a> {
 
     /// A message of one of the participants for `purpose`.
     fn receive<const N: usize>(&self, purpose: u8, wanted: impl Fn(usize) -> bool) -> Result<(usize, [u8; N])> {
+        let since = clock::now_ns();
         loop {
             let from = self.participants.iter().copied().filter(|r| wanted(*r));
             let found = from.filter_map(|r| Some((r, self.core.take_stream(r as u32, purpose)?))).next();
@@ -179,6 +180,7 @@ impl<'a> Meeting<'a> {
                 return Ok((from, message));
             }
             self.core.missing(self.participants)?;
+            self.core.mend_since(since);
             self.limits.check().map_err(|e| self.nobody_came(&e))?;
             self.core
                 .wait_stream(Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits });
@@ -201,10 +203,14 @@ fn cause(core: &Core, participants: &[usize], halt: &AtomicBool, e: Error) -> Er
     if halt.load(Ordering::Acquire) { missing().unwrap_or(e) } else { e }
 }
 
-/// Whether `participants` can all come to a meeting: who aborted or left before it never does, and nothing else tells that.
+/// Whether `participants` can all come to a meeting, of which the wait begins now: who aborted or left before it never does, and
+/// nothing else tells that. They may be heard of only once the ring is mended.
 fn awaited(core: &Arc<Core>, participants: &[usize]) -> Option<bootstrap::Awaited> {
-    let (core, participants) = (core.clone(), participants.to_vec());
-    Some(Box::new(move || core.missing(&participants)))
+    let (core, participants, since) = (core.clone(), participants.to_vec(), clock::now_ns());
+    Some(Box::new(move || {
+        core.mend_since(since);
+        core.missing(&participants)
+    }))
 }
 
 fn read_id(bytes: &[u8]) -> Result<bootstrap::UniqueId> {

@@ -247,6 +247,12 @@ impl Core {
         Ok(())
     }
 
+    /// To be called now and then by who waits for a meeting since `since`, ns.
+    pub(in crate::communicator) fn mend_since(&self, since: u64) {
+        let now = clock::now_ns();
+        self.mend(now, now.saturating_sub(since));
+    }
+
     /// Has the control ring mended when a wait is long and ranks have gone, which part those that are left: what ends the wait may
     /// happen beyond. Again while it lasts, less and less often, since more may go.
     fn mend(&self, now: u64, waited: u64) {
