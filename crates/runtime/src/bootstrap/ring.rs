@@ -24,7 +24,7 @@ use super::wire::{self, HEAD, Reader};
 use super::{Bootstrapped, Link, PeerInfo, say};
 use crate::service::io::{Limits, SILENCE};
 use crate::service::{
-    CONTROL, CommKey, Inbox, Incoming, Level, LogFn, Route, Service, WatchGuard, dial, locked, try_dial,
+    ADDRESS_SLICE, CONTROL, CommKey, Inbox, Incoming, Level, LogFn, Route, Service, WatchGuard, dial, locked, try_dial,
 };
 
 /// A text longer than this is cut.
@@ -44,6 +44,10 @@ const CALL: u8 = 5;
 const CALL_AROUND: u8 = 6;
 const GONE: u8 = 7;
 const MEND: u8 = 8;
+
+/// How long who mends the ring waits for an answer of each, and whether it passes over all that are on the host of one that gave
+/// none, or of its process only. First of all those that answer, if there are some.
+const ROUNDS: [(Duration, bool); 3] = [(ADDRESS_SLICE, true), (ADDRESS_SLICE, false), (SILENCE, false)];
 
 /// How often a rank passes on at most that the ring is to be mended, ns: who asks is not the only one.
 const ASK_NS: u64 = 500_000_000;
@@ -151,6 +155,19 @@ struct Neighbour {
     joined: AtomicBool,
     said_goodbye: AtomicBool,
     watch: OnceLock<WatchGuard>,
+}
+
+/// A rank that may be connected with, and where its process listens.
+type Candidate = (usize, Vec<SocketAddr>);
+
+/// What came of it.
+enum Tried {
+    /// The rank is not there any more.
+    Gone,
+    /// Nothing was heard.
+    Silent,
+    /// It is there, or this rank leaves.
+    Over,
 }
 
 /// How a connection ended.
@@ -274,7 +291,7 @@ impl ControlRing {
         }
         let shared = self.shared.clone();
         let run = move || {
-            shared.connect(candidates);
+            shared.connect(&candidates);
             // SYNC: mending
             shared.mending.store(false, Ordering::Release);
         };
@@ -445,43 +462,62 @@ impl Shared {
     }
 
     /// Whom this rank may connect with to mend the ring, in this order; nobody if there is no gap behind it.
-    fn candidates(&self, peers: &[PeerInfo]) -> Vec<(usize, Vec<SocketAddr>)> {
-        let seen = locked(&self.seen);
-        let is_gone = |rank: usize| [DEAD, LEFT, GONE].iter().any(|kind| seen.contains_key(&(*kind, rank)));
-        if self.control.is_none() || !is_gone(self.next.load(Ordering::Relaxed)) {
+    fn candidates(&self, peers: &[PeerInfo]) -> Vec<Candidate> {
+        if self.control.is_none() || !self.is_gone(self.next.load(Ordering::Relaxed)) {
             return Vec::new();
         }
         let behind = (1..self.ranks).map(|step| (self.rank + step) % self.ranks);
-        behind.filter(|rank| !is_gone(*rank)).map(|rank| (rank, peers[rank].tcp.clone())).collect()
+        behind.filter(|rank| !self.is_gone(*rank)).map(|rank| (rank, peers[rank].tcp.clone())).collect()
     }
 
-    /// Connects with the first of `candidates` that is there. Those that surely are not are news.
-    fn connect(self: &Arc<Self>, candidates: Vec<(usize, Vec<SocketAddr>)>) {
-        for (rank, addresses) in candidates {
-            let route = Route { comm_hash: self.comm_hash, from: self.rank as u32, to: rank as u32, purpose: CONTROL };
-            let limits = Limits { deadline: Deadline::after(SILENCE), abort: &self.left };
-            match try_dial(&addresses, &self.key, route, &limits) {
-                Ok(stream) => {
-                    if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), stream.into(), true)) {
-                        say(self.log, Level::Warn, &format!("control ring: cannot take rank {rank} in: {e}"));
-                    }
-                    self.next.store(rank, Ordering::Relaxed);
-                    // There may be a gap behind it.
-                    return self.send(&mend_frame(self.ranks as u32));
+    /// Connects with the first of `candidates` that is there. Those that surely are not are news. Who does not answer is passed over:
+    /// a host that vanished takes no time for each of its ranks, and who is skipped there connects with those behind it itself.
+    fn connect(self: &Arc<Self>, candidates: &[Candidate]) {
+        for (patience, by_host) in ROUNDS {
+            let mut silent: Vec<&[SocketAddr]> = Vec::new();
+            for (rank, addresses) in candidates {
+                let same = |a: &&[SocketAddr]| if by_host { share_host(a, addresses) } else { *a == &addresses[..] };
+                if self.is_gone(*rank) || silent.iter().any(same) {
+                    continue;
                 }
-                Err(_) if self.left.load(Ordering::Relaxed) => return,
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof
-                    ) =>
-                {
-                    self.heard(News::Gone { rank, text: format!("it takes no connection of rank {}: {e}", self.rank) });
+                match self.try_next(*rank, addresses, patience) {
+                    Tried::Gone => {}
+                    Tried::Silent => silent.push(addresses),
+                    Tried::Over => return,
                 }
-                // It may be stopped, or the way to it be cut for now.
-                Err(_) => {}
             }
         }
+    }
+
+    /// Connects with `rank`, if it is there.
+    fn try_next(self: &Arc<Self>, rank: usize, addresses: &[SocketAddr], patience: Duration) -> Tried {
+        use ErrorKind::{ConnectionRefused, ConnectionReset, UnexpectedEof};
+        let route = Route { comm_hash: self.comm_hash, from: self.rank as u32, to: rank as u32, purpose: CONTROL };
+        let limits = Limits { deadline: Deadline::after(patience), abort: &self.left };
+        match try_dial(addresses, &self.key, route, &limits) {
+            Ok(stream) => {
+                if let Err(e) = self.adopt(Neighbour::new(rank, format!("rank {rank}"), stream.into(), true)) {
+                    say(self.log, Level::Warn, &format!("control ring: cannot take rank {rank} in: {e}"));
+                }
+                self.next.store(rank, Ordering::Relaxed);
+                // There may be a gap behind it.
+                self.send(&mend_frame(self.ranks as u32));
+                Tried::Over
+            }
+            Err(_) if self.left.load(Ordering::Relaxed) => Tried::Over,
+            Err(e) if matches!(e.kind(), ConnectionRefused | ConnectionReset | UnexpectedEof) => {
+                self.heard(News::Gone { rank, text: format!("it takes no connection of rank {}: {e}", self.rank) });
+                Tried::Gone
+            }
+            // It may be stopped, or the way to it be cut for now.
+            Err(_) => Tried::Silent,
+        }
+    }
+
+    /// Whether `rank` is known to take no part any more.
+    fn is_gone(&self, rank: usize) -> bool {
+        let seen = locked(&self.seen);
+        [DEAD, LEFT, GONE].iter().any(|kind| seen.contains_key(&(*kind, rank)))
     }
 
     /// Asks the neighbours, and those behind them up to so many, to mend the ring.
@@ -554,6 +590,11 @@ impl Shared {
     fn send(&self, bytes: &[u8]) {
         locked(&self.neighbours).iter().for_each(|neighbour| neighbour.send(bytes, self.log));
     }
+}
+
+/// Whether processes that listen there are on one host, as far as their addresses tell.
+fn share_host(a: &[SocketAddr], b: &[SocketAddr]) -> bool {
+    a.iter().any(|a| b.iter().any(|b| a.ip() == b.ip()))
 }
 
 fn mend_frame(hops: u32) -> Vec<u8> {

@@ -212,6 +212,29 @@ fn a_mended_ring_carries_news_over_gaps() {
     rings.into_iter().flatten().for_each(ControlRing::leave);
 }
 
+/// A host of several processes that answers nothing keeps nobody long from those behind it.
+#[test]
+fn the_ring_is_mended_past_a_silent_host() {
+    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
+    let mut all = all_threads(7, &config);
+    // The kernel accepts the connections, and nobody reads them.
+    let host: Vec<_> = (0..4).map(|_| std::net::TcpListener::bind("127.0.0.2:0").unwrap()).collect();
+    let mut peers = all[0].peers.clone();
+    for (peer, listener) in peers[2..6].iter_mut().zip(&host) {
+        peer.tcp = vec![listener.local_addr().unwrap()];
+    }
+    let (tell, hear) = mpsc::channel();
+    let mut rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    rings[1].take().unwrap().leave();
+    while hear.recv_timeout(20 * SECOND).unwrap() != (0, News::Left { rank: 1 }) {}
+    let begin = Instant::now();
+    rings[0].as_ref().unwrap().mend(&peers);
+    // It asks all for the same once it is connected.
+    while hear.recv_timeout(20 * SECOND).unwrap() != (6, News::Mend) {}
+    assert!(begin.elapsed() < 7 * SECOND, "{:?}", begin.elapsed());
+    rings.into_iter().flatten().for_each(ControlRing::leave);
+}
+
 /// Who dials to mend the ring and gives up before it has seen that it was taken in has not died.
 #[test]
 fn giving_up_to_mend_the_ring_is_no_death() {
