@@ -115,7 +115,7 @@ fn beyond(order: &Order, comm: Communicator) {
 
 /// One of ranks 1 and 3 waits for the other one to come to a shrink; those between them, both ways around, destroy their communicators.
 fn meet(order: &Order, comm: Communicator) {
-    if order.rank % 2 == 0 {
+    if order.rank.is_multiple_of(2) {
         drop(comm);
         return order.report("gone", "");
     }
