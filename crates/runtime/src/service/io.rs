@@ -70,6 +70,10 @@ impl Limits<'_> {
 /// Has the kernel ask an idle peer now and then whether it is still there, so that a link that was cut without a word, and a
 /// host that vanished, end a wait for bytes; and links that forget what is idle are kept open. Not `TCP_USER_TIMEOUT`: it also
 /// ends connections to a peer that is there, but has read nothing for as long since it computes.
+///
+/// The kernel asks only who owes no acknowledgement: where data is on its way to a host that vanished, it sends that again and again,
+/// and gives up after some 15 minutes (`net.ipv4.tcp_retries2`). News of the control ring, whose connections have a time limit
+/// for that as well, or the caller's deadline ends such a wait before.
 pub(crate) fn notice_silence(socket: impl AsFd) {
     // Wishes: without them a silent host is noticed later.
     let _ = sockopt::set_socket_keepalive(&socket, true);

@@ -10,7 +10,8 @@
 //!
 //! The caller brings a stream that is connected and authenticated. A stream that ends without a goodbye is an error
 //! that names the peer. A peer whose machine vanished is silent until the kernel's probes, for which whoever made the stream asked
-//! (`service::io`), have failed; the caller's deadline may end the wait before.
+//! (`service::io`), have failed, or, while data is on its way to it, until the kernel gives up sending that again; news or the
+//! caller's deadline may end the wait before.
 //! What one end says stands in line behind the data that it sent before: a refusal is heard once those are taken.
 
 mod frame;
