@@ -20,6 +20,9 @@ use super::{CONTROL, HANDSHAKE_TIME, Level, Service, locked};
 /// Callers in their handshake at one time; the oldest gives way.
 const MOST_CALLERS: usize = 512;
 
+/// Refusals of callers of one host for one reason within this time are one for people.
+const REPEATED: Duration = Duration::from_secs(1);
+
 /// How long who has nothing left to accept connections with does not try.
 pub(crate) const DEAF: Duration = Duration::from_millis(100);
 
@@ -133,7 +136,7 @@ pub(super) fn spawn(service: Arc<Service>, unix: UnixListener, tcp: TcpListener)
     unix.set_nonblocking(true)?;
     service.reactor.add(&unix, UNIX)?;
     service.reactor.add(&tcp, TCP)?;
-    let mut callers = Callers { service, unix, tcp, greeting: HashMap::new(), deaf_until: None };
+    let mut callers = Callers { service, unix, tcp, greeting: HashMap::new(), deaf_until: None, refused: None };
     oxccl_sys::process::with_signals_blocked(|| {
         std::thread::Builder::new().name("oxccl-service".into()).spawn(move || callers.run())
     })?;
@@ -148,6 +151,9 @@ struct Callers {
     greeting: HashMap<u64, Greeter>,
     /// Set while no descriptors are left: the listeners are not asked before.
     deaf_until: Option<Deadline>,
+    /// From where the last caller was refused, why, and until when another one that was is told in the diagnosis only: who was hung
+    /// up on calls again.
+    refused: Option<(String, String, Deadline)>,
 }
 
 impl Callers {
@@ -272,7 +278,15 @@ impl Callers {
     fn refuse(&mut self, token: u64, why: &str) {
         // Closing the descriptor takes it out of the epoll set.
         if let Some(greeter) = self.greeting.remove(&token) {
-            self.service.log(Level::Warn, &format!("refused a connection from {}: {why}", greeter.from()));
+            let from = greeter.from();
+            // Without the port, which is another one each time.
+            let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
+            let again = self.refused.as_ref().is_some_and(|(h, w, until)| h == host && w == why && !until.passed());
+            let level = if again { Level::Info } else { Level::Warn };
+            self.service.log(level, &format!("refused a connection from {from}: {why}"));
+            if !again {
+                self.refused = Some((host.to_owned(), why.to_owned(), Deadline::after(REPEATED)));
+            }
         }
     }
 
