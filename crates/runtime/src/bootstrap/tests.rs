@@ -231,7 +231,8 @@ fn the_ring_is_mended_past_a_silent_host() {
     rings[0].as_ref().unwrap().mend(&peers);
     // It asks all for the same once it is connected.
     while hear.recv_timeout(20 * SECOND).unwrap() != (6, News::Mend) {}
-    assert!(begin.elapsed() < 7 * SECOND, "{:?}", begin.elapsed());
+    // One look at the host; at each of its ranks it would be four times as long, and so it is with another look at the rank behind.
+    assert!(begin.elapsed() < 20 * SECOND, "{:?}", begin.elapsed());
     rings.into_iter().flatten().for_each(ControlRing::leave);
 }
 
@@ -263,6 +264,11 @@ fn a_neighbour_that_reads_late_is_told_all() {
     let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
     let mut all = all_threads(2, &config);
     let far = all[1].neighbours.split_off(0);
+    for (_, stream) in all[0].neighbours.iter().chain(&far) {
+        // Soon full.
+        rustix::net::sockopt::set_socket_send_buffer_size(stream, 4096).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(stream, 4096).unwrap();
+    }
     let (tell, hear) = mpsc::channel();
     let mut ring = rings(&mut all[..1], &Arc::new(Mutex::new(tell))).remove(0);
     let call = |seq| News::Call { rank: 0, seq, signature: [6, 7], around: false };

@@ -9,7 +9,7 @@ use oxccl_types::{Error, Result};
 
 use super::capture::Mark;
 use super::helper;
-use super::interprocess::Interprocess;
+use super::interprocess::{Interprocess, Recorder};
 use super::memory::Shared;
 use crate::exec::wait::{Turn, Waiter};
 
@@ -36,8 +36,8 @@ impl Default for EventOptions {
 pub(super) enum Record {
     /// When it was completed, in ns of the clock; 0 before.
     Own(Arc<AtomicU64>),
-    /// The ticket of what several processes see.
-    Shared(u64),
+    /// The ticket of what several processes see, and who made it as far as that was known.
+    Shared(u64, Recorder),
 }
 
 pub(super) struct Inner {
@@ -108,7 +108,10 @@ impl Event {
                 *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
                 Record::Own(record)
             }
-            Some(shared) => Record::Shared(shared.next_record()),
+            Some(shared) => {
+                let (ticket, recorder) = shared.next_record();
+                Record::Shared(ticket, recorder)
+            }
         }
     }
 
@@ -116,13 +119,16 @@ impl Event {
     pub(super) fn last_record(&self) -> Option<Record> {
         match &self.0.shared {
             None => self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone().map(Record::Own),
-            Some(shared) => Some(shared.last_record()).filter(|last| *last > 0).map(Record::Shared),
+            Some(shared) => {
+                let last = Some(shared.last_record()).filter(|last| *last > 0);
+                last.map(|last| Record::Shared(last, shared.recorder_of(last)))
+            }
         }
     }
 
     pub(super) fn complete(&self, record: &Record) {
         match (&self.0.shared, record) {
-            (Some(shared), Record::Shared(ticket)) => shared.complete(*ticket),
+            (Some(shared), Record::Shared(ticket, _)) => shared.complete(*ticket),
             (None, Record::Own(done)) => {
                 // SYNC: event
                 done.store(oxccl_sys::clock::now_ns().max(1), Ordering::Release);
@@ -135,27 +141,27 @@ impl Event {
 
     pub(super) fn is_complete(&self, record: &Record) -> bool {
         match (&self.0.shared, record) {
-            (Some(shared), Record::Shared(ticket)) => shared.is_complete(*ticket),
+            (Some(shared), Record::Shared(ticket, _)) => shared.is_complete(*ticket),
             // SYNC: event
             (_, Record::Own(done)) => done.load(Ordering::Acquire) != 0,
-            (None, Record::Shared(_)) => true,
+            (None, Record::Shared(..)) => true,
         }
     }
 
     /// Why the record will never be complete. `look_at`: when to look again, in ns of the clock; 0 at first.
     pub(super) fn lost(&self, record: &Record, look_at: &mut u64) -> Option<Error> {
-        let (Some(shared), Record::Shared(ticket)) = (&self.0.shared, record) else { return None };
+        let (Some(shared), Record::Shared(ticket, recorder)) = (&self.0.shared, record) else { return None };
         let now = oxccl_sys::clock::now_ns();
         if now < *look_at {
             return None;
         }
         // The first look comes after a while: what is soon complete costs no system call.
         let first = std::mem::replace(look_at, now + LOOK_NS) == 0;
-        if first { None } else { shared.lost(*ticket) }
+        if first { None } else { shared.lost(*ticket, *recorder) }
     }
 
     pub(super) fn park(&self, record: &Record, timeout: Duration) {
-        if let (Some(shared), Record::Shared(ticket)) = (&self.0.shared, record) {
+        if let (Some(shared), Record::Shared(ticket, _)) = (&self.0.shared, record) {
             return shared.park(*ticket, timeout);
         }
         let guard = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +179,9 @@ impl Event {
     pub fn poll(&self) -> Result<bool> {
         let Some(last) = self.last_record() else { return Ok(true) };
         match (self.is_complete(&last), &self.0.shared, last) {
-            (false, Some(shared), Record::Shared(ticket)) => shared.lost(ticket).map_or(Ok(false), Err),
+            (false, Some(shared), Record::Shared(ticket, recorder)) => {
+                shared.lost(ticket, recorder).map_or(Ok(false), Err)
+            }
             (complete, ..) => Ok(complete),
         }
     }

@@ -64,17 +64,27 @@ impl Interprocess {
         Ok(Shared { pid: std::process::id(), fd, inode, offset: 0, bytes: BYTES as u64 })
     }
 
-    /// Takes the next ticket. This process' name is written before and after it is taken: whoever sees the ticket finds
-    /// a process, and another one that wanted the same ticket is overwritten.
-    pub(super) fn next_record(&self) -> u64 {
-        let me = identity();
+    /// Takes the next ticket, and says who makes the record: a claim before it is taken, so that whoever sees the ticket finds a
+    /// process, and the word of who has it afterwards, which no claim of another one replaces.
+    pub(super) fn next_record(&self) -> (u64, Recorder) {
+        let (pid, start) = identity();
         loop {
-            let last = self.recorded.load(Ordering::Acquire);
-            self.sign(last + 1, me);
+            let last = self.last_record();
+            let recorder = self.recorder(last + 1);
+            let before = recorder.load(Ordering::Acquire);
+            let claim = Recorder::new(last + 1, pid, start, false);
+            // SYNC: interprocess-recorder
+            if self.last_record() != last
+                || recorder.compare_exchange(before, claim.0, Ordering::AcqRel, Ordering::Acquire).is_err()
+            {
+                continue;
+            }
             // SYNC: interprocess-recorded
             if self.recorded.compare_exchange(last, last + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                self.sign(last + 1, me);
-                return last + 1;
+                let word = Recorder::new(last + 1, pid, start, true);
+                // SYNC: interprocess-recorder
+                recorder.store(word.0, Ordering::Release);
+                return (last + 1, word);
             }
         }
     }
@@ -82,6 +92,12 @@ impl Interprocess {
     pub(super) fn last_record(&self) -> u64 {
         // SYNC: interprocess-recorded
         self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Who makes the record, as far as that is known now.
+    pub(super) fn recorder_of(&self, ticket: u64) -> Recorder {
+        // SYNC: interprocess-recorder
+        Recorder(self.recorder(ticket).load(Ordering::Acquire))
     }
 
     pub(super) fn complete(&self, ticket: u64) {
@@ -104,41 +120,71 @@ impl Interprocess {
         self.bell.park_unless(timeout, || self.is_complete(ticket));
     }
 
-    fn slot(&self, ticket: u64) -> [SharedU64; 3] {
-        let at = RECORDERS + (ticket % SLOTS) as usize * SLOT_BYTES;
-        [0, 8, 16].map(|o| self.memory.u64_at(at + o))
+    /// Where it stands who makes the record, or a later one that shares its slot.
+    fn recorder(&self, ticket: u64) -> SharedU64 {
+        self.memory.u64_at(RECORDERS + (ticket % SLOTS) as usize * SLOT_BYTES)
     }
 
-    /// Who makes the record says so: in a slot in which that of an earlier one is complete when this one is.
-    fn sign(&self, ticket: u64, (pid, start): (u32, u64)) {
-        let [to, of, since] = self.slot(ticket);
-        of.store(u64::from(pid), Ordering::Relaxed);
-        since.store(start, Ordering::Relaxed);
-        // SYNC: interprocess-recorder
-        to.store(ticket, Ordering::Release);
-    }
-
-    /// Why `ticket` will never complete: the process that recorded it has ended. A system call.
-    pub(super) fn lost(&self, ticket: u64) -> Option<Error> {
+    /// Why `ticket` will never complete: the process that recorded it, `recorder` when it was looked up, has ended. A system call.
+    pub(super) fn lost(&self, ticket: u64, recorder: Recorder) -> Option<Error> {
         if self.is_complete(ticket) {
             return None;
         }
-        let [to, of, since] = self.slot(ticket);
-        // SYNC: interprocess-recorder
-        let owner = to.load(Ordering::Acquire);
-        if owner < ticket {
+        let now = self.recorder_of(ticket);
+        let recorder = if now.is_of(ticket) { now } else { recorder };
+        // A claim that is gone may have been that of a process that did not get the ticket.
+        if !recorder.is_of(ticket) || !recorder.has_ticket() && recorder != now {
             return None;
         }
-        let (pid, start) = (of.load(Ordering::Relaxed) as u32, since.load(Ordering::Relaxed));
-        // Looked at again: it may have completed the event and ended in between.
-        // Or the slot may be that of yet another record by now, whose process signs before it takes the ticket.
-        if started(pid) == Some(start) || self.is_complete(ticket) || to.load(Ordering::Acquire) != owner {
+        let alive = started(recorder.pid()).is_some_and(|start| recorder.is_since(start));
+        // Looked at again: it may have completed the event and ended in between, or was only the last to claim.
+        if alive || self.is_complete(ticket) || self.recorder_of(ticket) != now {
             return None;
         }
         Some(Error::remote(format!(
-            "process {pid} ended before the work was done that its record of a shared event stands for; whoever waits for \
-             the event waits for nothing. Look at what that process said last"
+            "process {} ended before the work was done that its record of a shared event stands for; whoever waits for \
+             the event waits for nothing. Look at what that process said last",
+            recorder.pid()
         )))
+    }
+}
+
+/// Who makes a record, in one word: the low bits of its ticket, of the process and of when that started, and whether it has the
+/// ticket or only claims it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recorder(u64);
+
+impl Recorder {
+    /// As many as there can be processes.
+    const PID_BITS: u32 = 22;
+    const START_BITS: u32 = 20;
+    const TICKET_BITS: u32 = 63 - Self::PID_BITS - Self::START_BITS;
+
+    fn low(word: u64, bits: u32) -> u64 {
+        word & ((1 << bits) - 1)
+    }
+
+    fn new(ticket: u64, pid: u32, start: u64, has_ticket: bool) -> Recorder {
+        let ticket = Recorder::low(ticket, Self::TICKET_BITS) << 1 | u64::from(has_ticket);
+        Recorder(
+            (ticket << Self::PID_BITS | u64::from(pid)) << Self::START_BITS | Recorder::low(start, Self::START_BITS),
+        )
+    }
+
+    fn has_ticket(self) -> bool {
+        self.0 >> (Self::PID_BITS + Self::START_BITS) & 1 == 1
+    }
+
+    fn is_of(self, ticket: u64) -> bool {
+        self.0 >> (Self::PID_BITS + Self::START_BITS + 1) == Recorder::low(ticket, Self::TICKET_BITS)
+    }
+
+    fn pid(self) -> u32 {
+        Recorder::low(self.0 >> Self::START_BITS, Self::PID_BITS) as u32
+    }
+
+    fn is_since(self, start: u64) -> bool {
+        Recorder::low(self.0, Self::START_BITS) == Recorder::low(start, Self::START_BITS)
     }
 }
 
@@ -174,23 +220,35 @@ mod tests {
     fn a_record_of_an_ended_process_is_lost() {
         let event = Interprocess::new().unwrap();
         let other = Interprocess::open(&event.share().unwrap()).unwrap();
-        let ticket = event.next_record();
-        assert!(other.last_record() == ticket && !other.is_complete(ticket) && other.lost(ticket).is_none());
+        let (ticket, me) = event.next_record();
+        assert!(other.recorder_of(ticket) == me && me.has_ticket() && me.pid() == std::process::id());
+        assert!(other.last_record() == ticket && !other.is_complete(ticket) && other.lost(ticket, me).is_none());
         event.complete(ticket);
         assert!(other.is_complete(ticket));
-        // The next record is signed by a process that has ended.
+        // The next record is that of a process that has ended.
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        let ticket = event.next_record();
-        event.sign(ticket, (pid, 1));
-        assert!(other.lost(ticket).unwrap().text.contains("ended"));
-        // So many more that its slot is that of a later one.
-        for _ in 0..SLOTS {
-            let ticket = event.next_record();
-            event.sign(ticket, (pid, 1));
+        let record_of_child = || {
+            let (ticket, _) = event.next_record();
+            let word = Recorder::new(ticket, pid, 1, true);
+            event.recorder(ticket).store(word.0, Ordering::Release);
+            (ticket, word)
+        };
+        let (lost, word) = record_of_child();
+        assert!(other.lost(lost, word).unwrap().text.contains("ended"));
+        // Its slot is that of a later record, whose process lives.
+        for _ in 1..SLOTS {
+            event.next_record();
         }
-        assert!(!other.is_complete(ticket) && other.lost(ticket).unwrap().text.contains("ended"));
+        let (later, me) = event.next_record();
+        assert!(!other.recorder_of(lost).is_of(lost) && other.lost(lost, word).unwrap().text.contains("ended"));
+        // And the other way round.
+        for _ in 1..SLOTS {
+            event.next_record();
+        }
+        let (last, _) = record_of_child();
+        assert!(last == later + SLOTS && other.lost(later, me).is_none());
         assert!(started(std::process::id()).is_some());
     }
 
@@ -199,7 +257,7 @@ mod tests {
         let event = Interprocess::new().unwrap();
         let other = Interprocess::open(&event.share().unwrap()).unwrap();
         let tickets: Vec<u64> =
-            (0..SLOTS).map(|i| if i % 2 == 0 { event.next_record() } else { other.next_record() }).collect();
+            (0..SLOTS).map(|i| if i % 2 == 0 { event.next_record().0 } else { other.next_record().0 }).collect();
         for (i, done) in tickets.iter().enumerate().rev() {
             event.complete(*done);
             let complete: Vec<bool> = tickets.iter().map(|t| other.is_complete(*t)).collect();

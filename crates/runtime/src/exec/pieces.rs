@@ -8,7 +8,8 @@ use oxccl_sys::sync::{Ordering, SharedU64, pause_between};
 /// Bits of a flag that count epochs within a call.
 const EPOCH_BITS: u32 = 28;
 /// Flags less than this past what a rank waits for are taken for later ones, others for earlier: no rank begins so many calls
-/// before others have come to the one that it waits for, and what was raised long ago must not pass when sequences go round.
+/// before others have come to the one that it waits for, and what was raised long ago must not pass when sequences go round. It
+/// would if nothing was raised for 2^36 calls less so many, and then something was waited for before it is 2^36.
 const PAST: u64 = 1 << (EPOCH_BITS + 20);
 /// Places of a ring.
 pub(super) const PLACES: usize = 16;
