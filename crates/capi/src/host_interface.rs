@@ -217,8 +217,9 @@ unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status
         let data = UserData(ptr);
         let free = move || {
             let data = &data;
-            // The address was looked up when the call was made; freeing it twice is the caller's error, and changes nothing.
-            let _ = free(data.0);
+            // SAFETY: as in `free`. The address was looked up when the call was made; freeing it twice is the caller's error, and
+            // changes nothing.
+            let _ = unsafe { device::free(data.0.cast()) };
         };
         s.call_own(Box::new(free)).map_err(failed(status::INVALID_VALUE))
     })

@@ -133,12 +133,25 @@ fn rings(all: &mut [Bootstrapped], heard: &Heard) -> Vec<Option<ControlRing>> {
     })
 }
 
+/// Ranks that share no memory.
+struct Apart {
+    all: Vec<Bootstrapped>,
+    rings: Vec<Option<ControlRing>>,
+    /// What each hears.
+    hear: mpsc::Receiver<(usize, News)>,
+}
+
+/// So many of them.
+fn apart(ranks: usize) -> Apart {
+    let mut all = all_threads(ranks, &BootstrapConfig { shared_memory: false, ..config(60 * SECOND) });
+    let (tell, hear) = mpsc::channel();
+    let rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    Apart { all, rings, hear }
+}
+
 #[test]
 fn news_goes_around_the_ring() {
-    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
-    let mut all = all_threads(5, &config);
-    let (tell, hear) = mpsc::channel();
-    let mut rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    let Apart { all: _all, mut rings, hear } = apart(5);
     let error = News::Error { rank: 1, code: ResultCode::InvalidUsage, text: "mismatch".into() };
     rings[1].as_ref().unwrap().announce(&error);
     let mut who: Vec<_> = (0..4).map(|_| hear.recv_timeout(20 * SECOND).unwrap()).collect();
@@ -175,10 +188,7 @@ fn news_goes_around_the_ring() {
 /// The ranks of two parts that others left behind hear of each other again, also of what happened before.
 #[test]
 fn a_mended_ring_carries_news_over_gaps() {
-    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
-    let mut all = all_threads(6, &config);
-    let (tell, hear) = mpsc::channel();
-    let mut rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    let Apart { all, mut rings, hear } = apart(6);
     for rank in [2, 5] {
         rings[rank].take().unwrap().leave();
     }
@@ -239,10 +249,7 @@ fn the_ring_is_mended_past_a_silent_host() {
 /// Who dials to mend the ring and gives up before it has seen that it was taken in has not died.
 #[test]
 fn giving_up_to_mend_the_ring_is_no_death() {
-    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
-    let mut all = all_threads(4, &config);
-    let (tell, hear) = mpsc::channel();
-    let rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    let Apart { all, rings, hear } = apart(4);
     let abort = AtomicBool::new(false);
     let route = Route { comm_hash: all[0].comm_hash, from: 3, to: 1, purpose: crate::service::CONTROL };
     drop(dial(&all[1].peers[1].tcp, &all[3].key, route, &bounded(&abort)).unwrap());
@@ -301,11 +308,8 @@ fn a_neighbour_that_reads_late_is_told_all() {
 /// A rank that leaves while another one connects with it has not died.
 #[test]
 fn leaving_while_the_ring_is_mended_is_no_death() {
-    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
     for _ in 0..20 {
-        let mut all = all_threads(3, &config);
-        let (tell, hear) = mpsc::channel();
-        let mut rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+        let Apart { all, mut rings, hear } = apart(3);
         rings[0].take().unwrap().leave();
         while hear.recv_timeout(20 * SECOND).unwrap() != (2, News::Left { rank: 0 }) {}
         rings[2].as_ref().unwrap().mend(&all[2].peers);
@@ -322,10 +326,7 @@ fn leaving_while_the_ring_is_mended_is_no_death() {
 /// Numbers from the wire are indices elsewhere.
 #[test]
 fn news_of_ranks_that_do_not_exist_is_dropped() {
-    let config = BootstrapConfig { shared_memory: false, ..config(60 * SECOND) };
-    let mut all = all_threads(3, &config);
-    let (tell, hear) = mpsc::channel();
-    let rings = rings(&mut all, &Arc::new(Mutex::new(tell)));
+    let Apart { all: _all, rings, hear } = apart(3);
     let ring = rings[1].as_ref().unwrap();
     for rank in [3, u32::MAX as usize] {
         ring.announce(&News::Dead { rank, text: "a lie".into() });
