@@ -4,6 +4,7 @@
 //
 //   floor RANKS COLLECTIVE BYTES...    one JSON object per size
 //   floor 2 ping 8                     a line to the other rank and back
+//   floor 2 pace 8                     sums of words in registers, by all ranks at the same time
 //
 // Inputs of up to 48 bytes travel in the line that says that they are there, such of up to 4 KiB in a slot beside it. Else all say
 // that they have come, take what they need from the others' buffers, or put it there, and say that they are done; who is read or
@@ -54,10 +55,11 @@ static void barrier(void) { tell(&shared->barrier[me], ++passed); await_all(shar
 static const coll_t COLLS[] = {
     {"allreduce", 1, 1, -1}, {"allgather", 1, 0, 0}, {"reduce_scatter", 0, 1, 0}, {"broadcast", 1, 1, 1}, {"reduce", 1, 1, 1},
     {"alltoall", 0, 0, 0},   {"gather", 1, 0, 0},    {"scatter", 0, 1, 0},        {"sendrecv", 1, 1, 1},  {"ping", 1, 1, 1},
+    {"pace", 1, 1, 1},
 };
 // Their places in it: names are not compared where calls are timed.
-enum { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALLTOALL, GATHER, SCATTER, SENDRECV, PING };
-_Static_assert(sizeof COLLS / sizeof *COLLS == PING + 1, "each has its place");
+enum { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALLTOALL, GATHER, SCATTER, SENDRECV, PING, PACE };
+_Static_assert(sizeof COLLS / sizeof *COLLS == PACE + 1, "each has its place");
 static int kind;
 
 // The same of two ranks, to both at once.
@@ -102,8 +104,17 @@ static void in_lines(const coll_t *c, long n) {
   else for (int r = 0; r < ranks; r++) memcpy(out[me] + r * n, from[r] + (kind == ALLTOALL ? me * n : 0), n * 4);
 }
 
+// As many instructions at a time as a core can carry out that it shares with nobody.
+static void keep_pace(void) {
+  long a = 1, b = 2, d = 3, e = 4, f = 5, g = 6;
+  for (int i = 0; i < 1000; i++)
+    __asm__ volatile("add $1, %0; add $1, %1; add $1, %2; add $1, %3; add $1, %4; add $1, %5"
+                     : "+r"(a), "+r"(b), "+r"(d), "+r"(e), "+r"(f), "+r"(g));
+}
+
 static void call(const coll_t *c, long n) {
   seq++;
+  if (kind == PACE) { keep_pace(); return; }
   if (kind == PING) {
     // One says it, the other answers.
     if (me == 0) { tell(&shared->come[0], seq); await(&shared->come[1].value, seq); }
@@ -143,7 +154,7 @@ static void call(const coll_t *c, long n) {
 }
 
 static int wrong(const coll_t *c, long n) {
-  if (is(c, "ping") || (me != 0 && (is(c, "reduce") || is(c, "gather"))) || (me == 0 && is(c, "broadcast"))) return 0;
+  if (kind >= PING || (me != 0 && (is(c, "reduce") || is(c, "gather"))) || (me == 0 && is(c, "broadcast"))) return 0;
   for (long b = 0; b < (c->out_blocks ? 1 : ranks); b++)
     for (long i = 0; i < n; i++) {
       if (out[me][b * n + i] != expected(c, me, ranks, b, i)) return 1;
@@ -183,8 +194,8 @@ static int measure(const coll_t *c, long bytes) {
     t = repetition(c, n, k);
   }
   if (me == 0) {
-    // A ping only tells of what kind the machine is now.
-    long most = (long)((is(c, "ping") ? 20000 : 300000) / (t * k)) + 5;
+    // Both only tell of what kind the machine is now.
+    long most = (long)((kind >= PING ? 20000 : 300000) / (t * k)) + 5;
     shared->repetitions = most > MOST_REPETITIONS ? MOST_REPETITIONS : most;
   }
   barrier();
@@ -228,7 +239,7 @@ static int run(const coll_t *c, int sizes, char **size) {
 int main(int argc, char **argv) {
   ranks = argc > 3 ? atoi(argv[1]) : 0;
   const coll_t *c = NULL;
-  for (kind = 0; argc > 3 && kind <= PING; kind++) if (is(&COLLS[kind], argv[2])) { c = &COLLS[kind]; break; }
+  for (kind = 0; argc > 3 && kind <= PACE; kind++) if (is(&COLLS[kind], argv[2])) { c = &COLLS[kind]; break; }
   // Ranks spin: more of them than processors would measure the scheduler.
   cpu_set_t allowed;
   int processors = sched_getaffinity(0, sizeof allowed, &allowed) ? 0 : CPU_COUNT(&allowed);

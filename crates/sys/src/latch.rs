@@ -55,9 +55,18 @@ struct Takings {
 /// Access to the value; given back when dropped.
 pub struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
-    by_bias: bool,
+    by: By,
     // A guard gives its latch back on the thread that took it, as with the standard library's.
     _stays: std::marker::PhantomData<*const ()>,
+}
+
+/// How a latch was taken. A word: what is moved beside a byte is moved in pieces that overlap, and moved again waits for the stores of
+/// those, and for all in front of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+enum By {
+    Bias,
+    Exchange,
 }
 
 impl<T: Default> Default for Latch<T> {
@@ -85,8 +94,8 @@ impl<T> Latch<T> {
         if self.biased.load(Ordering::Relaxed) == me { self.enter(me) } else { self.exchange() }
     }
 
-    fn guard(&self, by_bias: bool) -> LatchGuard<'_, T> {
-        LatchGuard { latch: self, by_bias, _stays: std::marker::PhantomData }
+    fn guard(&self, by: By) -> LatchGuard<'_, T> {
+        LatchGuard { latch: self, by, _stays: std::marker::PhantomData }
     }
 
     /// [`try_lock`](Self::try_lock) by the thread that has the bias, or had it a moment ago.
@@ -101,7 +110,7 @@ impl<T> Latch<T> {
         barrier::light();
         // What others did while they had it this thread has seen: it has had the latch by exchange when it got the bias.
         if self.biased.load(Ordering::Relaxed) == me {
-            return Some(self.guard(true));
+            return Some(self.guard(By::Bias));
         }
         // SYNC: latch. Who sees this may not have seen what this thread did when it was inside.
         self.inside.store(false, Ordering::Release);
@@ -129,7 +138,7 @@ impl<T> Latch<T> {
             self.taken.store(false, Ordering::Release);
             return None;
         }
-        Some(self.guard(false))
+        Some(self.guard(By::Exchange))
     }
 
     /// From now on the thread with the bias takes the latch by exchange as others do. By who has `taken`.
@@ -197,7 +206,7 @@ impl<T> Latch<T> {
 impl<T> Drop for LatchGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.by_bias {
+        if self.by == By::Bias {
             // SYNC: latch
             self.latch.inside.store(false, Ordering::Release);
         } else {
@@ -269,16 +278,16 @@ mod tests {
         often(STREAK);
         assert_eq!(latch.biased.load(Ordering::Relaxed) == thread::number(), barrier::registered());
         let held = latch.lock();
-        assert_eq!(held.by_bias, barrier::registered());
+        assert_eq!(held.by == By::Bias, barrier::registered());
         assert!(latch.try_lock().is_none(), "taken twice by one thread");
         std::thread::scope(|s| s.spawn(|| assert!(latch.try_lock().is_none())).join().unwrap());
         drop(held);
-        assert_eq!(latch.lock().by_bias, barrier::registered(), "who does not get it takes nothing away");
+        assert_eq!(latch.lock().by == By::Bias, barrier::registered(), "who does not get it takes nothing away");
         // Now it loses the bias, and gets it back later than before. Nobody else ever gets it.
         std::thread::scope(|s| s.spawn(|| often(STREAK * LONGER * LONGER)).join().unwrap());
-        assert!(!latch.lock().by_bias);
+        assert_eq!(latch.lock().by, By::Exchange);
         often(STREAK * LONGER - 1);
-        assert_eq!(latch.lock().by_bias, barrier::registered());
+        assert_eq!(latch.lock().by == By::Bias, barrier::registered());
         let all = u64::from(STREAK * (1 + LONGER + LONGER * LONGER) - 1);
         assert_eq!(*latch.lock(), all);
     }

@@ -110,15 +110,16 @@ impl Bench {
     }
 
     /// What `measure` brings while the machine is of one kind: again, a few times, if a line takes twice as long there and back
-    /// after it as before.
+    /// after it as before, or the processors, which may share their cores with another machine's, have another pace.
     pub fn steady<T>(&self, measure: impl Fn() -> Result<T>) -> Result<T> {
         const TIMES: u32 = 4;
+        let alike = |before: f64, after: f64, times: f64| before.max(after) <= times * before.min(after);
         let mut tries = 1;
         loop {
-            let before = self.round_trip()?;
+            let before = (self.round_trip()?, self.pace()?);
             let measured = measure()?;
-            let after = self.round_trip()?;
-            if before.max(after) <= 2.0 * before.min(after) {
+            let after = (self.round_trip()?, self.pace()?);
+            if alike(before.0, after.0, 2.0) && alike(before.1, after.1, 1.4) {
                 return Ok(measured);
             }
             if tries == TIMES {
@@ -145,8 +146,20 @@ impl Bench {
 
     /// Least microseconds of a line to another core and back; 0 where there is one core only.
     pub fn round_trip(&self) -> Result<f64> {
-        let ping = || output(Command::new("timeout").arg("60").arg(&self.floor).args(["2", "ping", "8"]));
-        Ok(if self.cores < 2 { 0.0 } else { least(&ping()?, "time_us_min")?.unwrap_or(0.0) })
+        self.kind("ping", "time_us_min")
+    }
+
+    /// Microseconds that the slower one of two processors takes for the same instructions, both at once; 0 where there is one core only.
+    pub fn pace(&self) -> Result<f64> {
+        self.kind("pace", MEDIAN)
+    }
+
+    fn kind(&self, of: &str, field: &str) -> Result<f64> {
+        if self.cores < 2 {
+            return Ok(0.0);
+        }
+        let lines = output(Command::new("timeout").arg("60").arg(&self.floor).args(["2", of, "8"]))?;
+        Ok(least(&lines, field)?.unwrap_or(0.0))
     }
 
     /// Median us of the floor. `None`: it has no such collective, or its ranks, which spin, would outnumber the cores.

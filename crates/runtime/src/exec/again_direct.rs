@@ -19,6 +19,7 @@ use super::direct::{self, Cursor, Road, Words};
 use super::ends;
 use super::known::renewed;
 use super::lent::{self, Met};
+use super::pieces::Pipe;
 use super::piped;
 use super::plan::{Aside, DirectPlan, Plan};
 use super::resolved::{Deed, Resolved, resolve};
@@ -27,6 +28,33 @@ use crate::communicator::core::{Core, Lane};
 use crate::device::{IdleStream, Step, caught};
 use crate::haste;
 use crate::request::Shape;
+
+/// How far a call has come. A word, as [`at_once::Reached`](super::at_once) is: a phase would be moved from place to place.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Came {
+    Over,
+    /// It is blocked before its line is written, or before the peers' have come.
+    Announce,
+    Meet,
+    /// All but its end is done.
+    Moved,
+    /// It is blocked or goes on in a phase that is told beside it.
+    Left,
+}
+
+impl Came {
+    /// The phase in which its task goes on; `left`: what is told beside it.
+    #[inline(always)]
+    fn phase(self, left: Phase) -> Phase {
+        match self {
+            Came::Announce => Phase::Announce,
+            Came::Meet => Phase::Meet,
+            Came::Over | Came::Moved => Phase::Bias(0),
+            Came::Left => left,
+        }
+    }
+}
 
 /// A call as it was made last.
 struct Made {
@@ -308,16 +336,17 @@ impl Made {
         self.first_wait.is_some() && engine.is_mapped(core, self.call.send, input)
     }
 
-    /// The phase in which it is blocked or goes on; `None` when it is over. `ends`: it may, since none is before it, or only an
+    /// How far it comes; `left`: the phase in which it is blocked or goes on. `ends`: it may end, since none is before it, or only an
     /// [end](ends); `leaves`: its own is left. `aside`: where a private input goes.
+    #[inline(always)]
     fn advance(
         &mut self,
         core: &Core,
         engine: &mut Engine,
-        seq: &mut u64,
+        (seq, left): (&mut u64, &mut Phase),
         (ends, leaves): (bool, bool),
         aside: Aside,
-    ) -> Result<Option<Phase>> {
+    ) -> Result<Came> {
         core.check()?;
         engine.seen.begin(patience(core, &self.call));
         if core.crowded {
@@ -325,7 +354,7 @@ impl Made {
         }
         (*seq, self.call.signature) = engine.number(core, self.call.signature);
         if !engine.seen.may_publish(core, *seq, slotted::lines_ahead(core, engine, &self.call, *seq)) {
-            return Ok(Some(Phase::Announce));
+            return Ok(Came::Announce);
         }
         let own = direct::announce(core, engine, &self.call, *seq, self.call.send, aside, !ends);
         if !ends {
@@ -340,44 +369,58 @@ impl Made {
             if over {
                 engine.leave_unsettled(*seq, self.call.signature);
             }
-            return Ok(Some(if over { Phase::Bias(0) } else { Phase::Meet }));
+            return Ok(if over { Came::Moved } else { Came::Meet });
         }
-        if let Some(given) = beside::gives(core, engine, &self.call, Some(&self.plan), *seq, &own) {
-            return self.go_on(core, engine, *seq, given);
+        match beside::gives(core, engine, &self.call, Some(&self.plan), *seq, &own) {
+            None => {}
+            Some(Given::Over) => return Ok(Came::Over),
+            Some(Given::Sent) => return Ok(Came::Meet),
+            Some(Given::Piped(pipe)) => return self.go_on(core, engine, *seq, pipe, left),
         }
         if let Some(giver) = beside::giver_for(core, &self.call) {
             if !engine.seen.arrived(core, &self.call, giver, *seq)? {
-                return Ok(Some(Phase::Meet));
+                return Ok(Came::Meet);
             }
             let words = direct::words(core, giver, *seq);
-            if let Some(given) = beside::given(core, engine, &self.call, Some(&self.plan), giver, *seq, &words)? {
-                return self.go_on(core, engine, *seq, given);
+            match beside::given(core, engine, &self.call, Some(&self.plan), giver, *seq, &words) {
+                Ok(None) => {}
+                Ok(Some(Given::Over)) => return Ok(Came::Over),
+                Ok(Some(Given::Sent)) => return Ok(Came::Meet),
+                Ok(Some(Given::Piped(pipe))) => return self.go_on(core, engine, *seq, pipe, left),
+                Err(error) => return Err(error),
             }
         }
         let met = lent::meet(core, engine, &self.call, Some(&self.plan), *seq)?;
         if met == Met::Not {
-            return Ok(Some(Phase::Meet));
+            return Ok(Came::Meet);
         }
         if !self.fits(core, &own, *seq, met) && !self.bind(core, engine, own, *seq, met)? {
-            return Ok(Some(Phase::Meet));
+            return Ok(Came::Meet);
         }
         if !lent::in_order(core, engine, &self.plan, self.road, *seq, true) {
-            return Ok(Some(Phase::Meet));
+            return Ok(Came::Meet);
         }
         if self.road == Road::Beside {
             beside::take(core, engine, &self.call, *seq);
-            return Ok(None);
+            return Ok(Came::Over);
         }
         if self.road == Road::Slots {
             let mut next = 0;
             let step = slotted::step(core, engine, &self.call, *seq, &mut next)?;
-            return Ok((!matches!(step, Step::Done)).then_some(Phase::Slots(next)));
+            if matches!(step, Step::Done) {
+                return Ok(Came::Over);
+            }
+            *left = Phase::Slots(next);
+            return Ok(Came::Left);
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
         let leaves = leaves && self.road == Road::Mapped;
-        let Some(pc) = self.run(core, engine, *seq, leaves)? else { return Ok(None) };
-        let cursor = if leaves { self.first.at(pc) } else { self.blocked(core, engine, pc, *seq)? };
-        Ok(Some(Phase::Direct { road: self.road, cursor }))
+        let Some(pc) = self.run(core, engine, *seq, leaves)? else { return Ok(Came::Over) };
+        if !leaves {
+            self.locate_if_moves(core, engine, pc, *seq)?;
+        }
+        *left = Phase::Direct { road: self.road, cursor: self.first.at(pc) };
+        Ok(Came::Left)
     }
 
     /// Whether all is done but the end, in that phase of it.
@@ -385,53 +428,54 @@ impl Made {
         matches!(phase, Phase::Direct { road: Road::Mapped, cursor } if self.first_wait == Some(cursor.op()))
     }
 
-    /// Goes on with a call that needs no other line than the giver's.
-    fn go_on(&self, core: &Core, engine: &mut Engine, seq: u64, given: Given) -> Result<Option<Phase>> {
-        let mut pipe = match given {
-            Given::Over => return Ok(None),
-            Given::Sent => return Ok(Some(Phase::Meet)),
-            Given::Piped(pipe) => pipe,
-        };
+    /// Goes on in pieces.
+    fn go_on(&self, core: &Core, engine: &mut Engine, seq: u64, mut pipe: Pipe, left: &mut Phase) -> Result<Came> {
         loop {
             match piped::step(core, engine, &self.call, self.call.send, seq, &mut pipe)? {
                 Step::Progress => {}
-                Step::Blocked => return Ok(Some(Phase::Piped(pipe))),
-                _ => return Ok(None),
+                Step::Blocked => {
+                    *left = Phase::Piped(pipe);
+                    return Ok(Came::Left);
+                }
+                _ => return Ok(Came::Over),
             }
         }
     }
 
     /// As [`go_on`] for a `call` that is of its kind.
+    #[inline(always)]
     fn go_on_mapped(
         &mut self,
         core: &Core,
         engine: &mut Engine,
-        call: &Call,
+        (call, phase): (&Call, &mut Phase),
         seq: u64,
         met: Met,
-    ) -> Result<Option<Cursor>> {
+    ) -> Result<bool> {
         (self.call.send, self.call.recv) = (call.send, call.recv);
         let own = direct::words(core, core.me, seq);
         let fits = self.road == Road::Mapped && self.fits(core, &own, seq, met);
         if !fits && !self.bind(core, engine, own, seq, met)? || self.road != Road::Mapped {
-            return Ok(None);
+            return Ok(false);
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
-        Ok(Some(match self.run(core, engine, seq, false)? {
-            Some(pc) => self.blocked(core, engine, pc, seq)?,
-            None => self.first.at_end(),
-        }))
+        let pc = self.run(core, engine, seq, false)?;
+        if let Some(pc) = pc {
+            self.locate_if_moves(core, engine, pc, seq)?;
+        }
+        // Made where it stays: see `at_once::Reached` for what else it would wait for.
+        let cursor = pc.map_or(self.first.at_end(), |pc| self.first.at(pc));
+        *phase = Phase::Direct { road: Road::Mapped, cursor };
+        Ok(true)
     }
 
-    /// Where a task goes on at op `pc`.
-    #[cold]
-    fn blocked(&self, core: &Core, engine: &mut Engine, pc: usize, seq: u64) -> Result<Cursor> {
-        let (plan, cursor) = (self.plan.direct(self.road), self.first.at(pc));
-        // Who only waits needs no place.
-        if !plan.is_some_and(|plan| direct::only_waits(plan, &cursor)) {
-            direct::locate(core, engine, &self.call, seq, self.call.send, plan)?;
+    /// Finds the places for a task that goes on at op `pc`. Who only waits needs none.
+    fn locate_if_moves(&self, core: &Core, engine: &mut Engine, pc: usize, seq: u64) -> Result<()> {
+        let plan = self.plan.direct(self.road);
+        if plan.is_some_and(|plan| direct::only_waits(plan, &self.first.at(pc))) {
+            return Ok(());
         }
-        Ok(cursor)
+        direct::locate(core, engine, &self.call, seq, self.call.send, plan)
     }
 
     /// Runs the program: the op at which it is blocked, or left.
@@ -468,26 +512,26 @@ pub(super) fn waits(core: &Core, engine: &mut Engine, shape: &Shape, send: *cons
 }
 
 /// The task of `call`, which goes over mapped memory and has `met` its peers, goes on as the call that is kept in `place`, if that
-/// is of its kind: how far it came.
+/// is of its kind: whether it did, and is in that phase now.
 ///
 /// # Errors
 /// Those of its steps.
 pub(super) fn go_on(
     core: &Core,
     engine: &mut Engine,
-    call: &Call,
+    (call, phase): (&Call, &mut Phase),
     plan: &Arc<Plan>,
     place: u8,
     seq: u64,
     met: Met,
-) -> Result<Option<Cursor>> {
-    let Some(mut made) = engine.known_direct.shaped.take(place) else { return Ok(None) };
-    let cursor = match Arc::ptr_eq(&made.plan, plan) && made.call.is_like(call) {
-        true => made.go_on_mapped(core, engine, call, seq, met),
-        false => Ok(None),
+) -> Result<bool> {
+    let Some(mut made) = engine.known_direct.shaped.take(place) else { return Ok(false) };
+    let goes = match Arc::ptr_eq(&made.plan, plan) && made.call.is_like(call) {
+        true => made.go_on_mapped(core, engine, (call, phase), seq, met),
+        false => Ok(false),
     };
     engine.known_direct.shaped.put(place, made);
-    cursor
+    goes
 }
 
 /// Leaves the [end](ends) of the call `made`, of that turn and number, to the next one: in place of the one that was there, if any.
@@ -551,18 +595,18 @@ pub(super) fn run(
         }
     }
     let leaves = made.first_wait.is_some() && engine.ends.is_left(idle.waits(), seq, ending);
-    let mut seq = 0;
+    let (mut seq, mut left) = (0, Phase::Start);
     let how = (behind == 0 || ending, leaves);
-    let step = caught(|| made.advance(core, &mut engine, &mut seq, how, aside)).and_then(|step| step);
+    let came = caught(|| made.advance(core, &mut engine, (&mut seq, &mut left), how, aside)).and_then(|came| came);
     haste::end();
     let place = if trail::goes_on(core) { Some(made.place) } else { None };
     let task = |phase| {
         let task = CollectiveTask::begun_here(made.call.clone(), turn, seq, phase).by(made.plan.clone());
         if let Some(place) = place { task.like(place) } else { task }
     };
-    match step {
-        Ok(Some(phase)) if leaves && made.is_left(&phase) => leave(core, idle, engine, made, (turn, seq), phase),
-        Ok(None) => {
+    match came {
+        Ok(Came::Left) if leaves && made.is_left(&left) => leave(core, idle, engine, made, (turn, seq), left),
+        Ok(Came::Over) => {
             if let Some(end) = idle.end_of(lane) {
                 end.end_known(core);
                 idle.drop_end();
@@ -576,10 +620,10 @@ pub(super) fn run(
                 idle.doubt(core);
             }
         }
-        Ok(Some(phase)) => {
+        Ok(came) => {
             engine.awaited.note_end(seq, None);
             let Some((counted, plan)) = counted else {
-                let task = task(phase);
+                let task = task(came.phase(left));
                 engine.known_direct.keep(made);
                 if ending {
                     drop(engine);
@@ -589,7 +633,7 @@ pub(super) fn run(
                 }
                 return true;
             };
-            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
+            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, came.phase(left));
             task.goes_on_like(core, &engine, plan, made.place);
             engine.known_direct.keep(made);
             drop(engine);

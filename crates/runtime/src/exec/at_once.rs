@@ -27,12 +27,30 @@ use crate::device::{IdleStream, Step, Stream, caught};
 use crate::haste;
 use crate::request::{Request, Shape, VCounts};
 
-/// How far a call has come.
+/// How far an eager call has come. Not a [`Phase`], which is long, and a word: what is read in other pieces than it was written in
+/// waits for all stores in front of it, and so for a line that peers have read.
+#[derive(Clone, Copy)]
+#[repr(u64)]
 enum Reached {
     /// It is over on this rank.
     End,
-    /// It is blocked in, or goes on with, this phase.
-    Phase(Phase),
+    /// It is blocked before its line is written, or before the peers' have come.
+    Publish,
+    Wait,
+    /// Its bias is still to be added.
+    Bias,
+}
+
+impl Reached {
+    /// The phase in which its task goes on; `None`: it is over.
+    fn phase(self) -> Option<Phase> {
+        match self {
+            Reached::End => None,
+            Reached::Publish => Some(Phase::EagerPublish),
+            Reached::Wait => Some(Phase::EagerWait),
+            Reached::Bias => Some(Phase::Bias(0)),
+        }
+    }
 }
 
 /// Stream, engine and turn of a communicator, all of them free for one call.
@@ -184,9 +202,9 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     // Before the line is written: to count waits for all stores in front of it.
     let counted = (!ends).then(|| core.clone());
     let run = || advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends, core.polls);
-    match caught(run).and_then(|reached| reached) {
-        Ok(Reached::End) => end(core, &mut idle, engine, made, turn),
-        Ok(Reached::Phase(phase)) => {
+    match caught(run).and_then(|reached| reached).map(Reached::phase) {
+        Ok(None) => end(core, &mut idle, engine, made, turn),
+        Ok(Some(phase)) => {
             let window = if core.crowded && matches!(phase, Phase::EagerWait) {
                 made.trails(!ends || engine.roots_change(&made.call))
             } else {
@@ -285,12 +303,12 @@ pub(crate) fn side_by_side(
     let mut made = known.unwrap_or_else(|| engine.known.make(core, shape, call));
     let mut seq = 0;
     let run = || advance::<true>(core, &mut engine, &mut made, &mut seq, true, polls);
-    match caught(run).and_then(|reached| reached) {
-        Ok(Reached::End) => {
+    match caught(run).and_then(|reached| reached).map(Reached::phase) {
+        Ok(None) => {
             end(core, idle, engine, made, turn);
             None
         }
-        Ok(Reached::Phase(phase)) => {
+        Ok(Some(phase)) => {
             let call = made.call.clone();
             engine.known.keep(made);
             Some(CollectiveTask::begun(core, call, turn, seq, phase).in_batch(batch).boxed())
@@ -323,7 +341,7 @@ fn advance<const CROWDED: bool>(
     (*seq, call.signature) = (number, signature);
     let ahead = if CROWDED && lent.is_some() { eager_lent::AHEAD } else { form.ahead };
     if !engine.seen.may_publish(core, *seq, ahead) {
-        return Ok(Reached::Phase(Phase::EagerPublish));
+        return Ok(Reached::Publish);
     }
     let done = match CROWDED {
         true => {
@@ -339,13 +357,13 @@ fn advance<const CROWDED: bool>(
         }
     };
     if !done {
-        return Ok(Reached::Phase(Phase::EagerWait));
+        return Ok(Reached::Wait);
     }
     // What this rank lent was taken: it, or the root that took it, has seen the lines of all.
     if !form.settled && lent.is_none() {
         engine.leave_unsettled(*seq, signature);
     }
-    Ok(if call.bias.is_null() { Reached::End } else { Reached::Phase(Phase::Bias(0)) })
+    Ok(if call.bias.is_null() { Reached::End } else { Reached::Bias })
 }
 
 /// As [`run`] for an AlltoAllv with its counts.
@@ -409,8 +427,9 @@ fn is_waited_for(engine: &mut Engine, idle: &IdleStream<'_>) -> bool {
     engine.run.is_alone()
 }
 
-/// Where an AlltoAllv that is not over goes on. Not a phase, which is long: it would be moved from place to place.
+/// Where an AlltoAllv that is not over goes on. Not a phase, and a word, as [`Reached`] is.
 #[derive(Clone, Copy, Debug)]
+#[repr(u64)]
 pub(super) enum Pause {
     Announce,
     Meet,

@@ -654,9 +654,8 @@ impl CollectiveTask {
             return Ok(false);
         }
         if let (Road::Mapped, Some(place), Some(plan)) = (road, self.place, &self.plan)
-            && let Some(cursor) = again_direct::go_on(core, engine, &self.call, plan, place, self.seq, met)?
+            && again_direct::go_on(core, engine, (&self.call, &mut self.phase), plan, place, self.seq, met)?
         {
-            self.phase = Phase::Direct { road, cursor };
             return Ok(true);
         }
         if road == Road::Beside {
@@ -740,25 +739,29 @@ impl CollectiveTask {
                 Err(error) => self.failed(core, error),
             };
         }
-        let looked = if self.doubt.is_some() { Ok(Step::Blocked) } else { self.look(core) };
-        let result = match looked {
+        let result = match if self.doubt.is_some() { Ok(Step::Blocked) } else { self.look(core) } {
             Ok(Step::Blocked) => self.blocked(core),
+            Ok(step) => return self.moved(step),
             // A broken connection: perhaps there is a better reason, now or soon.
             Err(e) if e.code == ResultCode::RemoteError => core.check().and_then(|()| {
                 self.started_ns = 0;
                 self.doubt = Some(e);
                 self.blocked(core)
             }),
-            other => other,
+            Err(error) => return self.failed(core, error),
         };
         match result {
             Ok(Step::Blocked) => Step::Blocked,
-            Ok(step) => {
-                self.started_ns = 0;
-                step
-            }
+            Ok(step) => self.moved(step),
             Err(error) => self.failed(core, error),
         }
+    }
+
+    /// What `step` says, which was no wait.
+    #[inline(always)]
+    fn moved(&mut self, step: Step) -> Step {
+        self.started_ns = 0;
+        step
     }
 
     fn failed(&mut self, core: &Core, error: Error) -> Step {

@@ -52,6 +52,8 @@ pub(crate) struct Form {
     /// Where the payloads lie.
     place: Place,
     takes: Takes,
+    /// The only member whose payload this rank waits for, where there is one: the root, or the other one of two.
+    sole: Option<usize>,
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
     /// Whether the next call may begin before this one has ended, see `trail`; behind others, whatever it gives and takes.
@@ -147,14 +149,21 @@ impl Form {
         let most = published(call, core.ranks) - left_out as u64;
         let ahead = may_trail || rooted;
         let place = Place::of(most, call.collective, ahead, core.hub.geometry());
+        let root = core.member_of.get(call.root as usize).copied().unwrap_or(0);
+        let sole = match takes {
+            Takes::Root => Some(root),
+            Takes::All if core.members.len() == 2 => Some(1 - core.me),
+            _ => None,
+        };
         Form {
             gives: if gives { bytes.saturating_sub(left_out) } else { 0 },
             block,
             leaves_own,
             by_rank,
-            root: core.member_of.get(call.root as usize).copied().unwrap_or(0),
+            root,
             place,
             takes,
+            sole,
             settled,
             may_trail,
             may_trail_behind: crowded,
@@ -182,12 +191,12 @@ impl Form {
 
     /// Whether the payloads lie in the lines.
     pub(super) fn in_lines(&self) -> bool {
-        self.place == Place::Line
+        matches!(self.place, Place::Line)
     }
 
     /// Bytes at the start of the payload slot that the payload takes, in whole lines.
     pub(super) fn in_slot(&self) -> usize {
-        if self.place == Place::Slot(Slots::Usual) { self.gives.next_multiple_of(64) } else { 0 }
+        if matches!(self.place, Place::Slot(Slots::Usual)) { self.gives.next_multiple_of(64) } else { 0 }
     }
 
     /// Bytes of this rank's payload.
@@ -297,7 +306,8 @@ impl Form {
         if !self.in_lines() && !engine.payloads.is_away() && engine.seen.is_known_free(core.me, seq + 1, self.ahead) {
             // Peers have had their use of it some calls ago: it comes back from them while this call goes on.
             // A long one would drive out what is still read.
-            let most = if self.place == Place::Slot(Slots::Long) || !self.settled { ASKED_AHEAD } else { self.gives };
+            let most =
+                if matches!(self.place, Place::Slot(Slots::Long)) || !self.settled { ASKED_AHEAD } else { self.gives };
             let bytes = self.gives.min(most);
             let next = self.payload(core, core.me, seq + 1);
             if self.waits_for_all() && bytes <= RECLAIMED && !core.crowded {
@@ -339,24 +349,18 @@ impl Form {
         seen: &mut Seen,
         srcs: &mut Vec<*const u8>,
     ) -> Result<bool> {
-        match self.takes {
-            Takes::Nothing => return Ok(true),
-            Takes::Own => {}
-            Takes::Root => {
-                if !seen.arrived(core, call, self.root, seq)? {
+        match (self.takes, self.sole) {
+            (Takes::Nothing, _) => return Ok(true),
+            (Takes::Own, _) => {}
+            (_, Some(member)) => {
+                if !seen.arrived(core, call, member, seq)? {
                     return Ok(false);
                 }
-                self.ask_ahead(core, self.root, seq);
+                self.ask_ahead(core, member, seq);
             }
-            Takes::All => {
-                for member in 0..core.members.len() {
-                    if member == core.me {
-                        continue;
-                    }
-                    if !seen.arrived(core, call, member, seq)? {
-                        return Ok(false);
-                    }
-                    self.ask_ahead(core, member, seq);
+            (_, None) => {
+                if !self.all_arrived(core, call, seq, seen)? {
+                    return Ok(false);
                 }
             }
         }
@@ -368,6 +372,19 @@ impl Form {
         // SAFETY: the payloads needed have arrived (ordered by the acquire loads above) and stay until this rank has
         // started more than a window of later calls, or one where none begins behind it; the output is the caller's, of the size the collective says, and only this rank writes it.
         unsafe { self.combine_parts(core, call, from, before, srcs) };
+        Ok(true)
+    }
+
+    /// Whether the payloads of all peers are there.
+    // Apart: what it needs for each peer would be made ready in front of the way of those that wait for one.
+    #[inline(never)]
+    fn all_arrived(&self, core: &Core, call: &Call, seq: u64, seen: &mut Seen) -> Result<bool> {
+        for member in (0..core.members.len()).filter(|member| *member != core.me) {
+            if !seen.arrived(core, call, member, seq)? {
+                return Ok(false);
+            }
+            self.ask_ahead(core, member, seq);
+        }
         Ok(true)
     }
 
@@ -431,6 +448,11 @@ impl Form {
                 Collective::Broadcast => copy(call.recv, from(self.root), block),
                 Collective::Scatter => {
                     copy(call.recv, from(self.root).add(before(self.root) * block), block);
+                }
+                Collective::AllGather | Collective::Gather if n == 2 => {
+                    let peer = 1 - core.me;
+                    copy(call.recv.add(core.rank * block), from(core.me), block);
+                    copy(call.recv.add(core.members[peer] * block), from(peer), block);
                 }
                 Collective::AllGather | Collective::Gather => {
                     for member in 0..n {
