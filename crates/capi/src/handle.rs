@@ -294,9 +294,10 @@ mod marks {
     /// Calls within calls (a host function that calls the library) that need no count.
     const DEPTH: usize = 4;
 
-    /// The words of one thread, on a line of their own. Never given back to the allocator, since any thread may look.
+    /// The words of one thread, on a line of their own, and the one beside it, which processors fetch with it. Never given back to the
+    /// allocator, since any thread may look.
     #[derive(Default)]
-    #[repr(align(64))]
+    #[repr(align(128))]
     struct Words([AtomicUsize; DEPTH]);
 
     /// All words ever made, and those whose thread has ended.

@@ -146,15 +146,16 @@ impl Bench {
 
     /// Least microseconds of a line to another core and back; 0 where there is one core only.
     pub fn round_trip(&self) -> Result<f64> {
-        self.kind("ping", "time_us_min")
+        self.machine("ping", "time_us_min")
     }
 
-    /// Microseconds that the slower one of two processors takes for the same instructions, both at once; 0 where there is one core only.
+    /// Microseconds that the slower one of the first two processors takes for the same instructions, both at once; 0 where there is one core only.
     pub fn pace(&self) -> Result<f64> {
-        self.kind("pace", MEDIAN)
+        self.machine("pace", MEDIAN)
     }
 
-    fn kind(&self, of: &str, field: &str) -> Result<f64> {
+    /// What the floor says of the first two processors.
+    fn machine(&self, of: &str, field: &str) -> Result<f64> {
         if self.cores < 2 {
             return Ok(0.0);
         }

@@ -400,7 +400,7 @@ impl Core {
         } else {
             turns.skipped.fetch_add(1, Ordering::AcqRel);
         }
-        // Who has just issued the next one still polls, and its parks are short: not looked at for its sake.
+        // Who has just issued the next one still polls, and its parks are short: the bell is not looked at for its sake.
         if turns.issued.load(Ordering::Relaxed) > ticket + 1 {
             self.hub.ring(self.me);
         }

@@ -643,8 +643,8 @@ impl Belfry for Hub {
         Doorbell::placed(self.u32_at(at), self.u32_at(at + 4))
     }
 
-    /// Between a store and a look at what another member stores, where that member calls `barrier::heavy` between its
-    /// own.
+    /// Between a store and a look at what another thread stores, of this member or another one, where that thread calls
+    /// `barrier::heavy` between its own.
     #[inline]
     fn fence(&self) {
         if self.light { barrier::light() } else { fence(Ordering::SeqCst) }

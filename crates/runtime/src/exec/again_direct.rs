@@ -34,24 +34,25 @@ use crate::request::Shape;
 #[repr(u64)]
 enum Came {
     Over,
-    /// It is blocked before its line is written, or before the peers' have come.
+    /// It is blocked: its line may not be written yet.
     Announce,
+    /// It is blocked: the peers' lines have not come.
     Meet,
     /// All but its end is done.
     Moved,
-    /// It is blocked or goes on in a phase that is told beside it.
-    Left,
+    /// It is blocked, or goes on, in a phase that is told beside it.
+    Midway,
 }
 
 impl Came {
-    /// The phase in which its task goes on; `left`: what is told beside it.
+    /// The phase in which its task goes on, if it does; `midway`: the one that is told beside it.
     #[inline(always)]
-    fn phase(self, left: Phase) -> Phase {
+    fn phase(self, midway: Phase) -> Phase {
         match self {
             Came::Announce => Phase::Announce,
             Came::Meet => Phase::Meet,
             Came::Over | Came::Moved => Phase::Bias(0),
-            Came::Left => left,
+            Came::Midway => midway,
         }
     }
 }
@@ -336,14 +337,14 @@ impl Made {
         self.first_wait.is_some() && engine.is_mapped(core, self.call.send, input)
     }
 
-    /// How far it comes; `left`: the phase in which it is blocked or goes on. `ends`: it may end, since none is before it, or only an
-    /// [end](ends); `leaves`: its own is left. `aside`: where a private input goes.
+    /// How far it comes; `at`: the phase in which it is then, if that is [`Came::Midway`]. `ends`: it may end, since none is before it,
+    /// or only an [end](ends); `leaves`: its own is left. `aside`: where a private input goes.
     #[inline(always)]
     fn advance(
         &mut self,
         core: &Core,
         engine: &mut Engine,
-        (seq, left): (&mut u64, &mut Phase),
+        (seq, at): (&mut u64, &mut Phase),
         (ends, leaves): (bool, bool),
         aside: Aside,
     ) -> Result<Came> {
@@ -375,7 +376,7 @@ impl Made {
             None => {}
             Some(Given::Over) => return Ok(Came::Over),
             Some(Given::Sent) => return Ok(Came::Meet),
-            Some(Given::Piped(pipe)) => return self.go_on(core, engine, *seq, pipe, left),
+            Some(Given::Piped(pipe)) => return self.go_on(core, engine, *seq, pipe, at),
         }
         if let Some(giver) = beside::giver_for(core, &self.call) {
             if !engine.seen.arrived(core, &self.call, giver, *seq)? {
@@ -386,7 +387,7 @@ impl Made {
                 Ok(None) => {}
                 Ok(Some(Given::Over)) => return Ok(Came::Over),
                 Ok(Some(Given::Sent)) => return Ok(Came::Meet),
-                Ok(Some(Given::Piped(pipe))) => return self.go_on(core, engine, *seq, pipe, left),
+                Ok(Some(Given::Piped(pipe))) => return self.go_on(core, engine, *seq, pipe, at),
                 Err(error) => return Err(error),
             }
         }
@@ -410,8 +411,8 @@ impl Made {
             if matches!(step, Step::Done) {
                 return Ok(Came::Over);
             }
-            *left = Phase::Slots(next);
-            return Ok(Came::Left);
+            *at = Phase::Slots(next);
+            return Ok(Came::Midway);
         }
         (engine.any_far, engine.cached) = (self.any_far, self.cached);
         let leaves = leaves && self.road == Road::Mapped;
@@ -419,8 +420,8 @@ impl Made {
         if !leaves {
             self.locate_if_moves(core, engine, pc, *seq)?;
         }
-        *left = Phase::Direct { road: self.road, cursor: self.first.at(pc) };
-        Ok(Came::Left)
+        *at = Phase::Direct { road: self.road, cursor: self.first.at(pc) };
+        Ok(Came::Midway)
     }
 
     /// Whether all is done but the end, in that phase of it.
@@ -429,13 +430,13 @@ impl Made {
     }
 
     /// Goes on in pieces.
-    fn go_on(&self, core: &Core, engine: &mut Engine, seq: u64, mut pipe: Pipe, left: &mut Phase) -> Result<Came> {
+    fn go_on(&self, core: &Core, engine: &mut Engine, seq: u64, mut pipe: Pipe, at: &mut Phase) -> Result<Came> {
         loop {
             match piped::step(core, engine, &self.call, self.call.send, seq, &mut pipe)? {
                 Step::Progress => {}
                 Step::Blocked => {
-                    *left = Phase::Piped(pipe);
-                    return Ok(Came::Left);
+                    *at = Phase::Piped(pipe);
+                    return Ok(Came::Midway);
                 }
                 _ => return Ok(Came::Over),
             }
@@ -595,9 +596,9 @@ pub(super) fn run(
         }
     }
     let leaves = made.first_wait.is_some() && engine.ends.is_left(idle.waits(), seq, ending);
-    let (mut seq, mut left) = (0, Phase::Start);
+    let (mut seq, mut at) = (0, Phase::Start);
     let how = (behind == 0 || ending, leaves);
-    let came = caught(|| made.advance(core, &mut engine, (&mut seq, &mut left), how, aside)).and_then(|came| came);
+    let came = caught(|| made.advance(core, &mut engine, (&mut seq, &mut at), how, aside)).and_then(|came| came);
     haste::end();
     let place = if trail::goes_on(core) { Some(made.place) } else { None };
     let task = |phase| {
@@ -605,7 +606,7 @@ pub(super) fn run(
         if let Some(place) = place { task.like(place) } else { task }
     };
     match came {
-        Ok(Came::Left) if leaves && made.is_left(&left) => leave(core, idle, engine, made, (turn, seq), left),
+        Ok(Came::Midway) if leaves && made.is_left(&at) => leave(core, idle, engine, made, (turn, seq), at),
         Ok(Came::Over) => {
             if let Some(end) = idle.end_of(lane) {
                 end.end_known(core);
@@ -623,7 +624,7 @@ pub(super) fn run(
         Ok(came) => {
             engine.awaited.note_end(seq, None);
             let Some((counted, plan)) = counted else {
-                let task = task(came.phase(left));
+                let task = task(came.phase(at));
                 engine.known_direct.keep(made);
                 if ending {
                     drop(engine);
@@ -633,7 +634,7 @@ pub(super) fn run(
                 }
                 return true;
             };
-            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, came.phase(left));
+            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, came.phase(at));
             task.goes_on_like(core, &engine, plan, made.place);
             engine.known_direct.keep(made);
             drop(engine);

@@ -34,21 +34,22 @@ use crate::request::{Request, Shape, VCounts};
 enum Reached {
     /// It is over on this rank.
     End,
-    /// It is blocked before its line is written, or before the peers' have come.
+    /// It is blocked: its line may not be written yet.
     Publish,
+    /// It is blocked: the peers' lines have not come.
     Wait,
     /// Its bias is still to be added.
     Bias,
 }
 
 impl Reached {
-    /// The phase in which its task goes on; `None`: it is over.
-    fn phase(self) -> Option<Phase> {
+    /// The phase in which its task goes on, if it does.
+    #[inline(always)]
+    fn phase(self) -> Phase {
         match self {
-            Reached::End => None,
-            Reached::Publish => Some(Phase::EagerPublish),
-            Reached::Wait => Some(Phase::EagerWait),
-            Reached::Bias => Some(Phase::Bias(0)),
+            Reached::Publish => Phase::EagerPublish,
+            Reached::Wait => Phase::EagerWait,
+            Reached::End | Reached::Bias => Phase::Bias(0),
         }
     }
 }
@@ -202,16 +203,16 @@ fn carry_out<const CROWDED: bool>(core: &Arc<Core>, free: Free<'_>, mut made: Bo
     // Before the line is written: to count waits for all stores in front of it.
     let counted = (!ends).then(|| core.clone());
     let run = || advance::<CROWDED>(core, &mut engine, &mut made, &mut seq, ends, core.polls);
-    match caught(run).and_then(|reached| reached).map(Reached::phase) {
-        Ok(None) => end(core, &mut idle, engine, made, turn),
-        Ok(Some(phase)) => {
-            let window = if core.crowded && matches!(phase, Phase::EagerWait) {
+    match caught(run).and_then(|reached| reached) {
+        Ok(Reached::End) => end(core, &mut idle, engine, made, turn),
+        Ok(reached) => {
+            let window = if core.crowded && matches!(reached, Reached::Wait) {
                 made.trails(!ends || engine.roots_change(&made.call))
             } else {
                 None
             };
             let counted = counted.unwrap_or_else(|| core.clone());
-            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, phase);
+            let mut task = CollectiveTask::begun_boxed(counted, &made.call, turn, seq, reached.phase());
             if let Some(window) = window {
                 task.trail(window);
                 // Its peers may still read what those in front of it lend, or write it.
@@ -303,15 +304,15 @@ pub(crate) fn side_by_side(
     let mut made = known.unwrap_or_else(|| engine.known.make(core, shape, call));
     let mut seq = 0;
     let run = || advance::<true>(core, &mut engine, &mut made, &mut seq, true, polls);
-    match caught(run).and_then(|reached| reached).map(Reached::phase) {
-        Ok(None) => {
+    match caught(run).and_then(|reached| reached) {
+        Ok(Reached::End) => {
             end(core, idle, engine, made, turn);
             None
         }
-        Ok(Some(phase)) => {
+        Ok(reached) => {
             let call = made.call.clone();
             engine.known.keep(made);
-            Some(CollectiveTask::begun(core, call, turn, seq, phase).in_batch(batch).boxed())
+            Some(CollectiveTask::begun(core, call, turn, seq, reached.phase()).in_batch(batch).boxed())
         }
         Err(error) => {
             fail_or_doubt(core, idle, engine, made.call, (turn, seq), error).map(|task| task.in_batch(batch).boxed())

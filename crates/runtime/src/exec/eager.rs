@@ -52,7 +52,7 @@ pub(crate) struct Form {
     /// Where the payloads lie.
     place: Place,
     takes: Takes,
-    /// The only member whose payload this rank waits for, where there is one: the root, or the other one of two.
+    /// The only member whose line this rank waits for, where there is one: the root, or the other one of two.
     sole: Option<usize>,
     /// Whether every peer is known to have made the call when it ends here; if not, that is looked at later.
     pub settled: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Form {
 }
 
 /// Where the payloads lie: in the lines, or being too large for them, in slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Place {
     Line,
     Slot(Slots),
@@ -229,12 +229,9 @@ impl Form {
         if left_out { core.rank - 1 } else { core.rank }
     }
 
-    /// The only member whose payload this rank needs, where there is one.
-    pub(super) fn only_source(&self) -> Option<usize> {
-        match self.takes {
-            Takes::Root => Some(self.root),
-            _ => None,
-        }
+    /// The root, where this rank takes its payload, and nobody else's.
+    pub(super) fn awaited_root(&self) -> Option<usize> {
+        self.sole.filter(|_| matches!(self.takes, Takes::Root))
     }
 
     /// [`start`](Self::start) of a call for which votes may decide, or which may be lent but is not.

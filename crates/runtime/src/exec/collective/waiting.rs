@@ -55,7 +55,7 @@ impl Blocked for Waiting<'_> {
                 self.missing((task.seq + 1).saturating_sub(ahead)).contains(&rank)
             }
             Phase::EagerWait if self.lends() => eager_lent::awaits(self.core, &task.call, task.seq, rank),
-            Phase::EagerWait => match eager::Form::new(self.core, &task.call).only_source() {
+            Phase::EagerWait => match eager::Form::new(self.core, &task.call).awaited_root() {
                 Some(member) => rank == self.core.members[member],
                 None => self.missing(task.seq).contains(&rank),
             },
