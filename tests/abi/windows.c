@@ -264,6 +264,26 @@ static void teams(int lsa) {
   CHECK(ncclCommQueryProperties(comms[0], NULL) == ncclInvalidArgument);
 }
 
+/* Parts of different lengths: each offset is one of the part that is asked for. */
+static void uneven_pointers(int lsa, char* const* memory) {
+  ncclWindow_t windows[RANKS];
+  void* at;
+  OK(ncclGroupStart());
+  for (int r = 0; r < RANKS; r++) OK(ncclCommWindowRegister(comms[r], memory[r], 1000 * (r + 1), &windows[r], 0));
+  OK(ncclGroupEnd());
+  for (int me = 0; me < RANKS; me++) {
+    for (int peer = 0; peer < RANKS; peer++) {
+      OK(ncclGetPeerDevicePointer(windows[me], 1000 * (peer + 1) - 1, peer, &at));
+      CHECK((at != NULL) == (peer / lsa == me / lsa));
+      CHECK(ncclGetPeerDevicePointer(windows[me], 1000 * (peer + 1), peer, &at) == ncclInvalidArgument && at == NULL);
+    }
+    int first = me / lsa * lsa;
+    OK(ncclGetLsaDevicePointer(windows[me], 1000 * (first + lsa) - 1, lsa - 1, &at));
+    CHECK(ncclGetLsaDevicePointer(windows[me], 1000 * (first + 1), 0, &at) == ncclInvalidArgument);
+  }
+  for (int r = 0; r < RANKS; r++) OK(ncclCommWindowDeregister(comms[r], windows[r]));
+}
+
 static void pointers(int lsa) {
   ncclWindow_t windows[RANKS];
   char* memory[RANKS];
@@ -298,6 +318,7 @@ static void pointers(int lsa) {
     CHECK(at == NULL);
     CHECK(ncclGetMultimemDevicePointer(windows[me], 0, none, &at) == ncclInvalidArgument);
   }
+  uneven_pointers(lsa, memory);
   CHECK(ncclGetPeerDevicePointer(NULL, 0, 0, &at) == ncclInvalidArgument);
   CHECK(ncclGetPeerDevicePointer((ncclWindow_t)memory, 0, 0, &at) == ncclInvalidArgument);
   for (int r = 0; r < RANKS; r++) {
@@ -355,6 +376,8 @@ static void device_communicators(int lsa) {
     char* own = made[r].inlined.lsaFlatBase + ((uint64_t)(r % lsa) * made[r].inlined.stride4G << 32) + 4096;
     for (int peer = 0; peer < RANKS; peer++) CHECK(own[peer] == (peer / lsa == r / lsa ? peer + 1 : 0));
   }
+  /* Refused with another communicator's handle, and kept. */
+  CHECK(ncclDevCommDestroy(comms[1], &made[0]) == ncclInvalidArgument);
   for (int r = 0; r < RANKS; r++) {
     OK(ncclDevCommDestroy(comms[r], &made[r]));
     CHECK(ncclDevCommDestroy(comms[r], &made[r]) == ncclInvalidArgument);

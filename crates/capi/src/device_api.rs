@@ -127,23 +127,25 @@ pub unsafe fn team_rank_to_lsa(comm: ncclComm_t, team: ncclTeam_t, rank: c_int) 
     if lsa.nRanks == 0 { -1 } else { translate(lsa.rank, team, rank) }
 }
 
-/// The common part of the functions that return an address in a window; null where there is none.
+/// The common part of the functions that return an address in a window, of the part of a rank, which is told with it; null where there
+/// is none.
 unsafe fn pointer(
     name: &str,
     window: ncclWindow_t,
     offset: usize,
     out_ptr: *mut *mut c_void,
-    part: impl FnOnce(&Registered) -> Outcome<Option<*mut u8>>,
+    part: impl FnOnce(&Registered) -> Outcome<(usize, Option<*mut u8>)>,
 ) -> Outcome {
     // SAFETY: the C caller's promise.
     unsafe { clear(out_ptr) };
     non_null(name, "outPtr", out_ptr)?;
     let found = lookup(name, window)?;
-    let part = part(&found)?;
-    if offset >= found.window.bytes() {
+    let (rank, part) = part(&found)?;
+    // The parts of the ranks may have different lengths.
+    let bytes = found.window.size_of(rank);
+    if offset as u64 >= bytes {
         return Err(Failure::argument(format!(
-            "{name} : offset {offset} is not in the window, which has {} bytes",
-            found.window.bytes()
+            "{name} : offset {offset} is not in the window, which has {bytes} bytes on rank {rank}"
         )));
     }
     let address = part.map_or(std::ptr::null_mut(), |p| p.wrapping_add(offset));
@@ -159,8 +161,9 @@ pub unsafe fn get_lsa_device_pointer(
 ) -> Outcome {
     const NAME: &str = "GetLsaDevicePointer";
     let part = |w: &Registered| {
-        let part = usize::try_from(lsa_rank).ok().and_then(|r| w.window.lsa_part(r));
-        part.map(Some).ok_or_else(|| {
+        let first = w.window.rank() - w.window.lsa_team().rank;
+        let part = usize::try_from(lsa_rank).ok().and_then(|r| Some((first + r, Some(w.window.lsa_part(r)?))));
+        part.ok_or_else(|| {
             Failure::argument(format!(
                 "{NAME} : invalid LSA rank {lsa_rank}: the team has {} ranks",
                 w.window.lsa_team().ranks
@@ -182,7 +185,7 @@ pub unsafe fn get_peer_device_pointer(
         let ranks = w.window.ranks();
         let rank = usize::try_from(peer).ok().filter(|r| *r < ranks);
         let rank = rank.ok_or_else(|| Failure::argument(format!("{NAME} : invalid peer {peer} of {ranks} ranks")))?;
-        Ok(w.window.peer_part(rank))
+        Ok((rank, w.window.peer_part(rank)))
     };
     // SAFETY: the C caller's promise.
     unsafe { pointer(NAME, window, offset, out_ptr, part) }
@@ -195,7 +198,7 @@ pub unsafe fn get_lsa_multimem_device_pointer(
     out_ptr: *mut *mut c_void,
 ) -> Outcome {
     // SAFETY: the C caller's promise.
-    unsafe { pointer("GetLsaMultimemDevicePointer", window, offset, out_ptr, |_| Ok(None)) }
+    unsafe { pointer("GetLsaMultimemDevicePointer", window, offset, out_ptr, |w| Ok((w.window.rank(), None))) }
 }
 
 /// As above.
@@ -210,7 +213,7 @@ pub unsafe fn get_multimem_device_pointer(
     unsafe { clear(out_ptr) };
     non_null(NAME, "multimem.mcBasePtr", multimem.mcBasePtr)?;
     // SAFETY: the C caller's promise.
-    unsafe { pointer(NAME, window, offset, out_ptr, |_| Ok(None)) }
+    unsafe { pointer(NAME, window, offset, out_ptr, |w| Ok((w.window.rank(), None))) }
 }
 
 /// What LSA barriers need: bytes of memory on every rank of the team.

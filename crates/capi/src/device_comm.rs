@@ -125,7 +125,7 @@ fn refuse_what_is_not_there(name: &str, reqs: &ncclDevCommRequirements_t) -> Out
 fn lay_out(reqs: &ncclDevCommRequirements_t, lsa: c_int, out: &mut Out) -> Outcome<usize> {
     let mut end = 0_usize;
     let mut place = |bytes: usize, align: usize| {
-        let begin = end.next_multiple_of(align.max(UNIT));
+        let begin = end.checked_next_multiple_of(align.max(UNIT))?;
         end = begin.checked_add(bytes)?;
         u32::try_from(begin / UNIT).ok()
     };
@@ -280,11 +280,13 @@ pub unsafe fn dev_comm_destroy(comm: ncclComm_t, dev_comm: *const c_void) -> Out
             (&raw const (*dev_comm).resourceWindow).read_unaligned(),
         )
     };
-    let Some(held) = with_held(|all| all.remove(&table.addr())) else {
+    let of_comm = |held: &mut Held| held.comm == comm as usize;
+    let Some(held) = with_held(|all| all.extract_if(|at, held| *at == table.addr() && of_comm(held)).next()) else {
         return Err(Failure::argument(format!(
-            "{NAME} : devComm was not filled by ncclDevCommCreate, or was destroyed before"
+            "{NAME} : devComm was not filled by ncclDevCommCreate of this communicator, or was destroyed before"
         )));
     };
+    let (_, held) = held;
     let discarded = if resources.is_null() { Ok(()) } else { window::discard(NAME, &communicator, resources) };
     drop(held.resources);
     discarded
@@ -293,6 +295,32 @@ pub unsafe fn dev_comm_destroy(comm: ncclComm_t, dev_comm: *const c_void) -> Out
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resources_beyond_what_a_handle_can_name_are_refused() {
+        let none = ncclLsaBarrierHandle_t { bufHandle: 0, nBarriers: 0 };
+        let mut out = Out {
+            comm: std::ptr::null_mut(),
+            dev_comm: std::ptr::null_mut(),
+            early: false,
+            handles: Vec::new(),
+            barrier: none,
+        };
+        // SAFETY: a struct of numbers and pointers, which may be null.
+        let resource = |bytes, next| ncclDevResourceRequirements_t {
+            next,
+            bufferSize: bytes,
+            ..unsafe { std::mem::zeroed::<ncclDevResourceRequirements_t>() }
+        };
+        let mut second = resource(64, std::ptr::null_mut());
+        let mut first = resource(usize::MAX, &raw mut second);
+        // SAFETY: as above.
+        let mut wanted: ncclDevCommRequirements_t = unsafe { std::mem::zeroed() };
+        wanted.resourceRequirementsList = &raw mut first;
+        assert!(lay_out(&wanted, 1, &mut out).is_err());
+        wanted.resourceRequirementsList = &raw mut second;
+        assert_eq!(lay_out(&wanted, 1, &mut out).ok(), Some(64));
+    }
 
     #[test]
     fn reciprocals_divide() {

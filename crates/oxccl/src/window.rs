@@ -3,7 +3,9 @@
 //! Semantics are those of `ncclCommWindowRegister`, `ncclPutSignal`, `ncclSignal` and `ncclWaitSignal`. The memory of a
 //! window is never seen as a slice, because peers may write it at any time: it is copied in and out.
 
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use oxccl_runtime::{Communicator as Inner, OneSided, OneSidedCall, SignalId, Window as InnerWindow};
@@ -76,6 +78,8 @@ pub struct Window<T: Element> {
     inner: Arc<InnerWindow>,
     /// Declared last: freed after the window is gone.
     memory: Option<DeviceBuffer<T>>,
+    /// One thread at a time: elements are copied in and out by plain accesses.
+    _stays: PhantomData<Cell<()>>,
 }
 
 impl<T: Element> Window<T> {
@@ -132,14 +136,21 @@ impl<T: Element> Window<T> {
         Err(Error::argument(format!("{len} elements at offset {offset} do not lie in a window of {}", self.len())))
     }
 
-    /// Ends the window on all ranks, once all have made this call, and returns this rank's memory
-    /// (`ncclCommWindowDeregister`). Errors: those of [`Communicator::barrier`]; the window has ended all the same.
-    pub fn close(mut self, comm: &Communicator) -> Result<DeviceBuffer<T>> {
+    /// Ends the window on all ranks, once all have made this call, and returns what this rank's memory holds
+    /// (`ncclCommWindowDeregister`), in a buffer of its own: a peer may still write into the window's memory, which goes with it.
+    ///
+    /// Errors: `comm` is not the communicator of this window, or one of those of [`Communicator::barrier`]; the window has ended all
+    /// the same.
+    pub fn close(self, comm: &Communicator) -> Result<DeviceBuffer<T>> {
+        if !Arc::ptr_eq(&self.comm, &comm.inner) {
+            return Err(Error::argument("Window::close: the window belongs to another communicator"));
+        }
+        // Those of this rank are in their places before a peer hears of the barrier, which goes by other connections.
+        comm.inner.puts_delivered()?;
         comm.barrier()?;
-        let memory = self.memory.take();
-        // Ends it; what was under way has been waited for by the barrier.
-        drop(self);
-        memory.ok_or_else(|| Error::internal("a window without memory"))
+        let mut buffer = DeviceBuffer::zeroed(self.len())?;
+        self.read(0, &mut buffer)?;
+        Ok(buffer)
     }
 }
 
@@ -190,7 +201,7 @@ impl Communicator {
         self.inner.complete()?;
         let inner = place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let inner = inner.ok_or_else(|| Error::usage("windows are switched off (NCCL_WIN_ENABLE=0)"))?;
-        Ok(Window { comm: self.inner.clone(), inner, memory: Some(buffer) })
+        Ok(Window { comm: self.inner.clone(), inner, memory: Some(buffer), _stays: PhantomData })
     }
 
     fn one_sided(&self, what: &str, call: OneSidedCall) -> Result<()> {

@@ -70,6 +70,8 @@ fn what_is_wrong_is_refused() {
         assert_eq!(code(child.put(&window, peer, 0, &[1])), ResultCode::InvalidArgument);
         let other = child.window::<i32>(10).expect("a window of the child");
         assert_eq!(code(comm.put(&other, peer, 0, &[1])), ResultCode::InvalidArgument);
+        let ended = other.close(&comm).expect_err("the window of another communicator");
+        assert_eq!(ended.code, ResultCode::InvalidArgument);
         // All of it left the communicator usable.
         comm.put_signal(&window, peer, 7, &[9], none).expect("put");
         comm.wait_signal(peer, none, 1).expect("wait");

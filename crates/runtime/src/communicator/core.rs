@@ -722,6 +722,29 @@ impl Core {
         }
     }
 
+    /// Waits until all puts of this rank that its stream has carried out are in their places, also on other hosts.
+    pub(super) fn puts_delivered(&self) -> Result<()> {
+        let since = clock::now_ns();
+        let mut waiter = Waiter::new(true);
+        while !self.windows.delivered() {
+            self.check()?;
+            if let Some(limit) = self.config.op_timeout
+                && clock::now_ns() - since > limit.as_nanos() as u64
+            {
+                return Err(Error::remote(format!(
+                    "puts of rank {} have not arrived within {} s (OXCCL_OP_TIMEOUT)",
+                    self.rank,
+                    limit.as_secs()
+                )));
+            }
+            if let Turn::Park(timeout) = waiter.turn() {
+                self.park(timeout);
+            }
+            assist_any();
+        }
+        Ok(())
+    }
+
     /// Says goodbye: from here on nobody needs this rank.
     pub(super) fn leave(&self) {
         if self.status.load(Ordering::Acquire) & ABORTED == 0 {

@@ -393,6 +393,15 @@ impl Communicator {
         group::manage_before_operations(Job { comm: self.clone(), halt: Arc::default(), run: Box::new(run) })
     }
 
+    /// Waits until all puts that this rank's streams have carried out are in their places, also on other hosts, where a barrier may
+    /// be heard of before.
+    ///
+    /// # Errors
+    /// The communicator has failed or was aborted; `RemoteError` after `OXCCL_OP_TIMEOUT`.
+    pub fn puts_delivered(&self) -> Result<()> {
+        self.core()?.puts_delivered()
+    }
+
     /// Whether windows are made at all (`NCCL_WIN_ENABLE` of rank 0).
     pub fn has_windows(&self) -> bool {
         self.core.get().is_some_and(|core| core.config.windows)

@@ -157,6 +157,26 @@ fn a_meeting_ends_when_a_rank_that_is_missed_goes() {
     }
 }
 
+/// Of calls that are made one after the other, as those of a group, the abort finds one under way; those behind it hear of it as they begin.
+#[test]
+fn meetings_that_begin_behind_an_abort_end() {
+    world(
+        2,
+        |_| (),
+        |comm| {
+            if comm.rank() == 0 {
+                comm.abort().unwrap();
+                let begin = Instant::now();
+                let error = comm.meet().expect_err("aborted");
+                let took = begin.elapsed();
+                assert!(took < SOON && error.text.contains("aborted on this rank"), "{took:?} {error:?}");
+            } else {
+                comm.abort().unwrap();
+            }
+        },
+    );
+}
+
 /// The news of its process' end come by another way than what it said of itself before.
 #[test]
 fn who_dies_behind_a_revocation_is_missed() {
