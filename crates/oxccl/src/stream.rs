@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oxccl_runtime::{Communicator as Inner, Request, device, group as inner_group};
-use oxccl_types::{Error, ReduceOp, Result, ResultCode};
+use oxccl_types::{Error, ReduceOp, Result};
 
 use crate::call::{self, Call, Span};
 use crate::{Communicator, Element, Lent, Shared};
@@ -210,13 +210,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             result = result.and(self.end_group(failure));
         }
         // Wait for every stream, whatever failed: the borrows end with this function.
-        for (comm, stream) in self.used.borrow().iter() {
+        for (_, stream) in self.used.borrow().iter() {
             result = result.and(stream.synchronize());
-            // Another scope on the same stream may have been told the error of a call of this one.
-            result = result.and(match comm.async_error() {
-                Err(error) if error.code == ResultCode::InProgress => Ok(()),
-                told => told,
-            });
         }
         result
     }

@@ -71,13 +71,13 @@ pub struct Expected {
 /// # Ok::<(), oxccl::Error>(())
 /// ```
 ///
-/// The window owns its memory and gives it back with [`Window::close`]. Dropping it ends it on this rank only; puts that
+/// The window owns its memory; [`Window::close`] returns what that holds. Dropping it ends it on this rank only; puts that
 /// come later fail (from other machines) or write into memory that nobody reads any more.
 pub struct Window<T: Element> {
     comm: Arc<Inner>,
     inner: Arc<InnerWindow>,
-    /// Declared last: freed after the window is gone.
-    memory: Option<DeviceBuffer<T>>,
+    /// Behind the two above: freed after the window is gone.
+    memory: DeviceBuffer<T>,
     /// One thread at a time: elements are copied in and out by plain accesses.
     _stays: PhantomData<Cell<()>>,
 }
@@ -103,9 +103,7 @@ impl<T: Element> Window<T> {
     /// Errors: they do not lie in it.
     pub fn read(&self, offset: usize, out: &mut [T]) -> Result<()> {
         self.check(offset, out.len())?;
-        if let Some(memory) = &self.memory {
-            memory.copy_out(offset, out);
-        }
+        self.memory.copy_out(offset, out);
         Ok(())
     }
 
@@ -114,18 +112,14 @@ impl<T: Element> Window<T> {
     /// Errors: they do not lie in it.
     pub fn write(&self, offset: usize, values: &[T]) -> Result<()> {
         self.check(offset, values.len())?;
-        if let Some(memory) = &self.memory {
-            memory.copy_in(offset, values);
-        }
+        self.memory.copy_in(offset, values);
         Ok(())
     }
 
     /// A copy of this rank's part.
     pub fn to_vec(&self) -> Vec<T> {
         let mut all = vec![T::ZERO; self.len()];
-        if let Some(memory) = &self.memory {
-            memory.copy_out(0, &mut all);
-        }
+        self.memory.copy_out(0, &mut all);
         all
     }
 
@@ -139,15 +133,18 @@ impl<T: Element> Window<T> {
     /// Ends the window on all ranks, once all have made this call, and returns what this rank's memory holds
     /// (`ncclCommWindowDeregister`), in a buffer of its own: a peer may still write into the window's memory, which goes with it.
     ///
-    /// Errors: `comm` is not the communicator of this window, or one of those of [`Communicator::barrier`]; the window has ended all
-    /// the same.
+    /// Errors: `comm` is not the communicator of this window, in which case the others still wait for this rank; no memory for the
+    /// buffer; puts of this rank that have not arrived within `OXCCL_OP_TIMEOUT`; those of [`Communicator::barrier`]. The window has
+    /// ended all the same.
     pub fn close(self, comm: &Communicator) -> Result<DeviceBuffer<T>> {
         if !Arc::ptr_eq(&self.comm, &comm.inner) {
             return Err(Error::argument("Window::close: the window belongs to another communicator"));
         }
         // Those of this rank are in their places before a peer hears of the barrier, which goes by other connections.
-        comm.inner.puts_delivered()?;
+        let delivered = comm.inner.puts_delivered();
+        // Also where they have not arrived: the others wait for it.
         comm.barrier()?;
+        delivered?;
         let mut buffer = DeviceBuffer::zeroed(self.len())?;
         self.read(0, &mut buffer)?;
         Ok(buffer)
@@ -201,7 +198,7 @@ impl Communicator {
         self.inner.complete()?;
         let inner = place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let inner = inner.ok_or_else(|| Error::usage("windows are switched off (NCCL_WIN_ENABLE=0)"))?;
-        Ok(Window { comm: self.inner.clone(), inner, memory: Some(buffer), _stays: PhantomData })
+        Ok(Window { comm: self.inner.clone(), inner, memory: buffer, _stays: PhantomData })
     }
 
     fn one_sided(&self, what: &str, call: OneSidedCall) -> Result<()> {

@@ -243,6 +243,30 @@ fn targets_need_no_call() {
     }
 }
 
+/// Rank 0 puts without a signal, and both close the window.
+pub fn closed(order: &Order) {
+    let comm = Communicator::init(2, order.id, order.rank).expect("init");
+    for round in 1..=20 {
+        let window = comm.window::<u32>(1 << 20).expect("a window");
+        if order.rank == 0 {
+            comm.put(&window, 1, 0, &vec![round; 1 << 20]).expect("put");
+        }
+        let held = window.close(&comm).expect("close");
+        let put = if order.rank == 1 { round } else { 0 };
+        assert!(held.iter().all(|v| *v == put), "round {round}");
+    }
+}
+
+#[test]
+fn what_was_put_is_there_when_a_window_is_closed() {
+    let _alone = alone();
+    for shm in ["1", "0"] {
+        let mut pool = Pool::new(2, 1, &[("OXCCL_SHM", shm)]);
+        pool.start("closed");
+        pool.expect("end", &[0, 1], GIVE_UP);
+    }
+}
+
 /// Rank 0 waits for a peer that is alive and never signals.
 pub fn late(order: &Order) {
     let comm = Communicator::init(2, order.id, order.rank).expect("init");

@@ -18,6 +18,7 @@ fn worker() {
         "register" => jobs::register(order),
         "leave" => jobs::leave(order),
         "silent" => jobs::silent(order),
+        "closed" => jobs::closed(order),
         "late" => jobs::late(order),
         other => panic!("no job {other}"),
     });

@@ -712,7 +712,7 @@ impl Core {
         let mut waiter = Waiter::new(true);
         while self.check().is_ok() && !deadline.passed() {
             let collectives = self.engine.lock().closable();
-            if collectives && self.links.lock().closable() && self.windows.delivered() {
+            if collectives && self.links.lock().closable() && self.windows.delivered(|_| false) {
                 return;
             }
             if let Turn::Park(timeout) = waiter.turn() {
@@ -722,11 +722,12 @@ impl Core {
         }
     }
 
-    /// Waits until all puts of this rank that its stream has carried out are in their places, also on other hosts.
+    /// Waits until all puts of this rank that its stream has carried out are in their places, also on other hosts; those to ranks that have
+    /// gone are not waited for.
     pub(super) fn puts_delivered(&self) -> Result<()> {
         let since = clock::now_ns();
         let mut waiter = Waiter::new(true);
-        while !self.windows.delivered() {
+        while !self.windows.delivered(|rank| self.has_departed(rank)) {
             self.check()?;
             if let Some(limit) = self.config.op_timeout
                 && clock::now_ns() - since > limit.as_nanos() as u64

@@ -192,9 +192,10 @@ impl Windows {
         &all[rank].get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))))[word]
     }
 
-    /// Whether every put to ranks elsewhere has been applied there; those that never will be count as well.
-    pub(super) fn delivered(&self) -> bool {
-        locked(&self.out).values_mut().all(|end| end.poll_applied().unwrap_or(true))
+    /// Whether every put to ranks elsewhere has been applied there; those that never will be count as well, also to ranks that `gone` says
+    /// are.
+    pub(super) fn delivered(&self, gone: impl Fn(usize) -> bool) -> bool {
+        locked(&self.out).iter_mut().all(|(rank, end)| end.poll_applied().unwrap_or(true) || gone(*rank))
     }
 
     /// Nothing goes out and nothing comes in any more.

@@ -120,6 +120,11 @@ impl Core {
         Error::usage(format!("communicator {:#x} was aborted on this rank ({})", self.hash, self.rank))
     }
 
+    /// Whether `rank` is known to have left, aborted or died.
+    pub(in crate::communicator) fn has_departed(&self, rank: usize) -> bool {
+        self.departure(rank).is_some_and(|departure| departure.how != Gone::Revoked)
+    }
+
     /// How `rank` went, if it did.
     fn departure(&self, rank: usize) -> Option<Departure> {
         let member = self.member_of[rank];

@@ -107,8 +107,6 @@ impl CollectiveTask {
         let Some(Plan::Messages(plan)) = self.plan.as_deref() else {
             return Err(Error::internal("a message phase without a message plan"));
         };
-        // What a call that failed in front of it has not sent lies in buffers that may be gone by now, and would be sent here.
-        core.check()?;
         // What peers that share memory have sent may lie in theirs.
         let borrowed = links::borrows(core).then(|| core.borrow_memory(Lane::Collectives));
         if matches!(borrowed, Some(None)) {
