@@ -57,6 +57,12 @@ impl Constant {
         (self.set)(model, value);
         Ok(())
     }
+
+    /// What was rounded to `value`. An end of the range, and what lies next to it, may have been rounded to what lies outside.
+    fn widened(&self, value: f32) -> f64 {
+        let ends = [self.range.0, self.range.1];
+        ends.into_iter().find(|end| *end as f32 == value).unwrap_or(f64::from(value))
+    }
 }
 
 macro_rules! constants {
@@ -127,7 +133,7 @@ pub fn decode(bytes: &[u8]) -> Option<CostModel> {
         return None;
     }
     let mut model = CostModel::default();
-    CONSTANTS.iter().zip(values).try_for_each(|(c, v)| c.set(&mut model, f64::from(f32::from_le_bytes(*v))).ok())?;
+    CONSTANTS.iter().zip(values).try_for_each(|(c, v)| c.set(&mut model, c.widened(f32::from_le_bytes(*v))).ok())?;
     Some(model)
 }
 
@@ -145,6 +151,19 @@ mod tests {
         assert_ne!(model, CostModel::default());
         assert_eq!(decode(&encode(&model)[1..]), None);
         assert_eq!(decode(&[0xff; 4].repeat(CONSTANTS.len())), None);
+    }
+
+    #[test]
+    fn so_do_the_ends_of_their_ranges() {
+        for of in [|c: &Constant| c.range.0, |c: &Constant| c.range.1, |c: &Constant| c.range.0 * (1.0 + 1e-9)] {
+            let mut model = CostModel::default();
+            assert!(CONSTANTS.iter().all(|c| c.set(&mut model, of(c)).is_ok()));
+            let got = decode(&encode(&model)).expect("all in range");
+            for c in CONSTANTS {
+                let (gave, got) = ((c.get)(&model), (c.get)(&got));
+                assert!((gave - got).abs() <= gave * 1e-7, "{}: {gave} {got}", c.name);
+            }
+        }
     }
 
     #[test]

@@ -61,9 +61,9 @@ pub struct ExplainArgs {
     /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc)
     #[arg(long, default_value = "device", value_parser = parse_memory)]
     memory: Memory,
-    /// Only these algorithms (ring,tree), or all but these (^ring)
-    #[arg(long, default_value = "", value_parser = AllowList::parse)]
-    algorithms: AllowList,
+    /// Only these algorithms (ring,tree), or all but these (^ring) [default: OXCCL_ALGO, else NCCL_ALGO]
+    #[arg(long, value_parser = AllowList::parse)]
+    algorithms: Option<AllowList>,
     /// Draw the chosen schedule
     #[arg(long)]
     draw: bool,
@@ -109,14 +109,16 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     q.in_place = args.in_place;
     // What the library uses, so that the choice shown is the one it makes.
     q.max_channels = 1;
-    let slot = Config::from_env().slot_bytes;
+    let config = Config::from_env();
+    let slot = config.slot_bytes;
     q.local = args.local;
     q.slot_bytes = match args.link {
         Link::Tcp if args.local == 1 => scattered_piece_bytes(slot, args.ranks as usize),
         Link::Tcp => mixed_piece_bytes(slot, 0),
         Link::Shm => slot,
     } as u64;
-    q.allow = args.algorithms.clone();
+    let of_environment = || AllowList::parse(&config.algo).unwrap_or_else(|_| AllowList::all());
+    q.allow = args.algorithms.clone().unwrap_or_else(of_environment);
     q.model = CostModel { per_core: args.per_core, ..constants.model };
     limit_flag_lines(&mut q, constants);
     q

@@ -229,6 +229,17 @@ fn explain_draws_what_it_chose() {
 }
 
 #[test]
+fn explain_chooses_among_what_the_environment_allows() {
+    let explain = "explain all_reduce --bytes 1M --ranks 4 --link tcp";
+    let with = |extra: &str| {
+        let mut told = command(OXCCL, &format!("{explain} {extra}"));
+        text(told.env("OXCCL_ALGO", "tree").output().expect("it runs"))
+    };
+    assert!(with("").contains("\n* tree ") && !with("").contains("  ring "), "{}", with(""));
+    assert!(with("--algorithms ring").contains("\n* ring "), "{}", with("--algorithms ring"));
+}
+
+#[test]
 fn help_names_the_subcommands() {
     let help = text(oxccl("--help"));
     assert!(help.contains("perf") && help.contains("explain"), "{help}");

@@ -242,7 +242,7 @@ impl Child {
         let start = clock::now_ns();
         let _making = Making::new(&self.core.children, &self.participants, &self.halt);
         // Somebody who died before that was not seen by `halt_with`.
-        let result = self.core.missing(&self.participants).and_then(|()| self.meet(start));
+        let result = self.core.may_meet(&self.participants).and_then(|()| self.meet(start));
         result.map_err(|e| cause(&self.core, &self.participants, &self.halt, e))
     }
 
@@ -434,7 +434,7 @@ impl Communicator {
         let all: Vec<usize> = (0..self.ranks).collect();
         let halt = Arc::new(AtomicBool::new(false));
         let _making = Making::new(&core.children, &all, &halt);
-        core.missing(&all)?;
+        core.may_meet(&all)?;
         let config = Config::from_env();
         let meeting = Meeting::new(core, &all, &config, &halt);
         let met = meeting.call_together(kind).and_then(|id| {

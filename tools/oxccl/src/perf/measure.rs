@@ -101,10 +101,11 @@ impl Meter<'_> {
             wrong += w;
             outside += o;
         };
+        let parts = self.team.parts(row, in_place, self.args.aggregate);
         if checking {
-            tally(self.checked_call(row, in_place)?);
+            tally(self.checked(row, in_place, &parts)?);
         } else {
-            self.team.fill(row, in_place);
+            self.team.fill(row, in_place, &parts);
         }
         let first = self.warm_up(row, in_place)?;
         let mut half = if self.args.jsonl.is_some() {
@@ -112,22 +113,25 @@ impl Meter<'_> {
         } else {
             self.plain(row, in_place)?
         };
-        for _ in 0..self.args.check {
-            tally(self.checked_call(row, in_place)?);
+        // Each communicator once at least.
+        let times = if checking { self.args.check.max(self.args.comms.div_ceil(parts.len())) } else { 0 };
+        for _ in 0..times {
+            tally(self.checked(row, in_place, &parts)?);
         }
         half.wrong = checking.then_some(wrong);
         half.outside = outside;
         Ok(half)
     }
 
-    /// Fresh data, one call, all elements compared: (wrong elements, bytes changed outside) over all ranks.
-    fn checked_call(&self, row: &Row<'_>, in_place: bool) -> Result<(u64, u64)> {
-        self.team.fill(row, in_place);
+    /// Fresh data, a call on each of these parts, in one group if they are several, all elements compared: (wrong elements, bytes changed
+    /// outside) over all ranks.
+    fn checked(&self, row: &Row<'_>, in_place: bool, parts: &[usize]) -> Result<(u64, u64)> {
+        self.team.fill(row, in_place, parts);
         // A rank may read a peer's buffer as soon as it is called.
         self.team.barrier()?;
-        self.team.issue(row, in_place, 1)?;
+        self.team.issue(row, in_place, parts.len())?;
         self.team.synchronize()?;
-        let (wrong, outside, lines) = self.team.verify(row, in_place);
+        let (wrong, outside, lines) = self.team.verify(row, in_place, parts);
         for line in &lines {
             eprintln!("# {}: {line}", row.call.coll.snake());
         }

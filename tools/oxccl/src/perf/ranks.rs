@@ -329,8 +329,7 @@ impl Team {
         if group {
             api::group_start()?;
         }
-        let bytes = || region(&row.call, in_place).max(row.call.send_count() * row.call.dtype.size());
-        let (length, end) = if times > 1 { parts(self.room, bytes()) } else { (0, 0) };
+        let (length, end) = if times > 1 { parts(self.room, Team::part_bytes(row, in_place)) } else { (0, 0) };
         let mut part = 0;
         for _ in 0..times {
             let turn = self.next_turn();
@@ -364,43 +363,59 @@ impl Team {
         Ok(())
     }
 
-    /// Writes fresh inputs, and rubbish where results will be.
-    pub fn fill(&self, row: &Row<'_>, in_place: bool) {
-        let (call, size) = (&row.call, row.call.dtype.size());
+    /// Bytes of a buffer that one call touches, at most.
+    fn part_bytes(row: &Row<'_>, in_place: bool) -> usize {
+        region(&row.call, in_place).max(row.call.send_count() * row.call.dtype.size())
+    }
+
+    /// Where the parts of the buffers begin on which [`issue`](Self::issue) makes `times` calls, each once.
+    pub fn parts(&self, row: &Row<'_>, in_place: bool, times: usize) -> Vec<usize> {
+        if times == 1 || row.call.coll == Coll::Hypercube {
+            return vec![0];
+        }
+        let (length, end) = parts(self.room, Team::part_bytes(row, in_place));
+        (0..end).step_by(length).take(times).collect()
+    }
+
+    /// Writes fresh inputs, and rubbish where results will be, in the parts of the buffers that begin there, in ascending order.
+    pub fn fill(&self, row: &Row<'_>, in_place: bool, parts: &[usize]) {
+        let (call, size, region) = (&row.call, row.call.dtype.size(), region(&row.call, in_place));
         for r in &self.ranks {
             let Expected::Exact(input) = &row.data.inputs[r.rank] else { continue };
-            let region = region(call, in_place);
-            r.recv.set(0, region, 0xff);
-            r.recv.arm_guard(region);
-            if in_place {
-                r.recv.fill(call.in_place_offsets(r.rank).0, input, 0, call.send_count());
-            } else {
-                r.send.fill(0, input, 0, call.send_count());
+            for part in parts {
+                r.recv.set(*part, region, 0xff);
+                if in_place {
+                    r.recv.fill(part + call.in_place_offsets(r.rank).0, input, 0, call.send_count());
+                } else {
+                    r.send.fill(*part, input, 0, call.send_count());
+                }
+                if call.coll == Coll::Hypercube {
+                    // The steps pass on what lies in the receive buffer, the rank's own block first.
+                    r.recv.fill(part + r.rank * call.block * size, input, 0, call.block);
+                }
             }
-            if call.coll == Coll::Hypercube {
-                // The steps pass on what lies in the receive buffer, the rank's own block first.
-                r.recv.fill(r.rank * call.block * size, input, 0, call.block);
-            }
+            r.recv.arm_guard(parts.last().copied().unwrap_or(0) + region);
         }
     }
 
-    /// Checks every element of every rank of the team: (wrong elements, overwritten guard bytes, description).
-    pub fn verify(&self, row: &Row<'_>, in_place: bool) -> (usize, usize, Vec<String>) {
+    /// Checks every element of these parts of every rank of the team: (wrong elements, overwritten guard bytes, description).
+    pub fn verify(&self, row: &Row<'_>, in_place: bool, parts: &[usize]) -> (usize, usize, Vec<String>) {
         let (mut wrong, mut outside, mut lines) = (0, 0, Vec::new());
         for r in &self.ranks {
             let side = if in_place { "in place" } else { "out of place" };
-            let mut report = Report::new(format!("rank {} ({side})", r.rank));
-            wrong += self.verify_rank(r, row, in_place, &mut report);
-            outside += r.recv.guard_errors(region(&row.call, in_place));
+            let grouped = if parts.len() > 1 { format!(", {} calls in a group", parts.len()) } else { String::new() };
+            let mut report = Report::new(format!("rank {} ({side}{grouped})", r.rank));
+            wrong += parts.iter().map(|part| self.verify_rank(r, row, in_place, *part, &mut report)).sum::<usize>();
+            outside += r.recv.guard_errors(parts.last().copied().unwrap_or(0) + region(&row.call, in_place));
             lines.extend_from_slice(report.lines());
         }
         (wrong, outside, lines)
     }
 
-    fn verify_rank(&self, r: &Rank, row: &Row<'_>, in_place: bool, report: &mut Report) -> usize {
+    fn verify_rank(&self, r: &Rank, row: &Row<'_>, in_place: bool, part: usize, report: &mut Report) -> usize {
         let (call, data) = (&row.call, row.data);
         let (block, size, n) = (call.block, call.dtype.size(), self.total);
-        let base = if in_place { call.in_place_offsets(r.rank).1 } else { 0 };
+        let base = part + if in_place { call.in_place_offsets(r.rank).1 } else { 0 };
         let mut check = |at: usize, expected: &Expected, first: usize, count: usize| {
             report.base = at;
             r.recv.verify(base + at * size, call.dtype, expected, first, count, report)

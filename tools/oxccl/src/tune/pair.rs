@@ -86,10 +86,18 @@ pub fn run<T>(
     this: impl FnOnce(&Shared) -> Result<T>,
 ) -> Result<T> {
     let shared = Shared::new(data)?;
+    let parent = std::process::id();
     // SAFETY: one thread; the child runs `other`, which allocates and polls at most, and ends without unwinding.
     match unsafe { libc::fork() } {
         -1 => bail!("no process: {}", std::io::Error::last_os_error()),
         0 => {
+            // It would wait for a parent that was killed.
+            // SAFETY: a system call on numbers alone.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            if std::os::unix::process::parent_id() != parent {
+                // SAFETY: as below.
+                unsafe { libc::_exit(1) }
+            }
             let run = std::panic::AssertUnwindSafe(|| other(&shared).is_ok());
             let good = std::panic::catch_unwind(run).unwrap_or(false);
             // SAFETY: ends the child at once, without the parent's buffers and destructors.

@@ -454,10 +454,6 @@ impl Core {
 
     /// The error of a meeting of `participants`, whatever they meet for, that cannot take place, because one of them is gone.
     pub(in crate::communicator) fn missing(&self, participants: &[usize]) -> Result<()> {
-        // An abort ends what meets at that time; what meets later, of a group of such calls, hears of it here.
-        if self.status.load(Ordering::Acquire) & ABORTED != 0 {
-            return Err(self.aborted());
-        }
         let others = participants.iter().filter(|r| **r != self.rank);
         let gone = others.filter_map(|r| self.departure(*r)).find(|d| d.how != Gone::Revoked);
         gone.map_or(Ok(()), |d| {
@@ -466,6 +462,15 @@ impl Core {
                 "and cannot take part in a call that its ranks make together (split, shrink, grow, window, suspension)",
             ))
         })
+    }
+
+    /// As [`missing`](Self::missing) of a meeting that begins: an abort ends what meets at that time; what meets later, of a group of such
+    /// calls, hears of it here.
+    pub(in crate::communicator) fn may_meet(&self, participants: &[usize]) -> Result<()> {
+        if self.status.load(Ordering::Acquire) & ABORTED != 0 {
+            return Err(self.aborted());
+        }
+        self.missing(participants)
     }
 
     /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of
