@@ -127,27 +127,29 @@ pub unsafe fn team_rank_to_lsa(comm: ncclComm_t, team: ncclTeam_t, rank: c_int) 
     if lsa.nRanks == 0 { -1 } else { translate(lsa.rank, team, rank) }
 }
 
-/// The common part of the functions that return an address in a window, of the part of a rank, which is told with it; null where there
-/// is none.
+/// The common part of the functions that return an address in the part of a rank that `of` names, or null: where the part is not mapped
+/// here, and of multicast (`None`), which has the length of the own part.
 unsafe fn pointer(
     name: &str,
     window: ncclWindow_t,
     offset: usize,
     out_ptr: *mut *mut c_void,
-    part: impl FnOnce(&Registered) -> Outcome<(usize, Option<*mut u8>)>,
+    of: impl FnOnce(&Registered) -> Outcome<Option<usize>>,
 ) -> Outcome {
     // SAFETY: the C caller's promise.
     unsafe { clear(out_ptr) };
     non_null(name, "outPtr", out_ptr)?;
     let found = lookup(name, window)?;
-    let (rank, part) = part(&found)?;
+    let of = of(&found)?;
     // The parts of the ranks may have different lengths.
+    let rank = of.unwrap_or(found.window.rank());
     let bytes = found.window.size_of(rank);
     if offset as u64 >= bytes {
         return Err(Failure::argument(format!(
             "{name} : offset {offset} is not in the window, which has {bytes} bytes on rank {rank}"
         )));
     }
+    let part = of.and_then(|rank| found.window.peer_part(rank));
     let address = part.map_or(std::ptr::null_mut(), |p| p.wrapping_add(offset));
     // SAFETY: the C caller's promise.
     unsafe { write_out(name, "outPtr", out_ptr, address.cast()) }
@@ -160,10 +162,9 @@ pub unsafe fn get_lsa_device_pointer(
     out_ptr: *mut *mut c_void,
 ) -> Outcome {
     const NAME: &str = "GetLsaDevicePointer";
-    let part = |w: &Registered| {
-        let first = w.window.rank() - w.window.lsa_team().rank;
-        let part = usize::try_from(lsa_rank).ok().and_then(|r| Some((first + r, Some(w.window.lsa_part(r)?))));
-        part.ok_or_else(|| {
+    let of = |w: &Registered| {
+        let rank = usize::try_from(lsa_rank).ok().and_then(|r| w.window.rank_of_lsa(r));
+        rank.map(Some).ok_or_else(|| {
             Failure::argument(format!(
                 "{NAME} : invalid LSA rank {lsa_rank}: the team has {} ranks",
                 w.window.lsa_team().ranks
@@ -171,7 +172,7 @@ pub unsafe fn get_lsa_device_pointer(
         })
     };
     // SAFETY: the C caller's promise.
-    unsafe { pointer(NAME, window, offset, out_ptr, part) }
+    unsafe { pointer(NAME, window, offset, out_ptr, of) }
 }
 
 pub unsafe fn get_peer_device_pointer(
@@ -181,14 +182,13 @@ pub unsafe fn get_peer_device_pointer(
     out_ptr: *mut *mut c_void,
 ) -> Outcome {
     const NAME: &str = "GetPeerDevicePointer";
-    let part = |w: &Registered| {
+    let of = |w: &Registered| {
         let ranks = w.window.ranks();
         let rank = usize::try_from(peer).ok().filter(|r| *r < ranks);
-        let rank = rank.ok_or_else(|| Failure::argument(format!("{NAME} : invalid peer {peer} of {ranks} ranks")))?;
-        Ok((rank, w.window.peer_part(rank)))
+        rank.map(Some).ok_or_else(|| Failure::argument(format!("{NAME} : invalid peer {peer} of {ranks} ranks")))
     };
     // SAFETY: the C caller's promise.
-    unsafe { pointer(NAME, window, offset, out_ptr, part) }
+    unsafe { pointer(NAME, window, offset, out_ptr, of) }
 }
 
 /// There is no multicast between host devices: the address is null.
@@ -198,7 +198,7 @@ pub unsafe fn get_lsa_multimem_device_pointer(
     out_ptr: *mut *mut c_void,
 ) -> Outcome {
     // SAFETY: the C caller's promise.
-    unsafe { pointer("GetLsaMultimemDevicePointer", window, offset, out_ptr, |w| Ok((w.window.rank(), None))) }
+    unsafe { pointer("GetLsaMultimemDevicePointer", window, offset, out_ptr, |_| Ok(None)) }
 }
 
 /// As above.
@@ -213,7 +213,7 @@ pub unsafe fn get_multimem_device_pointer(
     unsafe { clear(out_ptr) };
     non_null(NAME, "multimem.mcBasePtr", multimem.mcBasePtr)?;
     // SAFETY: the C caller's promise.
-    unsafe { pointer(NAME, window, offset, out_ptr, |w| Ok((w.window.rank(), None))) }
+    unsafe { pointer(NAME, window, offset, out_ptr, |_| Ok(None)) }
 }
 
 /// What LSA barriers need: bytes of memory on every rank of the team.

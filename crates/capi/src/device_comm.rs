@@ -3,6 +3,7 @@
 //! There are LSA barriers, resources in memory and windows; no multicast and no network resources, which are refused.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -280,13 +281,15 @@ pub unsafe fn dev_comm_destroy(comm: ncclComm_t, dev_comm: *const c_void) -> Out
             (&raw const (*dev_comm).resourceWindow).read_unaligned(),
         )
     };
-    let of_comm = |held: &mut Held| held.comm == comm as usize;
-    let Some(held) = with_held(|all| all.extract_if(|at, held| *at == table.addr() && of_comm(held)).next()) else {
+    let held = with_held(|all| match all.entry(table.addr()) {
+        Entry::Occupied(held) if held.get().comm == comm as usize => Some(held.remove()),
+        _ => None,
+    });
+    let Some(held) = held else {
         return Err(Failure::argument(format!(
             "{NAME} : devComm was not filled by ncclDevCommCreate of this communicator, or was destroyed before"
         )));
     };
-    let (_, held) = held;
     let discarded = if resources.is_null() { Ok(()) } else { window::discard(NAME, &communicator, resources) };
     drop(held.resources);
     discarded

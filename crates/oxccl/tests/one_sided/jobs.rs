@@ -27,6 +27,16 @@ pub fn join(order: &Order) {
     random_model::run(&comm, order.number(4), 10, 1);
 }
 
+/// Two ranks do this job, sharing memory and sharing none.
+fn two_end(job: &str) {
+    let _alone = alone();
+    for shm in ["1", "0"] {
+        let mut pool = Pool::new(2, 1, &[("OXCCL_SHM", shm)]);
+        pool.start(job);
+        pool.expect("end", &[0, 1], GIVE_UP);
+    }
+}
+
 fn agrees(name: &str, processes: usize, per: usize, env: &[(&str, &str)]) {
     let _alone = alone();
     let mut random = Random::seeded(name);
@@ -204,12 +214,7 @@ pub fn leave(order: &Order) {
 
 #[test]
 fn what_was_put_before_leaving_arrives() {
-    let _alone = alone();
-    for shm in ["1", "0"] {
-        let mut pool = Pool::new(2, 1, &[("OXCCL_SHM", shm)]);
-        pool.start("leave");
-        pool.expect("end", &[0, 1], GIVE_UP);
-    }
+    two_end("leave");
 }
 
 /// Rank 1 makes no call at all while rank 0 writes its window.
@@ -235,12 +240,7 @@ pub fn silent(order: &Order) {
 
 #[test]
 fn targets_need_no_call() {
-    let _alone = alone();
-    for shm in ["1", "0"] {
-        let mut pool = Pool::new(2, 1, &[("OXCCL_SHM", shm)]);
-        pool.start("silent");
-        pool.expect("end", &[0, 1], GIVE_UP);
-    }
+    two_end("silent");
 }
 
 /// Rank 0 puts without a signal, and both close the window.
@@ -259,12 +259,7 @@ pub fn closed(order: &Order) {
 
 #[test]
 fn what_was_put_is_there_when_a_window_is_closed() {
-    let _alone = alone();
-    for shm in ["1", "0"] {
-        let mut pool = Pool::new(2, 1, &[("OXCCL_SHM", shm)]);
-        pool.start("closed");
-        pool.expect("end", &[0, 1], GIVE_UP);
-    }
+    two_end("closed");
 }
 
 /// Rank 0 waits for a peer that is alive and never signals.

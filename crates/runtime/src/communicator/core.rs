@@ -715,33 +715,32 @@ impl Core {
             if collectives && self.links.lock().closable() && self.windows.delivered(|_| false) {
                 return;
             }
-            if let Turn::Park(timeout) = waiter.turn() {
-                self.park(timeout);
-            }
-            assist_any();
+            self.wait_for_sockets(&mut waiter);
         }
+    }
+
+    /// A turn of a wait for what comes over the network.
+    fn wait_for_sockets(&self, waiter: &mut Waiter) {
+        if let Turn::Park(timeout) = waiter.turn() {
+            self.park(timeout);
+        }
+        assist_any();
     }
 
     /// Waits until all puts of this rank that its stream has carried out are in their places, also on other hosts; those to ranks that have
     /// gone are not waited for.
     pub(super) fn puts_delivered(&self) -> Result<()> {
-        let since = clock::now_ns();
+        let deadline = self.config.op_timeout.map_or(Deadline::NEVER, Deadline::after);
         let mut waiter = Waiter::new(true);
         while !self.windows.delivered(|rank| self.has_departed(rank)) {
             self.check()?;
-            if let Some(limit) = self.config.op_timeout
-                && clock::now_ns() - since > limit.as_nanos() as u64
-            {
-                return Err(Error::remote(format!(
-                    "puts of rank {} have not arrived within {} s (OXCCL_OP_TIMEOUT)",
-                    self.rank,
-                    limit.as_secs()
-                )));
+            if deadline.passed() {
+                let limit = self.config.op_timeout.unwrap_or_default().as_secs();
+                let rank = self.rank;
+                let text = format!("puts of rank {rank} have not arrived within {limit} s (OXCCL_OP_TIMEOUT)");
+                return Err(Error::remote(text));
             }
-            if let Turn::Park(timeout) = waiter.turn() {
-                self.park(timeout);
-            }
-            assist_any();
+            self.wait_for_sockets(&mut waiter);
         }
         Ok(())
     }

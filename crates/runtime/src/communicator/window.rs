@@ -88,10 +88,14 @@ impl Window {
         self.flat.stride()
     }
 
+    /// The rank, in the communicator, of rank `lsa_rank` of the LSA team; `None` outside of the team.
+    pub fn rank_of_lsa(&self, lsa_rank: usize) -> Option<usize> {
+        (lsa_rank < self.lsa.ranks).then(|| self.rank - self.lsa.rank + lsa_rank)
+    }
+
     /// Where the part of rank `lsa_rank` of the LSA team lies in this process; `None` outside of the team.
     pub fn lsa_part(&self, lsa_rank: usize) -> Option<*mut u8> {
-        let rank = self.rank - self.lsa.rank + lsa_rank;
-        (lsa_rank < self.lsa.ranks).then(|| self.flat.part(self.member_of[rank]))
+        self.rank_of_lsa(lsa_rank).map(|rank| self.flat.part(self.member_of[rank]))
     }
 
     /// As [`Window::lsa_part`], by rank of the communicator.
