@@ -317,6 +317,8 @@ static void only_rccl(void) {
   OP_ROWS("AllReduce", V2);
   ARG_BOTH(ncclAllReduceWithBias(in, out, 4, ncclInt32, ncclSum, comm, NULL, NULL),
            "ncclAllReduceWithBias : acc cannot be nullptr");
+  ARG_BOTH(ncclAllReduceWithBias(in, out, 4, ncclInt32, ncclSum, comm, NULL, out),
+           "ncclAllReduceWithBias : acc overlaps recvbuff, which is written before acc is added: one of them needs memory of its own");
 #define V3(c, t, s, r) ncclAlltoAllv(s, counts, places, r, counts, places, t, c, NULL)
   COMMON_ROWS("AlltoAllv", V3);
   SEND_ROW("AlltoAllv", V3);

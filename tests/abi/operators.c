@@ -112,9 +112,14 @@ static void life_time(world_t* w) {
       OK(ncclRedOpCreatePreMulSum(&ops[k], &scalar, ncclFloat, ncclScalarHostImmediate, w->comm[i]));
       for (int j = 0; j < k; j++) CHECK(ops[j] != ops[k]);
     }
+    /* The other communicator has operators, too, which have other values. */
+    ncclRedOp_t others[2];
+    for (int k = 0; k < 2; k++) OK(ncclRedOpCreatePreMulSum(&others[k], &scalar, ncclFloat, ncclScalarHostImmediate, other[i]));
+    GIVES(ncclRedOpDestroy(others[0], w->comm[i]), ncclInvalidArgument, NULL);
     GIVES(ncclAllReduce(data, data, 4, ncclInt32, ops[0], w->comm[i], w->stream[i]), ncclInvalidArgument, NULL);
     GIVES(ncclAllReduce(data, data, 4, ncclFloat, ops[0], other[i], w->stream[i]), ncclInvalidArgument, NULL);
     GIVES(ncclRedOpDestroy(ops[0], other[i]), ncclInvalidArgument, NULL);
+    for (int k = 0; k < 2; k++) OK(ncclRedOpDestroy(others[k], other[i]));
     for (int k = 0; k < MANY; k++) OK(ncclRedOpDestroy(ops[k], w->comm[i]));
     GIVES(ncclRedOpDestroy(ops[0], w->comm[i]), ncclInvalidArgument, NULL);
     GIVES(ncclAllReduce(data, data, 4, ncclFloat, ops[1], w->comm[i], w->stream[i]), ncclInvalidArgument, NULL);

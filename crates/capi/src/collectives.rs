@@ -160,13 +160,10 @@ impl Call {
         })
     }
 
-    /// The null stream is the default stream of the communicator's device, whatever the current device is.
     #[inline]
     fn on_stream(&self, communicator: &InUse, f: impl FnOnce(&Stream) -> oxccl_types::Result<()>) -> Outcome {
-        if self.stream.is_null() {
-            return Ok(f(&Stream::default_of(communicator.device()))?);
-        }
-        Ok(Stream::with_raw(self.stream, f)??)
+        let special = || Ok(Stream::special_of(communicator.device(), self.stream));
+        Ok(Stream::with_raw_or(self.stream, special, f)??)
     }
 
     fn check_root(&self, ranks: usize) -> Outcome<usize> {
@@ -209,12 +206,27 @@ impl Call {
         if receives && self.recv.is_null() {
             return Err(null_buffer(self.name, "recvbuff", self.count));
         }
+        self.check_bias(dtype)?;
         let ranks = communicator.ranks();
         let blocks = self.collective.input_blocks(ranks).max(self.collective.output_blocks(ranks));
         match self.count.checked_mul(dtype.size()).and_then(|bytes| bytes.checked_mul(blocks)) {
             Some(bytes) if bytes <= isize::MAX as usize => Ok(()),
             _ => Err(too_large(self.name, self.count, dtype, blocks)),
         }
+    }
+}
+
+impl Call {
+    /// The bias is read when the output has been written.
+    fn check_bias(&self, dtype: DataType) -> Outcome {
+        let bytes = self.count.saturating_mul(dtype.size());
+        let (bias, output) = (self.bias.addr(), self.recv.addr());
+        if self.bias.is_null() || bias.abs_diff(output) >= bytes {
+            return Ok(());
+        }
+        Err(Failure::argument(
+            "ncclAllReduceWithBias : acc overlaps recvbuff, which is written before acc is added: one of them needs memory of its own",
+        ))
     }
 }
 
@@ -283,10 +295,7 @@ fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communic
 /// The same of the stream alone.
 #[inline(always)]
 fn with_stream(communicator: &InUse, stream: Stream_t, f: impl FnOnce(&Stream) -> bool) -> bool {
-    let special = || match stream.is_null() {
-        true => Ok(Stream::default_of(communicator.device())),
-        false => Stream::from_raw(stream),
-    };
+    let special = || Ok(Stream::special_of(communicator.device(), stream));
     Stream::with_raw_or(stream, special, f).unwrap_or(false)
 }
 

@@ -43,9 +43,9 @@ pub unsafe fn comm_init_rank_scalable(
     comm_ids: *mut ncclUniqueId,
     config: *mut ncclConfig_t,
 ) -> Outcome {
+    // SAFETY: the C caller's promise.
+    unsafe { clear(newcomm) };
     if n_id <= 0 || n_id > nranks {
-        // SAFETY: the C caller's promise.
-        unsafe { clear(newcomm) };
         return remember(Err(Failure::argument(format!(
             "improper usage of ncclCommInitRank: nId = {n_id}, nranks={nranks}. nId must be in 1..{nranks}"
         ))));

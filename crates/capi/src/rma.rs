@@ -51,8 +51,8 @@ fn check_flags(name: &str, flags: c_uint) -> Outcome {
 }
 
 fn submit(communicator: &InUse, call: OneSidedCall, stream: Stream_t) -> Outcome {
-    // The null stream is the default stream of the communicator's device, whatever the current device is.
-    let stream = if stream.is_null() { Stream::default_of(communicator.device()) } else { Stream::from_raw(stream)? };
+    let special = || Ok(Stream::special_of(communicator.device(), stream));
+    let stream = Stream::with_raw_or(stream, special, Clone::clone)?;
     Ok(communicator.submit_one_sided(OneSided { call, stream })?)
 }
 

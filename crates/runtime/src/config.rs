@@ -6,6 +6,8 @@
 mod file;
 pub mod tuning;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use tuning::Constants;
@@ -110,6 +112,8 @@ pub struct Config {
     pub algo: String,
     /// `OXCCL_MAX_CHANNELS`.
     pub max_channels: u32,
+    /// It is the default: the program may raise it.
+    pub channels_auto: bool,
     /// Of the cost model; the defaults until [`tuning::load`] read the file.
     pub constants: Constants,
     /// `OXCCL_LIGHT_FENCES`.
@@ -134,18 +138,30 @@ pub struct Config {
     pub win_stride: u64,
 }
 
-/// The value of `name` in the environment, else in the configuration files; `None` when unset or empty.
+/// The value of `name` in the environment, else in the configuration files; `None` when unset or empty. What is no UTF-8 is replaced by the
+/// character for that.
 pub fn text(name: &str) -> Option<String> {
-    let value = match environment(name) {
-        Some(value) => Some(value),
-        None => file::value(name, || environment("NCCL_CONF_FILE").filter(|path| !path.is_empty())),
-    };
-    value.filter(|v| !v.is_empty())
+    text_or_empty(name).filter(|value| !value.is_empty())
 }
 
-fn environment(name: &str) -> Option<String> {
+/// As [`text`], of variables that may be set to nothing.
+pub fn text_or_empty(name: &str) -> Option<String> {
+    bytes_or_empty(name).map(|value| String::from_utf8_lossy(&value).into_owned())
+}
+
+/// As [`text`], as it is.
+pub fn bytes(name: &str) -> Option<Vec<u8>> {
+    bytes_or_empty(name).filter(|value| !value.is_empty())
+}
+
+fn bytes_or_empty(name: &str) -> Option<Vec<u8>> {
+    let conf_file = || environment("NCCL_CONF_FILE").filter(|path| !path.is_empty()).map(OsString::from_vec);
+    environment(name).or_else(|| file::value(name, conf_file))
+}
+
+fn environment(name: &str) -> Option<Vec<u8>> {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
-    std::env::var(name).ok()
+    std::env::var_os(name).map(OsString::into_vec)
 }
 
 /// A size like `8`, `64K`, `1M`, `2G` in bytes.
@@ -162,17 +178,36 @@ pub fn parse_size(text: &str) -> Option<u64> {
 }
 
 fn number(v: &Variable, default: u64, min: u64, max: u64) -> u64 {
-    let Some(given) = text(v.name) else { return default };
+    given(v, min, max).unwrap_or(default)
+}
+
+/// What `v` is set to; `None` when unset, or refused with a warning.
+fn given(v: &Variable, min: u64, max: u64) -> Option<u64> {
+    let given = text(v.name)?;
     // Those that NCCL has are read as NCCL reads them, too.
     let foreign = || v.name.starts_with("NCCL_").then(|| parse_integer(&given)).flatten();
     match parse_size(&given).or_else(|| u64::try_from(foreign()?).ok()) {
-        Some(n) if (min..=max).contains(&n) => n,
+        Some(n) if (min..=max).contains(&n) => Some(n),
         _ => {
-            crate::log::warn(&format!(
-                "{}={given} is out of range (valid: {}); the default {} is used",
-                v.name, v.range, v.default
-            ));
-            default
+            refuse(v, &given, "out of range");
+            None
+        }
+    }
+}
+
+fn refuse(v: &Variable, given: &str, why: &str) {
+    let (name, range, default) = (v.name, v.range, v.default);
+    crate::log::warn(&format!("{name}={given} is {why} (valid: {range}); the default {default} is used"));
+}
+
+/// The way of messages between processes of a machine.
+fn way() -> String {
+    let Some(given) = text(P2P.name) else { return P2P.default.into() };
+    match P2P.range.split(", ").find(|way| given.trim().eq_ignore_ascii_case(way)) {
+        Some(way) => way.into(),
+        None => {
+            refuse(&P2P, &given, "unknown");
+            P2P.default.into()
         }
     }
 }
@@ -237,16 +272,18 @@ impl Config {
     /// Reads the environment; values out of range are warned of and replaced by the default.
     pub fn from_env() -> Config {
         let op_timeout = number(&OP_TIMEOUT, 0, 0, 604_800);
+        let (eager, channels) = (given(&EAGER_LIMIT, 0, 65536), given(&MAX_CHANNELS, 1, 4));
         Config {
             shm: number(&SHM, 1, 0, 1) == 1,
             host_id: text(HOST_ID.name),
-            p2p: text(P2P.name).unwrap_or_else(|| "auto".into()),
-            eager_limit: number(&EAGER_LIMIT, 8192, 0, 65536) as usize,
-            eager_auto: text(EAGER_LIMIT.name).is_none(),
+            p2p: way(),
+            eager_limit: eager.unwrap_or(8192) as usize,
+            eager_auto: eager.is_none(),
             scratch: number(&SCRATCH, 512 << 10, 64 << 10, 64 << 20) as usize & !8191,
             slot_bytes: number(&SLOT_BYTES, 32 << 10, 4096, 4 << 20) as usize & !63,
             algo: text(ALGO.name).or_else(|| text("NCCL_ALGO")).unwrap_or_default(),
-            max_channels: number(&MAX_CHANNELS, 1, 1, 4) as u32,
+            max_channels: channels.unwrap_or(1) as u32,
+            channels_auto: channels.is_none(),
             light_fences: number(&LIGHT_FENCES, 1, 0, 1) == 1,
             large_pages: number(&LARGE_PAGES, 1, 0, 1) == 1,
             constants: Constants::default(),

@@ -307,6 +307,14 @@ fn by_communicator(jobs: Vec<Job>) -> Vec<Vec<Job>> {
     queues
 }
 
+#[cold]
+fn no_thread(e: &std::io::Error) -> Error {
+    Error::system(format!(
+        "cannot start a thread for each communicator of the group: {e}; there may be too many (ulimit -u, or the limit of processes of the \
+         control group)"
+    ))
+}
+
 fn run_blocking(mut queues: Vec<Vec<Job>>) -> Result<()> {
     let device = device::current();
     // Of one communicator each call is made, whatever became of those before it: its other ranks may come to it.
@@ -322,14 +330,23 @@ fn run_blocking(mut queues: Vec<Vec<Job>>) -> Result<()> {
     if alone {
         queues.pop().into_iter().for_each(run);
     } else {
+        // Beside the threads, of which there may be too few.
+        let queues: Vec<_> = queues.into_iter().map(|queue| Mutex::new(Some(queue))).collect();
+        let take = |queue: &Mutex<Option<Vec<Job>>>| queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         std::thread::scope(|scope| {
-            for queue in queues {
-                let run = &run;
-                scope.spawn(move || {
+            for queue in &queues {
+                let (run, take) = (&run, &take);
+                let body = move || {
                     // The same device as the caller's, for logs; it exists.
                     let _ = device::set_current(device);
-                    run(queue);
-                });
+                    take(queue).into_iter().for_each(run);
+                };
+                let builder = std::thread::Builder::new().name("oxccl-job".into());
+                if let Err(e) = oxccl_sys::process::with_signals_blocked(|| builder.spawn_scoped(scope, body)) {
+                    let error = no_thread(&e);
+                    take(queue).into_iter().flatten().for_each(|job| job.discard(&error));
+                    failed(error);
+                }
             }
         });
     }

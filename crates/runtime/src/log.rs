@@ -1,14 +1,22 @@
 //! The log, in the line format that users of NCCL and RCCL grep, and the text of the last warning.
 //!
-//! `NCCL_DEBUG`, `NCCL_DEBUG_SUBSYS`, `NCCL_DEBUG_FILE` are read at the first message and again after [`reset`].
+//! `NCCL_DEBUG`, `NCCL_DEBUG_SUBSYS`, `NCCL_DEBUG_FILE` and those of the time in front of a line are read at the first message and again
+//! after [`reset`].
 //! Whoever first decides what an error is calls [`warn`]; nobody else on the way up does.
 
+mod stamp;
+
+use std::fs::File;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use oxccl_sys::sync::{AtomicBool, Ordering};
+use rustix::io::Errno;
 
 use crate::config;
+use stamp::Stamps;
 
 /// Levels of both libraries, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,13 +88,24 @@ struct State {
     ready: bool,
     level: u8,
     mask: u64,
-    file: Option<std::fs::File>,
+    file: Option<Arc<File>>,
+    stamps: Stamps,
+    /// Whoever is warned wants to know what happens from then on.
+    warning_raises: bool,
     banner_shown: bool,
     last: String,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { ready: false, level: 0, mask: 0, file: None, banner_shown: false, last: String::new() });
+static STATE: Mutex<State> = Mutex::new(State {
+    ready: false,
+    level: 0,
+    mask: 0,
+    file: None,
+    stamps: Stamps::NONE,
+    warning_raises: false,
+    banner_shown: false,
+    last: String::new(),
+});
 
 fn state() -> MutexGuard<'static, State> {
     // A panic between two field writes leaves text that is merely old.
@@ -97,8 +116,12 @@ fn state() -> MutexGuard<'static, State> {
         s.mask = parse_subsys(config::text("NCCL_DEBUG_SUBSYS").as_deref());
         s.file = None;
         if s.level > Level::Version as u8 {
-            s.file = config::text("NCCL_DEBUG_FILE").and_then(|p| std::fs::File::create(expand(&p)).ok());
+            s.file = config::text("NCCL_DEBUG_FILE").and_then(|p| File::create(expand(&p)).ok().map(Arc::new));
         }
+        let levels = config::text_or_empty("NCCL_DEBUG_TIMESTAMP_LEVELS");
+        let format = config::text_or_empty("NCCL_DEBUG_TIMESTAMP_FORMAT");
+        s.stamps = Stamps::parse(levels.as_deref(), format.as_deref(), flavour());
+        s.warning_raises = config::integer("NCCL_WARN_ENABLE_DEBUG_INFO").is_some_and(|n| n != 0);
     }
     s
 }
@@ -173,20 +196,40 @@ fn short_host() -> String {
     oxccl_sys::host::host_name().split('.').next().unwrap_or("").replace(['%', '/'], "-")
 }
 
-fn emit(s: &mut State, level: Level, text: &str) {
+/// Writes a line where the state says. Without its lock: what the program does with its output, which it may hold or leave unread, must not stop
+/// threads that have nothing to write.
+fn emit(mut s: MutexGuard<'_, State>, level: Level, text: &str) {
+    if level == Level::Warn && s.warning_raises {
+        s.level = s.level.max(Level::Info as u8);
+    }
+    let file = s.file.clone();
+    let stamp = s.stamps.text(level, SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO));
+    drop(s);
     let prefix = format!("{}:{}:{} ", short_host(), std::process::id(), rustix::thread::gettid().as_raw_nonzero());
     let device = crate::device::current();
     let line = match level {
-        Level::Version => format!("{text}\n"),
-        Level::Error => format!("{prefix}[{device}] [FATAL ERROR]: {text}\n"),
-        Level::Warn => format!("\n{prefix}[{device}] oxccl NCCL WARN {text}\n"),
-        _ => format!("{prefix}[{device}] NCCL INFO {text}\n"),
+        Level::Version => format!("{stamp}{text}\n"),
+        Level::Error => format!("{stamp}{prefix}[{device}] [FATAL ERROR]: {text}\n"),
+        Level::Warn => format!("\n{stamp}{prefix}[{device}] oxccl NCCL WARN {text}\n"),
+        _ => format!("{stamp}{prefix}[{device}] NCCL INFO {text}\n"),
     };
     // A log that cannot be written has nowhere to complain.
-    let _ = match s.file.as_mut() {
-        Some(f) => f.write_all(line.as_bytes()),
-        None => std::io::stdout().lock().write_all(line.as_bytes()),
-    };
+    match file {
+        Some(file) => drop((&*file).write_all(line.as_bytes())),
+        None => print(line.as_bytes()),
+    }
+}
+
+/// Writes to the standard output. Not by way of Rust's buffer: a thread of the program may hold its lock and wait for us.
+fn print(mut bytes: &[u8]) {
+    let out = std::io::stdout();
+    while !bytes.is_empty() {
+        match rustix::io::write(out.as_fd(), bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// Logs at WARN and keeps the text for [`last_error`], printed or not.
@@ -195,15 +238,15 @@ pub fn warn(text: &str) {
     s.last.clear();
     s.last.push_str(text);
     if s.level >= Level::Warn as u8 && s.mask != 0 {
-        emit(&mut s, Level::Warn, text);
+        emit(s, Level::Warn, text);
     }
 }
 
 /// Logs at WARN what is no error: what the next call of [`last_error`] gives stays.
 pub fn notice(text: &str) {
-    let mut s = state();
+    let s = state();
     if s.level >= Level::Warn as u8 && s.mask != 0 {
-        emit(&mut s, Level::Warn, text);
+        emit(s, Level::Warn, text);
     }
 }
 
@@ -217,15 +260,15 @@ pub fn error(text: &str) {
     s.last.clear();
     s.last.push_str(text);
     if s.level >= Level::Error as u8 && s.mask != 0 {
-        emit(&mut s, Level::Error, text);
+        emit(s, Level::Error, text);
     }
 }
 
 /// Logs at INFO for the subsystem.
 pub fn info(subsys: Subsys, text: &str) {
-    let mut s = state();
+    let s = state();
     if s.level >= Level::Info as u8 && s.mask & subsys.0 != 0 {
-        emit(&mut s, Level::Info, text);
+        emit(s, Level::Info, text);
     }
 }
 
@@ -266,7 +309,7 @@ pub fn banner(release: &str, rank: usize) {
     s.banner_shown = true;
     let level = if s.level <= Level::Warn as u8 { Level::Version } else { Level::Info };
     let text = banner_text(release, flavour());
-    emit(&mut s, level, &text);
+    emit(s, level, &text);
 }
 
 /// The text of the last warning of the process; empty when there was none.
@@ -276,13 +319,16 @@ pub fn last_error() -> String {
 
 /// The next message reads the environment again.
 pub fn reset() {
-    state().ready = false;
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
 }
 
-/// Chooses whose defaults apply; called once by the shared library. The next message reads the environment again.
+/// Chooses whose defaults apply; called by the shared library in its first calls. Where they change the next message reads the environment
+/// again, which empties the file.
 pub fn set_flavour(flavour: Flavour) {
-    IS_RCCL.store(flavour == Flavour::Rccl, Ordering::Relaxed);
-    STATE.lock().unwrap_or_else(PoisonError::into_inner).ready = false;
+    let rccl = flavour == Flavour::Rccl;
+    if IS_RCCL.swap(rccl, Ordering::Relaxed) != rccl {
+        reset();
+    }
 }
 
 /// Whose defaults apply.

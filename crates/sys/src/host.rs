@@ -1,8 +1,11 @@
 //! What machine, kernel and namespace this process lives in. Hints only: names match between strangers.
 
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// The host's name.
 pub fn host_name() -> String {
@@ -73,6 +76,45 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// The home of this process's user, as the password database says, whatever `HOME` is; `None` where it knows none.
+pub fn home() -> Option<PathBuf> {
+    /// An entry that is longer is no person's.
+    const LONGEST: usize = 1 << 20;
+    let mut text: Vec<libc::c_char> = vec![0; 1 << 10];
+    loop {
+        // SAFETY: all zeroes is an entry: null pointers and numbers.
+        let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+        let mut found = std::ptr::null_mut();
+        let uid = rustix::process::getuid().as_raw();
+        // SAFETY: the entry, the buffer of that length and the pointer are ours, and live until the call's end.
+        let error = unsafe { libc::getpwuid_r(uid, &mut entry, text.as_mut_ptr(), text.len(), &mut found) };
+        if error == libc::ERANGE && text.len() < LONGEST {
+            text.resize(4 * text.len(), 0);
+            continue;
+        }
+        if error != 0 || found.is_null() || entry.pw_dir.is_null() {
+            return None;
+        }
+        // SAFETY: the entry was found: its directory is a string in `text`, which lives.
+        let home = unsafe { CStr::from_ptr(entry.pw_dir) }.to_bytes();
+        return (!home.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(home)));
+    }
+}
+
+/// `seconds` since 1970 began as local time, written as `format` says in the language of `strftime`; `None` where that is longer than any time,
+/// or nothing.
+pub fn local_time(seconds: i64, format: &str) -> Option<String> {
+    let format = CString::new(format).ok()?;
+    let mut text = [0u8; 1024];
+    // SAFETY: all zeroes is such a value: numbers and a null pointer.
+    let mut time: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both are ours; a null result leaves `time` as it was, and is told apart.
+    let known = unsafe { !libc::localtime_r(&seconds, &mut time).is_null() };
+    // SAFETY: the buffer has that length, the format ends with a zero, the time is a whole one.
+    let written = unsafe { libc::strftime(text.as_mut_ptr().cast(), text.len(), format.as_ptr(), &time) };
+    (known && written > 0).then(|| String::from_utf8_lossy(&text[..written]).into_owned())
+}
+
 /// Bytes of a page of memory.
 pub fn page_size() -> usize {
     rustix::param::page_size()
@@ -91,6 +133,25 @@ mod tests {
         assert_eq!(namespace_id("no such kind"), 0);
         assert!(page_size().is_power_of_two());
         assert!(runnable_threads().is_some_and(|n| n > 0), "this one runs");
+    }
+
+    #[test]
+    fn the_user_has_a_home() {
+        let uid = rustix::process::getuid().as_raw().to_string();
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        // name:password:uid:gid:comment:home:shell
+        let mine = users.lines().map(|l| l.split(':').collect::<Vec<_>>()).find(|f| f.get(2) == Some(&uid.as_str()));
+        if let Some(entry) = mine {
+            assert_eq!(home(), Some(PathBuf::from(entry[5])).filter(|home| !home.as_os_str().is_empty()));
+        }
+    }
+
+    #[test]
+    fn times_are_written() {
+        assert_eq!(local_time(1_800_000_000, "a%%%s").as_deref(), Some("a%1800000000"));
+        assert_eq!(local_time(0, ""), None);
+        assert_eq!(local_time(0, &"%F".repeat(200)), None, "longer than any time");
+        assert_eq!(local_time(0, "a\0b"), None);
     }
 
     #[test]

@@ -27,14 +27,28 @@ unsafe impl Send for SharedMemory {}
 // SAFETY: as for `Send`; the methods that touch the memory do so through volatile or atomic accesses.
 unsafe impl Sync for SharedMemory {}
 
+/// Where files may not become as long as `len`: the kernel would end the process by a signal.
+fn within_limit(len: u64) -> io::Result<()> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(most) if len > most => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!(
+                "{len} bytes of shared memory are more than this process's limit of the size of files (ulimit -f): {most} bytes"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl SharedMemory {
     /// New zeroed memory of `len` bytes. `name` is only for /proc/PID/maps. Its size is sealed: nobody can make a
     /// mapping of it fault by truncating it. A length of zero is allowed and maps nothing.
     ///
     /// # Errors
-    /// Those of `memfd_create`, `ftruncate`, `mmap`.
+    /// `FileTooLarge` where the process's limit of the size of files is less; those of `memfd_create`, `ftruncate`, `mmap`.
     pub fn create(name: &str, len: usize) -> io::Result<SharedMemory> {
         let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        within_limit(len as u64)?;
         let fd = Self::file(&name)?;
         rustix::fs::ftruncate(&fd, len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

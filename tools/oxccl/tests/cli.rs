@@ -349,3 +349,41 @@ fn tuned_constants_are_explained_and_faulty_ones_do_no_harm() {
     let table = with_file(&format!("perf all_reduce {SMALL} --procs 2"), "WARN");
     assert!(table.contains("# Out of bounds values : 0 OK") && table.contains("line 2"), "the log tells: {table}");
 }
+
+/// What a run of two processes logs with this variable.
+fn logged(name: &str, value: &str) -> String {
+    let mut command = command(OXCCL, "perf all_reduce -b 8 -e 8 -n 1 -w 0 --procs 2");
+    command.env("NCCL_DEBUG", "WARN").env("OXCCL_TUNE_FILE", "off").env(name, value);
+    let out = text(command.output().expect("the tool starts"));
+    out.lines().filter(|line| line.contains("NCCL WARN")).map(|line| format!("{line}\n")).collect()
+}
+
+/// With the time in front.
+#[test]
+fn settings_that_are_refused_are_warned_of() {
+    for (name, value, why) in [
+        ("OXCCL_P2P", "cmaa", "unknown (valid: auto, shm, direct, cma); the default auto is used"),
+        ("OXCCL_EAGER_LIMIT", "128K", "out of range"),
+        ("OXCCL_MAX_CHANNELS", "5", "out of range"),
+        ("OXCCL_ALGO", "rnig", "all algorithms are allowed"),
+    ] {
+        let log = logged(name, value);
+        let line = log.lines().find(|line| line.contains(&format!("{name}={value}"))).unwrap_or_default();
+        assert!(line.contains(why), "{name}={value}: {log}");
+        let time = line.get(..22).unwrap_or_default();
+        let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        assert_eq!(shape, "[9999-99-99 99:99:99] ", "{line}");
+    }
+    for (name, value) in [("OXCCL_P2P", " CMA "), ("NCCL_ALGO", "rnig"), ("NCCL_DEBUG_TIMESTAMP_FORMAT", "")] {
+        assert_eq!(logged(name, value), "", "{name}={value}");
+    }
+}
+
+/// A signal would end the processes without a word.
+#[test]
+fn a_limit_of_the_size_of_files_is_an_error() {
+    let line = format!("ulimit -f 64; exec {OXCCL} perf all_reduce -b 1M -e 1M -n 1 -w 0 --procs 2");
+    let output = command("bash", "-c").arg(line).output().expect("bash starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ulimit -f"), "{}: {said}", output.status);
+}

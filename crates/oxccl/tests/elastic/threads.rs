@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use oxccl::{Communicator, ResultCode, UniqueId};
+use oxccl::{Communicator, Config, ResultCode, UniqueId};
 
 use crate::calls::{self, KINDS, Memory};
 use crate::harness::{Random, alone};
@@ -250,14 +250,45 @@ fn threads_join_a_communicator_that_grows() {
         let id = (comm.rank() == 1).then(|| comm.grow_id().expect("an id"));
         if let Some(id) = id {
             assert_eq!(comm.grow_id().expect_err("a second").code, ResultCode::InvalidUsage);
+            let other = UniqueId::create().expect("an id");
+            assert_eq!(comm.grow(4, Some(other)).expect_err("another id").code, ResultCode::InvalidArgument);
             sender.lock().expect("not poisoned").send(id).expect("a listener");
         }
+        // What is refused on all ranks does not use up the id.
+        let nowhere = Config { network: Some("nowhere".into()), ..Config::default() };
+        assert_eq!(comm.grow_with(4, id, &nowhere).expect_err("no network").code, ResultCode::InvalidUsage);
         let grown = comm.grow(4, id).expect("grow");
         assert_eq!((grown.rank(), grown.ranks()), (comm.rank(), 4));
         works(&grown);
         works(&comm);
     });
     joiner.join().expect("no panic");
+}
+
+/// It waits at the id's root, and is told what became of the communicator.
+#[test]
+fn who_joins_a_communicator_that_ends_before_it_grows_is_told() {
+    let _alone = alone();
+    let (sender, receiver) = std::sync::mpsc::channel::<UniqueId>();
+    let sender = std::sync::Mutex::new(sender);
+    let joiner = std::thread::spawn(move || {
+        let id = receiver.recv().expect("an id");
+        let begin = Instant::now();
+        let error = Communicator::init(3, id, 2).map(drop).expect_err("it does not grow");
+        (error, begin.elapsed())
+    });
+    each(2, |comm| {
+        if comm.rank() == 0 {
+            sender.lock().expect("not poisoned").send(comm.grow_id().expect("an id")).expect("a listener");
+            // The new rank is at the root.
+            crate::harness::pause(Duration::from_millis(300));
+        }
+        comm.barrier().expect("barrier");
+    });
+    let (error, took) = joiner.join().expect("no panic");
+    assert_eq!(error.code, ResultCode::RemoteError, "{error:?}");
+    assert!(error.text.contains("was destroyed or aborted before it grew"), "{error:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 /// Bytes of shared memory that the communicators of this process really hold.

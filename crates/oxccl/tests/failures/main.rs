@@ -14,6 +14,7 @@ mod leave;
 mod lent;
 mod mismatch;
 mod mixed;
+mod opening;
 mod stopped;
 
 /// Not a test: what a worker process does.
@@ -32,6 +33,7 @@ fn worker() {
         "leaks" => leaks::rank(order),
         "children" => leaks::children(order),
         "late" => late::rank(order),
+        "opening" => opening::rank(order),
         "stopped" => stopped::rank(order),
         other => panic!("no job {other}"),
     });

@@ -133,7 +133,7 @@ impl<'a> Maker<'a> {
         if let Some(memory) = mapped.upgrade() {
             return Ok(memory);
         }
-        let fd = fetch(leader, self.comm_hash, self.key, segment, &self.limits)?;
+        let fd = fetch(leader, self.comm_hash, self.key, segment, &self.limits, || false)?;
         let memory = SharedMemory::from_fd(fd)
             .map_err(|e| Error::system(format!("cannot map shared memory of the leader of the clique: {e}")))?;
         let memory = Arc::new(memory);
@@ -215,7 +215,7 @@ impl<'a> Maker<'a> {
         if let Some(fd) = known {
             return Ok(fd);
         }
-        let fd = Arc::new(fetch(of, self.comm_hash, self.key, SELF_SEGMENT, &self.limits)?);
+        let fd = Arc::new(fetch(of, self.comm_hash, self.key, SELF_SEGMENT, &self.limits, || false)?);
         let mut table = locked(&PIDFDS);
         let table = table.get_or_insert_default();
         table.retain(|_, fd| fd.strong_count() > 0);

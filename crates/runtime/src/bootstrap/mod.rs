@@ -204,7 +204,13 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
         return Err(Error::internal(format!("bootstrap payload of {} bytes", payload.len())));
     }
     let service_config = ServiceConfig { ifname: config.ifname.clone(), family: config.family, log: config.log };
-    let service = Service::get(&service_config)?;
+    // The others need not wait for a rank that has not got so far; with several roots one that is not its own would not know it.
+    let tell = |e: &Error| {
+        if more.is_empty() {
+            decline(&id, rank, ranks, &config, &e.text)
+        }
+    };
+    let service = Service::get(&service_config).inspect_err(tell)?;
     let limits = Limits { deadline: Deadline::after(config.timeout + GRACE), abort: &abort };
     if id.is_derived() && rank == 0 {
         id.start_derived_root(&config, &limits)?;
@@ -247,14 +253,15 @@ pub fn agree<R>(params: Params, work: impl FnOnce(&[Vec<u8>]) -> Result<R>) -> R
     })
 }
 
-/// Ends the root of `id`, which no rank will use: the meeting of one rank.
-///
-/// # Errors
-/// As [`connect`].
-pub fn dismiss(id: &UniqueId, config: &BootstrapConfig, abort: &AtomicBool) -> Result<()> {
-    let limits = Limits { deadline: Deadline::after(config.timeout), abort };
-    let mut link = Link::join(id, 0, Parts { ranks: 1, roots: 1 }, 0, config, limits)?;
-    (0..ROUNDS).try_for_each(|round| link.exchange(round, &[]).map(|_| ()))
+/// Ends the root of `id`, which no rank will use: the meeting of no rank. Who waits there is told.
+pub fn dismiss(id: &UniqueId, config: &BootstrapConfig) {
+    let abort = AtomicBool::new(false);
+    let limits = Limits { deadline: Deadline::after(config.timeout), abort: &abort };
+    // Without the root nobody waits.
+    if let Ok(mut link) = Link::join(id, 0, Parts { ranks: 0, roots: 1 }, 0, config, limits) {
+        // It hangs up when it has read that.
+        let _ = link.exchange(0, &[]);
+    }
 }
 
 /// Tells the root of `id`, in place of `rank`, that the rank cannot come, so that the others need not wait.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use oxccl_sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use oxccl_sys::{Deadline, clock};
-use oxccl_types::{Result, ResultCode};
+use oxccl_types::{Error, Result, ResultCode};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
@@ -24,7 +24,8 @@ use super::wire::{self, HEAD, Reader};
 use super::{Bootstrapped, Link, PeerInfo, say};
 use crate::service::io::{Limits, SILENCE};
 use crate::service::{
-    ADDRESS_SLICE, CONTROL, CommKey, Inbox, Incoming, Level, LogFn, Route, Service, WatchGuard, dial, locked, try_dial,
+    ADDRESS_SLICE, CONTROL, CommKey, Inbox, Incoming, Level, LogFn, Route, Service, WatchGuard, dial_unless, locked,
+    try_dial,
 };
 
 /// A text longer than this is cut.
@@ -330,7 +331,10 @@ pub(super) fn meet(
 ) -> Result<Vec<(usize, TcpStream)>> {
     let next = (rank + 1) % peers.len();
     let route = Route { comm_hash, from: rank as u32, to: next as u32, purpose: CONTROL };
-    let stream = dial(&peers[next].tcp, key, route, &link.limits)?;
+    // Whoever ended before it listened never answers; the root knows.
+    let over = || if link.is_over() { Err(Error::remote("the initialisation has failed elsewhere")) } else { Ok(()) };
+    let stream = dial_unless(&peers[next].tcp, key, route, &link.limits, over)
+        .map_err(|e| if link.is_over() { link.verdict().unwrap_or(e) } else { e })?;
     // Until the initialisation is over only the rank before this one dials for control.
     loop {
         let slice = Deadline::after(link.limits.deadline.slice(LOOK_AT_ROOT));

@@ -3,7 +3,7 @@
 //! One thread, one epoll set. It is the judge of an initialisation that fails: missing, dead, duplicate
 //! and disagreeing ranks. It knows nothing of what the rounds mean.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &Bootstr
         round: 0,
         arrived: 0,
         joined: 0,
-        served: 0,
+        served: HashSet::new(),
         failure: None,
         deaf_until: None,
         starved: None,
@@ -105,8 +105,8 @@ struct Root {
     arrived: u32,
     /// Members that ever came.
     joined: u32,
-    /// Members that have everything.
-    served: u32,
+    /// The guests that have everything, or will get nothing any more: a rank that left with an error may come again to say so.
+    served: HashSet<u32>,
     failure: Option<Arc<[u8]>>,
     /// Set while nothing is left to accept connections with: the listeners are not asked before.
     deaf_until: Option<Deadline>,
@@ -146,7 +146,7 @@ impl Root {
     }
 
     fn finished(&self) -> bool {
-        let all_told = self.guests > 0 && self.served as usize >= self.guests;
+        let all_told = self.guests > 0 && self.served.len() >= self.guests;
         all_told || (self.failure.is_some() && self.deadline.passed())
     }
 
@@ -242,6 +242,9 @@ impl Root {
             output: Vec::new(),
             waits_for_room: false,
         };
+        if ranks == 0 {
+            return self.withdrawn();
+        }
         let too_many = parts.ranks > MOST_RANKS;
         if self.guests == 0 && !too_many {
             self.parts = parts;
@@ -278,6 +281,17 @@ impl Root {
         } else {
             // What came with the handshake was not read yet.
             self.serve(token);
+        }
+    }
+
+    /// Nobody shall meet here: the id was made for new ranks of a communicator that is no more.
+    fn withdrawn(&mut self) {
+        self.fail(
+            ResultCode::RemoteError,
+            "the communicator that the id was made for was destroyed or aborted before it grew",
+        );
+        if self.members.is_empty() {
+            self.deadline = Deadline::after(Duration::ZERO);
         }
     }
 
@@ -396,7 +410,7 @@ impl Root {
     /// A member has all it will get.
     fn done(&mut self, token: u64) {
         if let Some(member) = self.members.remove(&token) {
-            self.served += 1;
+            self.count(member.rank);
             // Unread input would turn our close into a reset that destroys what we sent.
             let mut chunk = [0; 4096];
             while matches!(rustix::net::recv(&member.stream, &mut chunk[..], RecvFlags::DONTWAIT), Ok((n, _)) if n > 0)
@@ -405,9 +419,15 @@ impl Root {
         }
     }
 
+    fn count(&mut self, rank: u32) {
+        if self.parts.is_guest(self.part, rank as usize) {
+            self.served.insert(rank);
+        }
+    }
+
     fn lost(&mut self, token: u64, why: &str) {
         let Some(member) = self.members.remove(&token) else { return };
-        self.served += 1;
+        self.count(member.rank);
         if self.failure.is_none() {
             let text = format!(
                 "{} was lost during the initialisation of the communicator: it {why}. Look for the first error in \

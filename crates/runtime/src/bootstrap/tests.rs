@@ -540,7 +540,8 @@ fn spawn_with(rank: usize, ranks: usize, id: &str, mode: &str) -> Child {
 
 /// Reads a child's lines up to the one that begins with `word`; the rest of that line.
 fn expect_line(child: &mut Child, word: &str) -> String {
-    let mut lines = BufReader::new(child.stdout.as_mut().unwrap());
+    // Nothing is read ahead: the next line is the next reader's.
+    let mut lines = BufReader::with_capacity(1, child.stdout.as_mut().unwrap());
     loop {
         let mut line = String::new();
         assert!(lines.read_line(&mut line).unwrap() > 0, "the child ended without {word:?}");

@@ -30,6 +30,8 @@ const MEETING: u8 = 254;
 const GROWTH: u8 = 253;
 /// Kind 1, hash of the participants 8, number of the meeting 8.
 const TAG: usize = 17;
+/// Where the number is.
+const NUMBER: usize = 9;
 /// How long a revoked communicator waits for its operations to end.
 const END_OPERATIONS: Duration = Duration::from_secs(5);
 /// For the end of a root of this process.
@@ -46,12 +48,63 @@ pub(super) enum Kind {
     Window = 4,
 }
 
+/// Of the id with which new ranks join: [`Communicator::grow_id`] makes it, [`Communicator::grow`] uses it.
+#[derive(Default)]
+pub(super) enum GrowId {
+    #[default]
+    None,
+    /// A thread makes it.
+    Making,
+    Made(bootstrap::UniqueId),
+}
+
+impl GrowId {
+    fn take(&mut self) -> Option<bootstrap::UniqueId> {
+        match std::mem::take(self) {
+            GrowId::Made(id) => Some(id),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+/// An id that a growth is to use; if the growth does not begin, the next one may.
+struct Held {
+    parent: Arc<Communicator>,
+    id: bootstrap::UniqueId,
+    used: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = locked(&self.parent.grow_id);
+        if !self.used && matches!(*held, GrowId::None) {
+            *held = GrowId::Made(self.id.clone());
+        }
+    }
+}
+
 /// The communicators that are being made out of one.
 #[derive(Default)]
 pub(super) struct Children {
     making: Mutex<Vec<(Vec<usize>, Arc<AtomicBool>)>>,
     /// Meetings so far, by kind and participants.
     meetings: Mutex<HashMap<(Kind, u64), u64>>,
+    /// Ids of other meetings, of another thread or still to come, and who sent them.
+    early: Mutex<Vec<(u32, Message)>>,
+}
+
+/// The tag of a meeting, then its id.
+type Message = [u8; TAG + 128];
+
+/// More ids are not kept: the oldest one is nobody's any more.
+const MOST_EARLY: usize = 64;
+
+/// The number of a meeting, of a message that begins with its tag.
+fn number(message: &[u8]) -> u64 {
+    message[NUMBER..TAG].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
 fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,6 +127,26 @@ impl Children {
         }
     }
 
+    /// Keeps the message of another meeting than that of `tag`, unless it is of one that failed here before.
+    fn keep(&self, from: u32, message: Message, tag: &[u8; TAG]) {
+        if number(&message) < number(tag) && message[..NUMBER] == tag[..NUMBER] {
+            return;
+        }
+        let mut early = locked(&self.early);
+        if early.len() >= MOST_EARLY {
+            early.remove(0);
+        }
+        early.push((from, message));
+    }
+
+    /// The message of the meeting of `tag`, if it was kept.
+    fn kept(&self, from: u32, tag: &[u8; TAG]) -> Option<Message> {
+        let mut early = locked(&self.early);
+        early.retain(|(_, m)| number(m) >= number(tag) || m[..NUMBER] != tag[..NUMBER]);
+        let at = early.iter().position(|(f, m)| *f == from && m[..TAG] == *tag)?;
+        Some(early.remove(at).1)
+    }
+
     fn tag(&self, kind: Kind, participants: &[usize]) -> [u8; TAG] {
         let fnv = |h: u64, rank: &usize| (h ^ *rank as u64).wrapping_mul(0x100_0000_01b3);
         let hash = participants.iter().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -82,8 +155,8 @@ impl Children {
         *number += 1;
         let mut tag = [0; TAG];
         tag[0] = kind as u8;
-        tag[1..9].copy_from_slice(&hash.to_le_bytes());
-        tag[9..].copy_from_slice(&number.to_le_bytes());
+        tag[1..NUMBER].copy_from_slice(&hash.to_le_bytes());
+        tag[NUMBER..].copy_from_slice(&number.to_le_bytes());
         tag
     }
 }
@@ -153,38 +226,56 @@ impl<'a> Meeting<'a> {
     fn send(&self, to: usize, purpose: u8, message: &[u8]) -> Result<()> {
         let core = self.core;
         let route = Route { comm_hash: core.hash, from: core.rank as u32, to: to as u32, purpose };
-        let stream = service::dial(&core.peers[to].tcp, &core.key, route, &self.limits)?;
+        let over = || core.missing(self.participants);
+        let stream = service::dial_unless(&core.peers[to].tcp, &core.key, route, &self.limits, over)?;
         write_full(&stream, message, &self.limits).map_err(|e| Error::remote(format!("rank {to} is gone: {e}")))
     }
 
     fn wait_for_id(&self, from: usize, tag: &[u8; TAG]) -> Result<bootstrap::UniqueId> {
+        let (since, children, from) = (clock::now_ns(), &self.core.children, from as u32);
         loop {
-            let (_, message) = self.receive::<{ TAG + 128 }>(MEETING, |f| f == from)?;
-            // One of a meeting that failed here is passed over.
-            if message[..TAG] == *tag {
+            if let Some(message) = children.kept(from, tag) {
                 return read_id(&message[TAG..]);
+            }
+            match self.at_hand::<{ TAG + 128 }>(MEETING, |rank| rank == from)? {
+                Some(message) if message[..TAG] == *tag => return read_id(&message[TAG..]),
+                Some(message) => children.keep(from, message, tag),
+                None => self.wait_for_more(since)?,
             }
         }
     }
 
-    /// A message of one of the participants for `purpose`.
-    fn receive<const N: usize>(&self, purpose: u8, wanted: impl Fn(usize) -> bool) -> Result<(usize, [u8; N])> {
+    /// The id of the newest growth of which one has arrived: those before it came to nothing.
+    fn wait_for_growth(&self) -> Result<bootstrap::UniqueId> {
         let since = clock::now_ns();
+        let mut newest = None;
         loop {
-            let from = self.participants.iter().copied().filter(|r| wanted(*r));
-            let found = from.filter_map(|r| Some((r, self.core.take_stream(r as u32, purpose)?))).next();
-            if let Some((from, stream)) = found {
-                let mut message = [0; N];
-                read_full(&stream, &mut message, &self.limits)
-                    .map_err(|e| Error::remote(format!("rank {from} sent no whole message: {e}")))?;
-                return Ok((from, message));
+            match self.at_hand::<128>(GROWTH, |rank| self.participants.contains(&(rank as usize)))? {
+                Some(message) => newest = Some(message),
+                None => match newest {
+                    Some(message) => return read_id(&message),
+                    None => self.wait_for_more(since)?,
+                },
             }
-            self.core.missing(self.participants)?;
-            self.core.mend_since(since);
-            self.limits.check().map_err(|e| self.nobody_came(&e))?;
-            self.core
-                .wait_stream(Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits });
         }
+    }
+
+    /// The first message for `purpose` that has arrived from a rank that is `wanted`.
+    fn at_hand<const N: usize>(&self, purpose: u8, wanted: impl Fn(u32) -> bool) -> Result<Option<[u8; N]>> {
+        let Some((from, stream)) = self.core.take_first(purpose, wanted) else { return Ok(None) };
+        let mut message = [0; N];
+        read_full(&stream, &mut message, &self.limits)
+            .map_err(|e| Error::remote(format!("rank {from} sent no whole message: {e}")))?;
+        Ok(Some(message))
+    }
+
+    /// Waits a short time for another message; `since`: when the wait began.
+    fn wait_for_more(&self, since: u64) -> Result<()> {
+        self.core.missing(self.participants)?;
+        self.core.mend_since(since);
+        self.limits.check().map_err(|e| self.nobody_came(&e))?;
+        self.core.wait_stream(Limits { deadline: Deadline::after(self.limits.deadline.slice(LOOK)), ..self.limits });
+        Ok(())
     }
 
     fn nobody_came(&self, e: &std::io::Error) -> Error {
@@ -218,12 +309,18 @@ fn read_id(bytes: &[u8]) -> Result<bootstrap::UniqueId> {
     bootstrap::UniqueId::from_bytes(bytes)
 }
 
+/// Ends the root of `id`, with which nobody will meet.
+fn dismiss(id: &bootstrap::UniqueId) {
+    let config = BootstrapConfig { timeout: DISMISS, ..bootstrap_config(&Config::from_env()) };
+    bootstrap::dismiss(id, &config);
+}
+
 /// How the ranks of a child meet.
 enum How {
     Split(Option<Part>),
     Shrink,
     /// To so many ranks, with the id if this rank has it.
-    Grow(usize, Option<bootstrap::UniqueId>),
+    Grow(usize, Option<Held>),
 }
 
 /// A child that is to be made.
@@ -238,8 +335,11 @@ struct Child {
 }
 
 impl Child {
-    fn make(self) -> Result<Option<Arc<Communicator>>> {
+    fn make(mut self) -> Result<Option<Arc<Communicator>>> {
         let start = clock::now_ns();
+        if let How::Grow(_, Some(held)) = &mut self.how {
+            held.used = true;
+        }
         let _making = Making::new(&self.core.children, &self.participants, &self.halt);
         // Somebody who died before that was not seen by `halt_with`.
         let result = self.core.may_meet(&self.participants).and_then(|()| self.meet(start));
@@ -264,11 +364,8 @@ impl Child {
         let (id, rank, ranks, part) = match &self.how {
             How::Split(part) => (meeting.call_together(Kind::Split)?, meeting.index(), self.participants.len(), *part),
             How::Shrink => (meeting.call_together(Kind::Shrink)?, meeting.index(), self.participants.len(), whole),
-            How::Grow(ranks, Some(id)) => (id.clone(), self.core.rank, *ranks, whole),
-            How::Grow(ranks, None) => {
-                let id = read_id(&meeting.receive::<128>(GROWTH, |_| true)?.1)?;
-                (id, self.core.rank, *ranks, whole)
-            }
+            How::Grow(ranks, Some(held)) => (held.id.clone(), self.core.rank, *ranks, whole),
+            How::Grow(ranks, None) => (meeting.wait_for_growth()?, self.core.rank, *ranks, whole),
         };
         let share = self.shares();
         let params = init::params(id.clone(), rank, ranks, &config, meeting.config.clone(), share, self.halt.clone());
@@ -341,21 +438,33 @@ impl Communicator {
         let all: Vec<usize> = (0..self.ranks).collect();
         self.check_parent(&all)?;
         let core = self.core()?;
+        // Not held while the others are called: an abort must not wait for that.
         let mut held = locked(&self.grow_id);
-        if held.is_some() {
+        if !matches!(*held, GrowId::None) {
             return Err(Error::usage(
                 "ncclCommGetUniqueId: the id that was made before was not used by ncclCommGrow yet; only one at a time",
             ));
         }
-        let halt = Arc::new(AtomicBool::new(false));
-        let _making = Making::new(&core.children, &all, &halt);
-        let meeting = Meeting::new(core, &all, &Config::from_env(), &halt);
-        let id = bootstrap::UniqueId::create(&meeting.config)?;
-        for rank in all.iter().filter(|r| **r != self.rank) {
-            meeting.send(*rank, GROWTH, &id.to_bytes())?;
+        *held = GrowId::Making;
+        drop(held);
+        let made = self.make_grow_id(core, &all);
+        *locked(&self.grow_id) = made.as_ref().map_or(GrowId::None, |id| GrowId::Made(id.clone()));
+        if self.abort.load(Ordering::Acquire) {
+            // Whoever aborted may have found nothing to end yet.
+            self.drop_grow_id();
         }
-        *held = Some(id.clone());
-        Ok(UniqueId(id))
+        made.map(UniqueId)
+    }
+
+    fn make_grow_id(&self, core: &Core, all: &[usize]) -> Result<bootstrap::UniqueId> {
+        let halt = Arc::new(AtomicBool::new(false));
+        let _making = Making::new(&core.children, all, &halt);
+        core.may_meet(all)?;
+        let meeting = Meeting::new(core, all, &Config::from_env(), &halt);
+        let id = bootstrap::UniqueId::create(&meeting.config)?;
+        let mut others = all.iter().filter(|rank| **rank != self.rank);
+        others.try_for_each(|rank| meeting.send(*rank, GROWTH, &id.to_bytes())).inspect_err(|_| dismiss(&id))?;
+        Ok(id)
     }
 
     /// A communicator of `ranks` ranks: those of this one keep their ranks, the others join with the id
@@ -378,16 +487,24 @@ impl Communicator {
         }
         let all: Vec<usize> = (0..self.ranks).collect();
         self.check_parent(&all)?;
-        let made = locked(&self.grow_id).take();
-        if let Some(id) = &id
-            && made.as_ref() != Some(&id.0)
-        {
-            return Err(Error::argument(
-                "ncclCommGrow: this is not the id that ncclCommGetUniqueId made on this rank; ranks of the communicator \
-                 that did not make the id pass NULL",
-            ));
+        let held = self.take_grow_id(id.as_ref())?;
+        self.make_child(all, How::Grow(ranks, held), config, "ncclCommGrow", done)
+    }
+
+    /// The id that was made here; `given`: what the caller takes for it.
+    fn take_grow_id(self: &Arc<Self>, given: Option<&UniqueId>) -> Result<Option<Held>> {
+        let mut held = locked(&self.grow_id);
+        match (given, &*held) {
+            (Some(given), GrowId::Made(made)) if given.0 == *made => {}
+            (None, _) => {}
+            (Some(_), _) => {
+                return Err(Error::argument(
+                    "ncclCommGrow: this is not the id that ncclCommGetUniqueId made on this rank; ranks of the communicator \
+                     that did not make the id pass NULL",
+                ));
+            }
         }
-        self.make_child(all, How::Grow(ranks, made), config, "ncclCommGrow", done)
+        Ok(held.take().map(|id| Held { parent: self.clone(), id, used: false }))
     }
 
     /// Ends the operations under way, here and on the ranks that wait for this one; later ones are refused. The
@@ -410,10 +527,9 @@ impl Communicator {
 
     /// Ends the root of an id that nobody used.
     pub(super) fn drop_grow_id(&self) {
-        if let Some(id) = locked(&self.grow_id).take() {
-            let config = BootstrapConfig { timeout: DISMISS, ..bootstrap_config(&Config::from_env()) };
-            // One that is gone needs no end.
-            let _ = bootstrap::dismiss(&id, &config, &AtomicBool::new(false));
+        let made = locked(&self.grow_id).take();
+        if let Some(id) = made {
+            dismiss(&id);
         }
     }
 
@@ -486,5 +602,40 @@ impl Communicator {
         };
         let run = move || child.make().inspect_err(|e| crate::log::warn(&e.text)).map(done);
         group::manage(Job { comm: self.clone(), halt, run: Box::new(run) })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_meetings_to_come_and_of_other_threads_are_kept() {
+        let children = Children::default();
+        let (all, two) = ([0, 1, 2], [0, 1]);
+        let [first, next] = [(); 2].map(|()| children.tag(Kind::Shrink, &all));
+        let other = children.tag(Kind::Window, &two);
+        let message = |tag: &[u8; TAG], what: u8| {
+            let mut message = [what; TAG + 128];
+            message[..TAG].copy_from_slice(tag);
+            message
+        };
+        // Who waits for the first one finds those of others.
+        children.keep(0, message(&next, 2), &first);
+        children.keep(0, message(&other, 3), &first);
+        assert!(
+            children.kept(0, &first).is_none() && children.kept(1, &next).is_none(),
+            "of another meeting, or another rank"
+        );
+        // The first one has failed, and its id comes late.
+        children.keep(0, message(&first, 1), &next);
+        assert!(children.kept(0, &first).is_none());
+        assert_eq!(children.kept(0, &next).map(|m| m[TAG]), Some(2));
+        assert_eq!(children.kept(0, &other).map(|m| m[TAG]), Some(3));
+        assert!(children.kept(0, &next).is_none() && locked(&children.early).is_empty(), "once each");
+        for _ in 0..2 * MOST_EARLY {
+            children.keep(0, message(&other, 4), &first);
+        }
+        assert_eq!(locked(&children.early).len(), MOST_EARLY);
     }
 }

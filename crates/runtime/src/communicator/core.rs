@@ -4,7 +4,7 @@ mod endings;
 
 use std::collections::BTreeSet;
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::hub::{Hub, LENT_WINDOW, Presence};
 use super::team::lsa_size;
 use super::window::Windows;
 use crate::bootstrap::{ControlRing, News, PeerInfo};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::device::{Crowd, Settle, assist_any};
 use crate::exec::collective::{CollectiveTask, Engine};
 use crate::exec::fused::Fused;
@@ -30,7 +30,7 @@ use crate::exec::taken::{Ranks, RanksHere};
 use crate::exec::wait::{Turn, Waiter};
 use crate::log;
 use crate::service::io::Limits;
-use crate::service::{CommKey, Inbox};
+use crate::service::{CommKey, Dial, Inbox, Route};
 use crate::transport::Header;
 pub(crate) use endings::Blocked;
 use endings::Departure;
@@ -127,6 +127,8 @@ pub(crate) struct Core {
     sockets: Option<OwnedFd>,
     pub(super) inbox: Inbox,
     pub(super) strays: Mutex<Vec<(u32, u8, TcpStream)>>,
+    /// The calls of peers for streams, by peer and purpose, that were not answered yet.
+    pub(super) calls: Mutex<Vec<((u32, u8), Dial)>>,
     pub(super) control: Mutex<Option<ControlRing>>,
     pub(super) watches: Mutex<Vec<Arc<Watch>>>,
     /// Communicators that share resources with this one.
@@ -234,10 +236,13 @@ impl Bound<'_> {
     }
 }
 
-/// The user's list; names that no algorithm has are warned of and passed over.
+/// The user's list. Of one with a name that no algorithm has nothing is taken; NCCL's and RCCL's lists may well have such names.
 fn allow_list(text: &str) -> AllowList {
     AllowList::parse(text).unwrap_or_else(|e| {
-        log::info(log::Subsys::TUNING, &format!("OXCCL_ALGO/NCCL_ALGO={text}: {e}; all algorithms are allowed"));
+        match config::text(config::ALGO.name) {
+            Some(_) => log::warn(&format!("{}={text}: {e}; all algorithms are allowed", config::ALGO.name)),
+            None => log::info(log::Subsys::TUNING, &format!("NCCL_ALGO={text}: {e}; all algorithms are allowed")),
+        }
         AllowList::all()
     })
 }
@@ -296,6 +301,7 @@ impl Core {
             links: Latch::default(),
             mappers: OnceLock::new(),
             strays: Mutex::default(),
+            calls: Mutex::default(),
             control: Mutex::default(),
             watches: Mutex::default(),
             left: AtomicBool::new(false),
@@ -553,13 +559,42 @@ impl Core {
 
     /// The stream that rank `from` opened for `purpose`, if it has arrived.
     pub(crate) fn take_stream(&self, from: u32, purpose: u8) -> Option<TcpStream> {
+        self.take_first(purpose, |rank| rank == from).map(|(_, stream)| stream)
+    }
+
+    /// The first stream for `purpose` that has arrived from a rank that is `wanted`, and that rank.
+    pub(super) fn take_first(&self, purpose: u8, wanted: impl Fn(u32) -> bool) -> Option<(u32, TcpStream)> {
         let mut strays = lock(&self.strays);
         while let Some(incoming) = self.inbox.poll() {
             strays.push((incoming.from, incoming.purpose, incoming.stream));
         }
-        let at = strays.iter().position(|(f, p, _)| (*f, *p) == (from, purpose))?;
+        let at = strays.iter().position(|(from, p, _)| *p == purpose && wanted(*from))?;
         // In their order: one rank may have sent for one meeting after another.
-        Some(strays.remove(at).2)
+        let (from, _, stream) = strays.remove(at);
+        Some((from, stream))
+    }
+
+    /// The stream for `purpose` to rank `to`, which is called until it answers; `None` until then.
+    ///
+    /// # Errors
+    /// `RemoteError` when it cannot be reached, or does not answer before an operation may stand still no longer.
+    pub(crate) fn call_for_stream(&self, to: u32, purpose: u8) -> Result<Option<TcpStream>> {
+        let mut calls = lock(&self.calls);
+        let at = calls.iter().position(|(called, _)| *called == (to, purpose)).unwrap_or_else(|| {
+            let most = self.config.init_timeout;
+            let deadline = Deadline::after(self.config.op_timeout.map_or(most, |t| t.min(most)));
+            let route = Route { comm_hash: self.hash, from: self.rank as u32, to, purpose };
+            calls.push(((to, purpose), Dial::new(&self.peers[to as usize].tcp, &self.key, route, deadline)));
+            calls.len() - 1
+        });
+        let call = &mut calls[at].1;
+        let answer = call.poll();
+        if !matches!(answer, Ok(None)) {
+            calls.swap_remove(at);
+        } else if let Some(socket) = call.socket() {
+            self.wake_by(socket);
+        }
+        answer
     }
 
     /// Waits, within `limits`, until another stream has arrived for [`Core::take_stream`].
@@ -597,7 +632,7 @@ impl Core {
     }
 
     /// Lets `stream`, which this rank will poll, end its parks.
-    pub(crate) fn wake_by(&self, stream: &TcpStream) {
+    pub(crate) fn wake_by(&self, stream: impl AsFd) {
         if let Some(set) = &self.sockets {
             let edges = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             // Closing the stream takes it out again.
@@ -628,10 +663,12 @@ impl Core {
             // Not a failure: what was under way ends as the revocation asked.
             return;
         }
-        if self.failure.set(error.clone()).is_ok() {
+        let first = self.failure.set(error.clone()).is_ok();
+        self.status.fetch_or(FAILED, Ordering::AcqRel);
+        // Behind that: whoever reads the log may take long.
+        if first {
             log::warn(&error.text);
         }
-        self.status.fetch_or(FAILED, Ordering::AcqRel);
     }
 
     fn trouble(&self, bit: u32) {
@@ -756,6 +793,7 @@ impl Core {
         for watch in std::mem::take(&mut *lock(&self.watches)) {
             watch.forget(self);
         }
+        lock(&self.calls).clear();
         self.windows.close();
         if !self.left.swap(true, Ordering::AcqRel) {
             self.family.leave();

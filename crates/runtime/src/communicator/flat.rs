@@ -87,10 +87,13 @@ impl Flat {
         let peer = &core.peers[rank];
         let who = format!("rank {rank} (host {}, process {})", peer.host, peer.pid);
         let limits = core.limits();
-        let fd = service::fetch(&peer.process, core.hash, &core.key, u64::from(piece.segment), &limits.as_limits())
-            .map_err(|e| {
-                Error::new(e.code, format!("{who} hands out no memory for its window: {}; look at its output", e.text))
-            })?;
+        let segment = u64::from(piece.segment);
+        let fd = service::fetch(&peer.process, core.hash, &core.key, segment, &limits.as_limits(), || {
+            core.has_departed(rank)
+        })
+        .map_err(|e| {
+            Error::new(e.code, format!("{who} hands out no memory for its window: {}; look at its output", e.text))
+        })?;
         let len = (piece.bytes as usize).next_multiple_of(4096);
         self.range
             .map(member * self.stride, &fd, piece.offset, len)

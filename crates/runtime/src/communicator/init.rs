@@ -43,8 +43,8 @@ pub(crate) fn bootstrap_config(config: &Config) -> BootstrapConfig {
             _ => None,
         },
         comm_id: config::text("NCCL_COMM_ID"),
-        comm_secret: config::text(config::COMM_SECRET.name)
-            .map(|secret| CommKey::new(CommKey::new([0; 32]).derive("OXCCL_COMM_SECRET", &[secret.as_bytes()]))),
+        comm_secret: config::bytes(config::COMM_SECRET.name)
+            .map(|secret| CommKey::new(CommKey::new([0; 32]).derive("OXCCL_COMM_SECRET", &[&secret]))),
         log: |level, text| match level {
             service::Level::Warn => log::warn(text),
             service::Level::Info => log::info(Subsys::BOOTSTRAP, text),
@@ -78,7 +78,7 @@ pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
 pub(super) fn effective(settings: &CommConfig) -> Config {
     let mut config = Config::from_env();
     config.constants = config::tuning::load();
-    if config::text(config::MAX_CHANNELS.name).is_none() {
+    if config.channels_auto {
         let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
         let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
         config.max_channels = config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most);

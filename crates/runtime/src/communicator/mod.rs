@@ -57,8 +57,7 @@ pub struct Communicator {
     init_error: OnceLock<Error>,
     ops: Mutex<ops::Table>,
     jobs: jobs::Jobs,
-    /// What `grow_id` made and `grow` has not used yet.
-    grow_id: Mutex<Option<crate::bootstrap::UniqueId>>,
+    grow_id: Mutex<child::GrowId>,
     memory: memory::State,
 }
 
@@ -307,8 +306,16 @@ impl Communicator {
     /// Works in any state and from any thread.
     pub fn abort(&self) -> Result<()> {
         self.abort.store(true, Ordering::Release);
+        let ended = self.state.swap(GONE, Ordering::AcqRel) == GONE;
+        self.end(ended);
+        // Last: it may take a moment.
         self.drop_grow_id();
-        if self.state.swap(GONE, Ordering::AcqRel) == GONE {
+        Ok(())
+    }
+
+    /// The work of [`abort`](Self::abort); `ended`: the communicator was destroyed or aborted before, or another thread is at it.
+    fn end(&self, ended: bool) {
+        if ended {
             // Another thread may wait in `destroy` for an operation that never ends.
             if let Some(core) = self.core.get().filter(|c| !c.is_idle() || self.jobs.running()) {
                 core.raise_abort();
@@ -316,7 +323,7 @@ impl Communicator {
                 self.jobs.wait(ABORT_WAIT);
                 core.drain(Some(Deadline::after(ABORT_WAIT)));
             }
-            return Ok(());
+            return;
         }
         if let Some(core) = self.core.get() {
             core.raise_abort();
@@ -325,7 +332,6 @@ impl Communicator {
             core.leave();
         }
         self.jobs.wait(ABORT_WAIT);
-        Ok(())
     }
 
     fn ops(&self) -> std::sync::MutexGuard<'_, ops::Table> {

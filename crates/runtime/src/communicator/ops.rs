@@ -1,5 +1,6 @@
 //! The user-made operators of a communicator.
 
+use oxccl_sys::sync::{AtomicU32, Ordering};
 use oxccl_types::{DataType, Error, Result};
 
 use crate::request::{OpScalar, Operator};
@@ -7,10 +8,25 @@ use crate::request::{OpScalar, Operator};
 /// First value of a user-made operator: the number of built-in ones.
 const FIRST: i32 = 5;
 
+/// Operators of one communicator before those of two may have one value.
+const STEP: u32 = 1 << 12;
+/// Values lie below this, and [`FIRST`] more.
+const END: u32 = 1 << 30;
+
 /// Operators by value.
-#[derive(Default)]
 pub(super) struct Table {
     ops: Vec<Option<(OpScalar, DataType)>>,
+    /// Makes the values of one communicator others than those of the next, so that none is taken for another's.
+    salt: u32,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        static TABLES: AtomicU32 = AtomicU32::new(0);
+        // Not the first one as well: C programs must not count on any value.
+        let number = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        Table { ops: Vec::new(), salt: number.wrapping_mul(STEP) % END }
+    }
 }
 
 // SAFETY: the addresses of device-resident factors are the caller's, who promised that they may be read when an
@@ -20,21 +36,23 @@ unsafe impl Send for Table {}
 impl Table {
     pub(super) fn create(&mut self, scalar: OpScalar, dtype: DataType) -> i32 {
         let entry = Some((scalar, dtype));
-        match self.ops.iter().position(Option::is_none) {
+        let i = match self.ops.iter().position(Option::is_none) {
             Some(i) => {
                 self.ops[i] = entry;
-                FIRST + i as i32
+                i
             }
             None => {
                 self.ops.push(entry);
-                FIRST + self.ops.len() as i32 - 1
+                self.ops.len() - 1
             }
-        }
+        };
+        // More than `END` of them have no room in memory.
+        FIRST + (i as u32 ^ self.salt) as i32
     }
 
     fn slot(&mut self, op: i32) -> Option<&mut Option<(OpScalar, DataType)>> {
-        let i = usize::try_from(op.checked_sub(FIRST)?).ok()?;
-        self.ops.get_mut(i).filter(|o| o.is_some())
+        let i = u32::try_from(op.checked_sub(FIRST)?).ok()? ^ self.salt;
+        self.ops.get_mut(i as usize).filter(|o| o.is_some())
     }
 
     pub(super) fn destroy(&mut self, op: i32) -> Result<()> {
@@ -74,5 +92,22 @@ mod tests {
         t.destroy(a).unwrap();
         assert!(t.destroy(a).is_err() && t.find(a, DataType::Float32).is_err() && t.find(4, DataType::Int8).is_err());
         assert_eq!(t.create(OpScalar::Host([2; 8]), DataType::Int8), a);
+    }
+
+    #[test]
+    fn an_operator_of_another_communicator_is_unknown() {
+        let (mut one, mut other) = (Table::default(), Table::default());
+        let of =
+            |t: &mut Table| (0..100).map(|_| t.create(OpScalar::Host([0; 8]), DataType::Float32)).collect::<Vec<_>>();
+        let (ones, others) = (of(&mut one), of(&mut other));
+        for op in ones {
+            assert!(one.find(op, DataType::Float32).is_ok() && op >= FIRST);
+            assert!(other.find(op, DataType::Float32).is_err() && other.destroy(op).is_err());
+        }
+        for op in others {
+            assert!(one.find(op, DataType::Float32).is_err() && other.destroy(op).is_ok());
+        }
+        let mut last = Table { ops: Vec::new(), salt: END - STEP };
+        assert!((0..STEP).all(|_| last.create(OpScalar::Host([0; 8]), DataType::Int8) >= FIRST));
     }
 }

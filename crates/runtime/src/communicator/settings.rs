@@ -73,7 +73,12 @@ struct Environment<'a> {
 
 impl Environment<'_> {
     fn integer(&self, name: &str) -> Option<i32> {
-        i32::try_from(config::parse_integer(&(self.text)(name)?)?).ok()
+        let text = (self.text)(name)?;
+        let value = config::parse_integer(&text).and_then(|n| i32::try_from(n).ok());
+        if value.is_none() {
+            say(&format!("{name}={text} is beyond 32 bits: it changes nothing"));
+        }
+        value
     }
 
     /// An override within `least..=most`; others change nothing.

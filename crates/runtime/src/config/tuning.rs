@@ -3,6 +3,7 @@
 //! The file is text. Each section begins with `machine = ...` and serves machines of that kind only, so a home that
 //! several machines share is no harm. It measures nothing; which rank's constants hold is the communicator's business.
 
+use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -155,7 +156,8 @@ fn of_machine() -> Constants {
     }
     let Some((path, named)) = path() else { return constants };
     let read = match std::fs::metadata(&path) {
-        Err(e) if !named && e.kind() == std::io::ErrorKind::NotFound => return constants,
+        // Of a home that is another user's or none there is nothing to say.
+        Err(e) if !named && matches!(e.kind(), NotFound | PermissionDenied | NotADirectory) => return constants,
         Ok(meta) if !meta.is_file() || meta.len() > LONGEST => Err("it is no file of constants".to_owned()),
         _ => std::fs::read_to_string(&path).map_err(|e| e.to_string()),
     };
@@ -183,45 +185,55 @@ fn of_machine() -> Constants {
     constants
 }
 
-/// The constants in the section for `machine`, if there is one.
+/// The constants in the section for `machine`, if there is one. Other sections are not judged: they may be those of another version of
+/// the library, on a machine with the same home.
 ///
 /// # Errors
-/// The first line that is wrong, in whichever section, and why.
+/// The first line that is wrong, in that section or in front of all, and why.
 pub fn parse(text: &str, machine: &str) -> Result<Option<Vec<(&'static Constant, f64)>>, String> {
     let mut lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
     match lines.next() {
         Some((_, HEAD)) => {}
         other => return Err(format!("line 1: `{HEAD}` is expected, not `{}`", other.map_or("", |(_, l)| l))),
     }
-    let (mut found, mut mine, mut any) = (Vec::new(), false, false);
+    let (mut found, mut mine) = (None, None);
     for (number, line) in lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#')) {
         let wrong = |why: &str| format!("line {number}: {why}: `{line}`");
-        let (name, value) = line.split_once('=').ok_or_else(|| wrong("`name = value` is expected"))?;
-        let (name, value) = (name.trim(), value.trim());
-        if name == "machine" {
-            mine = value == machine;
-            any |= mine;
+        if let Some(of) = section(line) {
+            mine = Some(of == machine);
+            if of == machine {
+                found.get_or_insert_with(Vec::new);
+            }
             continue;
         }
+        if mine == Some(false) {
+            continue;
+        }
+        let (name, value) = line.split_once('=').ok_or_else(|| wrong("`name = value` is expected"))?;
+        let (name, value) = (name.trim(), value.trim());
         let constant = find(name).ok_or_else(|| wrong("no constant has this name"))?;
         let value: f64 = value.parse().map_err(|_| wrong("the value is no number"))?;
         constant.set(&mut CostModel::default(), value).map_err(|e| wrong(&e.to_string()))?;
-        if mine {
-            found.push((constant, value));
-        }
+        found.as_mut().ok_or_else(|| wrong("`machine = ...` is expected first"))?.push((constant, value));
     }
-    Ok(any.then_some(found))
+    Ok(found)
 }
 
-/// `old`, a file's text or nothing, with the section for `machine` replaced by `values`. A text of another format is
-/// replaced as a whole.
+/// The machine whose section this line begins, if it begins one.
+fn section(line: &str) -> Option<&str> {
+    line.split_once('=').filter(|(name, _)| name.trim() == "machine").map(|(_, machine)| machine.trim())
+}
+
+/// `old`, a file's text or nothing, with the section for `machine` replaced by `values`; what [`parse`] refuses for that machine is gone.
+/// A text of another format is replaced as a whole.
 pub fn with_section(old: &str, machine: &str, values: &[(&'static Constant, f64)]) -> String {
     let mut text =
         format!("{HEAD}\n# Constants of the cost model, measured by `oxccl tune`; a section per kind of machine.\n");
-    let mut mine = false;
+    // In front of all sections there is nothing to keep.
+    let mut mine = true;
     for line in old.lines().skip(1).filter(|_| old.lines().next().map(str::trim) == Some(HEAD)) {
-        let section = line.split_once('=').filter(|(name, _)| name.trim() == "machine");
-        mine = section.map_or(mine, |(_, m)| m.trim() == machine);
+        let section = section(line);
+        mine = section.map_or(mine, |of| of == machine);
         if !mine && !line.starts_with('#') && !line.trim().is_empty() {
             if section.is_some() {
                 text.push('\n');
@@ -302,12 +314,25 @@ mod tests {
     fn faults_name_the_line_and_the_reason() {
         let fault = |body: &str| parse(&format!("{HEAD}\n{body}\n"), "A").map(drop).expect_err("a fault");
         assert!(fault("machine = A\nsignal 1").starts_with("line 3: `name = value`"));
-        assert!(fault("machine = B\nsignall = 1").contains("no constant"), "also in other sections");
+        assert!(fault("machine = A\nsignall = 1").contains("no constant"));
+        assert!(fault("signal = 1\nmachine = A").contains("first"));
+        assert!(fault("signal 1\nmachine = A").starts_with("line 2: `name = value`"));
         assert!(fault("machine = A\nsignal = fast").contains("no number"));
         assert!(fault("machine = A\nsignal = -1").contains("out of range"));
         assert!(fault("machine = A\nsignal = NaN").contains("out of range"));
         for text in ["", "oxccl tune 2\n", "\u{0}\u{1}"] {
             assert!(parse(text, "A").is_err_and(|e| e.contains("line 1")));
+        }
+        let other = format!("{HEAD}\nmachine = B\nof_the_next_version = 1\nmachine = A\nsignal = 1\n");
+        let found = parse(&other, "A").expect("the other section is not judged").expect("a section");
+        assert_eq!(found.iter().map(|(c, value)| (c.name, *value)).collect::<Vec<_>>(), [("signal", 1.0)]);
+        // What tune writes is no longer refused, and keeps what is not its own.
+        for wrong in ["signal = 1\n", "rubbish\n", "machine = A\nsignal = fast\n", "machine=A\nsignal = fast\n"] {
+            let text =
+                with_section(&format!("{HEAD}\n{wrong}{}", &other[HEAD.len()..]), "A", &[(constant("signal"), 0.5)]);
+            let found = parse(&text, "A").expect("no line is refused").expect("a section");
+            assert_eq!(found.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [0.5], "{text}");
+            assert!(text.contains("machine = B\nof_the_next_version = 1\n"), "{text}");
         }
         assert_eq!(with_section("rubbish\nmachine = B\n", "A", &[]).matches("machine").count(), 2, "rubbish goes");
     }

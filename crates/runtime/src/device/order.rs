@@ -163,18 +163,17 @@ pub(super) fn leave(streams: impl IntoIterator<Item = Stream>) {
     over.iter().for_each(|s| closed(&s.0.order));
 }
 
-/// The default stream of the calling thread on its device.
-pub(super) fn per_thread() -> Stream {
+/// The default stream of the calling thread on `device`.
+pub(super) fn per_thread(device: usize) -> Stream {
     thread_local! {
         static MINE: PerThread = const { PerThread(RefCell::new(Vec::new())) };
     }
-    let device = super::current();
     MINE.with(|mine| {
         let mut streams = mine.0.borrow_mut();
         if let Some(s) = streams.iter().find(|s| s.device() == device) {
             return s.clone();
         }
-        let new = Stream::with(StreamOptions { blocking: true, priority: 0 });
+        let new = Stream::on(device, Order::new(Role::Blocking, 0));
         streams.push(new.clone());
         new
     })

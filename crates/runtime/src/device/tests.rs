@@ -329,3 +329,16 @@ fn a_later_record_on_another_stream_ends_no_earlier_wait() {
     assert!(joined.load(Ordering::Acquire));
     assert!(Event::elapsed_ms(&event, &before).unwrap() >= 0.0);
 }
+
+#[test]
+fn special_handles_mean_a_stream_of_the_device_that_is_asked_for() {
+    let handle = |n: usize| std::ptr::without_provenance_mut(n);
+    for device in [2, 5] {
+        let [null, legacy, own] = [0, 1, 2].map(|n| Stream::special_of(device, handle(n)));
+        assert!(null.device() == device && null.same(&legacy) && own.device() == device && !own.same(&null));
+        assert!(own.same(&Stream::special_of(device, handle(2))), "one for each thread and device");
+        let other =
+            std::thread::spawn(move || Stream::special_of(device, std::ptr::without_provenance_mut(2)).number());
+        assert_ne!(other.join().unwrap(), own.number());
+    }
+}

@@ -84,12 +84,15 @@ impl Imports {
 #[cold]
 fn fetch(core: &Core, rank: usize, segment: u32) -> Result<SharedMemory> {
     let peer = &core.peers[rank];
+    // A rank that leaves takes its memory back, and each call of a burst would ask for it again and again.
+    let over = || core.has_departed(rank) || !core.is_well();
     let fd = crate::service::fetch(
         &peer.process,
         core.hash,
         &core.key,
         u64::from(segment),
         &core.limits_on_the_way().as_limits(),
+        over,
     )
     .map_err(|e| {
         Error::new(

@@ -1,7 +1,7 @@
 //! The connections of one communicator: opened on first use, one per peer, lane and direction.
 //!
 //! Peers that share the hub talk through its areas, others over a TCP stream for both directions: the lower rank dials,
-//! the other finds the stream in its inbox. Opening blocks for a bounded time; everything after that is polled.
+//! the other finds the stream in its inbox. All of it is polled; the call of a peer that does not answer fails after a bounded time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,6 @@ use crate::communicator::core::{Core, POOL};
 use crate::config::Config;
 use crate::device::{Exporter, SEGMENT_BITS, withdrawn};
 use crate::pages::Pages;
-use crate::service;
 use crate::transport::local::{
     Exported, LocalArea, LocalReceiver, LocalReceiverOptions, LocalSender, Mapper, Policy, Route, Sizes,
 };
@@ -457,13 +456,7 @@ fn open_receiver(core: &Core, from: u32, lane: usize) -> Result<Option<Box<dyn R
 
 fn open_stream(core: &Core, rank: u32, lane: usize) -> Result<Option<Box<TcpEnd>>> {
     let me = core.rank as u32;
-    let stream = if me < rank {
-        let route = service::Route { comm_hash: core.hash, from: me, to: rank, purpose: lane as u8 };
-        let limits = core.limits_on_the_way();
-        Some(service::dial(&core.peers[rank as usize].tcp, &core.key, route, &limits.as_limits())?)
-    } else {
-        core.take_stream(rank, lane as u8)
-    };
+    let stream = if me < rank { core.call_for_stream(rank, lane as u8)? } else { core.take_stream(rank, lane as u8) };
     let Some(stream) = stream else { return Ok(None) };
     core.wake_by(&stream);
     let part = part_bytes(core);

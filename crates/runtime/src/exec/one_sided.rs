@@ -19,7 +19,6 @@ use crate::communicator::core::{Blocked, Core, Lane};
 use crate::communicator::hub::SIGNALS;
 use crate::communicator::window::PUTS;
 use crate::device::{Step, Stream, Task, abandoned};
-use crate::service::{self, Route};
 use crate::transport::put::{Frame, PutSender};
 
 /// Names a signal of a rank, per peer that raises it.
@@ -330,22 +329,24 @@ impl Move {
         let mut ends = connections(core);
         let end = match ends.entry(self.peer) {
             Entry::Occupied(end) => end.into_mut(),
-            Entry::Vacant(place) => place.insert(open(core, self.peer)?),
+            Entry::Vacant(place) => match open(core, self.peer)? {
+                Some(end) => place.insert(end),
+                None => return Ok((false, false)),
+            },
         };
         // SAFETY: the source is the caller's and stays valid until the task is done or has failed.
         unsafe { end.poll_send(owner, &self.frame, self.from) }
     }
 }
 
-fn open(core: &Core, peer: usize) -> Result<PutSender> {
-    let route = Route { comm_hash: core.hash, from: core.rank as u32, to: peer as u32, purpose: PUTS };
-    let limits = core.limits_on_the_way();
-    let stream = service::dial(&core.peers[peer].tcp, &core.key, route, &limits.as_limits())?;
+/// A connection to `peer`; `None` while it has not answered yet.
+fn open(core: &Core, peer: usize) -> Result<Option<PutSender>> {
+    let Some(stream) = core.call_for_stream(peer as u32, PUTS)? else { return Ok(None) };
     // A hint.
     let _ = pacing::settle(&stream, core.on_one_machine(peer));
     let end = PutSender::new(stream, core.peer_of(peer))?;
     core.wake_by(end.stream());
-    Ok(end)
+    Ok(Some(end))
 }
 
 /// A blocked task, as the reasons for giving up see it.

@@ -11,11 +11,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use hmac::{Hmac, KeyInit, Mac};
 use oxccl_sys::Deadline;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use sha2::Sha256;
 
-use super::io::{Limits, read_full, write_full};
+use super::io::Limits;
 
 const MAGIC: [u8; 4] = *b"OXCL";
 const VERSION: u8 = 1;
@@ -138,20 +139,94 @@ impl Hello {
 /// `ConnectionReset` when the server refuses, or is too busy; `PermissionDenied` when it does not know the key; those of the stream
 /// and of `limits`.
 pub fn call(fd: impl AsFd, key: &CommKey, hello: &Hello, limits: &Limits<'_>) -> io::Result<()> {
-    let hello = hello.encode(&random()?);
-    let mut challenge = [0; 32 + PROOF];
-    let answered = write_full(&fd, &hello, limits).and_then(|()| read_full(&fd, &mut challenge, limits));
-    answered.map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            io::Error::new(io::ErrorKind::ConnectionReset, HUNG_UP)
+    let mut caller = Caller::new(hello)?;
+    while !caller.advance(&fd, key)? {
+        limits.wait(&fd, PollFlags::IN)?;
+    }
+    Ok(())
+}
+
+/// The caller's half as a state machine that never blocks.
+pub(super) struct Caller {
+    hello: [u8; HELLO],
+    stage: Stage,
+    challenge: [u8; 32 + PROOF],
+    have: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    Called,
+    Done,
+}
+
+impl Caller {
+    /// Says that it wants `hello`.
+    ///
+    /// # Errors
+    /// No random bytes.
+    pub(super) fn new(hello: &Hello) -> io::Result<Caller> {
+        Ok(Caller { hello: hello.encode(&random()?), stage: Stage::New, challenge: [0; 32 + PROOF], have: 0 })
+    }
+
+    /// Goes on at the beginning, and after the socket `fd` became readable. `true`: both sides have proved that they know `key`; nothing beyond
+    /// the handshake was read. It is called once more at will.
+    ///
+    /// # Errors
+    /// As [`call`].
+    pub(super) fn advance(&mut self, fd: impl AsFd, key: &CommKey) -> io::Result<bool> {
+        if self.stage == Stage::Done {
+            return Ok(true);
         }
-        _ => e,
-    })?;
-    let (nonce, proof) = challenge.split_at(32);
-    key.mac("server", &[&hello, nonce]).verify_slice(proof).map_err(|_| {
-        io::Error::new(io::ErrorKind::PermissionDenied, "the listener does not know the secret of this communicator")
-    })?;
-    write_full(&fd, &key.derive("caller", &[&hello, nonce]), limits)
+        self.answered(&fd).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                io::Error::new(io::ErrorKind::ConnectionReset, HUNG_UP)
+            }
+            _ => e,
+        })?;
+        if self.have < self.challenge.len() {
+            return Ok(false);
+        }
+        let (nonce, proof) = self.challenge.split_at(32);
+        key.mac("server", &[&self.hello, nonce]).verify_slice(proof).map_err(|_| {
+            let text = "the listener does not know the secret of this communicator";
+            io::Error::new(io::ErrorKind::PermissionDenied, text)
+        })?;
+        send_first(&fd, &key.derive("caller", &[&self.hello, nonce]))?;
+        self.stage = Stage::Done;
+        Ok(true)
+    }
+
+    /// Calls, and takes of the answer what has come.
+    fn answered(&mut self, fd: impl AsFd) -> io::Result<()> {
+        if self.stage == Stage::New {
+            send_first(&fd, &self.hello)?;
+            self.stage = Stage::Called;
+        }
+        while self.have < self.challenge.len() {
+            match rustix::net::recv(&fd, &mut self.challenge[self.have..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((n, _)) => self.have += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends what is among the first bytes of a connection, which always fit its buffer.
+fn send_first(fd: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    loop {
+        match rustix::net::send(&fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) if n == bytes.len() => return Ok(()),
+            Ok(_) | Err(Errno::AGAIN) => return Err(io::Error::other("its connection takes no data")),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// How a [`Greeter`] stands.
@@ -232,12 +307,7 @@ impl Greeter {
         message[..32].copy_from_slice(&nonce);
         message[32..].copy_from_slice(&key.derive("server", &[&self.hello, &nonce]));
         self.challenged = Some((hello, key, nonce));
-        // The first 64 bytes of a connection always fit its buffer.
-        match rustix::net::send(&self.fd, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(n) if n == message.len() => Ok(()),
-            Ok(_) => Err("its connection takes no data".into()),
-            Err(e) => Err(e.to_string()),
-        }
+        send_first(&self.fd, &message).map_err(|e| e.to_string())
     }
 }
 

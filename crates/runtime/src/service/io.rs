@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use oxccl_sys::sync::{AtomicBool, Ordering};
@@ -46,20 +46,25 @@ impl Limits<'_> {
     /// # Errors
     /// As [`Limits::check`]; those of `poll`.
     pub fn wait(&self, fd: impl AsFd, events: PollFlags) -> io::Result<()> {
-        loop {
-            self.check()?;
-            let mut polls = [PollFd::new(&fd, events)];
-            let time = Timespec::try_from(self.deadline.slice(ABORT_SLICE)).ok();
-            match rustix::event::poll(&mut polls, time.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(e) => return Err(e.into()),
-            }
+        while !self.wait_briefly(&fd, events)? {}
+        Ok(())
+    }
+
+    /// As [`Limits::wait`], but not longer than an abort may go unheard; whether `fd` is ready.
+    ///
+    /// # Errors
+    /// As [`Limits::wait`].
+    pub(super) fn wait_briefly(&self, fd: impl AsFd, events: PollFlags) -> io::Result<bool> {
+        self.check()?;
+        let mut polls = [PollFd::new(&fd, events)];
+        let time = Timespec::try_from(self.deadline.slice(ABORT_SLICE)).ok();
+        match rustix::event::poll(&mut polls, time.as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(e) => Err(e.into()),
         }
     }
-}
 
-impl Limits<'_> {
     /// Lets time pass between two attempts; an abort is heard by the next [`Limits::check`].
     pub fn pause(&self, time: Duration) {
         let time = Timespec::try_from(self.deadline.slice(time.min(ABORT_SLICE * 5))).ok();
@@ -138,6 +143,16 @@ pub fn connect_any(addresses: &[SocketAddr], slice: Duration, limits: &Limits<'_
 }
 
 fn connect_one(address: &SocketAddr, limits: &Limits<'_>) -> io::Result<TcpStream> {
+    let fd = begin_connect(address)?;
+    limits.wait(&fd, PollFlags::OUT)?;
+    finish_connect(fd, address)
+}
+
+/// Begins to connect to `address`; it is over when the socket can be written to.
+///
+/// # Errors
+/// Those of `socket` and `connect`.
+pub(super) fn begin_connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -145,13 +160,17 @@ fn connect_one(address: &SocketAddr, limits: &Limits<'_>) -> io::Result<TcpStrea
     let _ = pacing::leave_out(&fd);
     notice_silence(&fd);
     match rustix::net::connect(&fd, address) {
-        Ok(()) => {}
-        Err(Errno::INPROGRESS | Errno::INTR) => {
-            limits.wait(&fd, PollFlags::OUT)?;
-            sockopt::socket_error(&fd)??;
-        }
-        Err(e) => return Err(e.into()),
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
+        Err(e) => Err(e.into()),
     }
+}
+
+/// The stream, once the attempt to connect to `address` is over: non-blocking, without Nagle's delay.
+///
+/// # Errors
+/// Why it failed.
+pub(super) fn finish_connect(fd: OwnedFd, address: &SocketAddr) -> io::Result<TcpStream> {
+    sockopt::socket_error(&fd)??;
     let stream = TcpStream::from(fd);
     // A port of the ephemeral range may connect to itself when nobody listens there.
     if stream.local_addr()? == *address {

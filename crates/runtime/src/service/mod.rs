@@ -5,6 +5,7 @@
 //! data of collectives; the one-sided writes of ranks elsewhere are handed to their communicator here.
 
 pub mod auth;
+mod dial;
 pub mod inbox;
 pub mod interfaces;
 pub mod io;
@@ -12,7 +13,7 @@ mod reactor;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use oxccl_sys::{Deadline, pacing, unix};
 use oxccl_types::{Error, Result};
 
 pub use auth::CommKey;
+pub(crate) use dial::Dial;
 pub use inbox::{Inbox, Incoming};
 pub use reactor::WatchGuard;
 pub(crate) use reactor::{AcceptError, DEAF, accept_error};
@@ -272,7 +274,8 @@ pub(crate) fn listen_at(address: &SocketAddr) -> std::io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Fetches the descriptor that `process` (of this machine) published as `segment`.
+/// Fetches the descriptor that `process` (of this machine) published as `segment`. Who is refused does not try again where `over` says that
+/// this is of no use any more.
 ///
 /// # Errors
 /// `RemoteError` when the process is gone, does not know the key or the segment, or does not answer in time.
@@ -282,6 +285,7 @@ pub fn fetch(
     key: &CommKey,
     segment: u64,
     limits: &Limits<'_>,
+    over: impl Fn() -> bool,
 ) -> Result<OwnedFd> {
     let deadline = Deadline::after(limits.deadline.slice(HANDSHAKE_TIME));
     let limits = Limits { deadline, ..*limits };
@@ -297,7 +301,7 @@ pub fn fetch(
         })?;
         fds.into_iter().next().ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
     };
-    persistently(&limits, go).map_err(|e| {
+    persistently(&limits, over, go).map_err(|e| {
         let name = String::from_utf8_lossy(&process.socket_name()).into_owned();
         Error::remote(format!("cannot fetch memory {segment:#x} from the process at @{name}: {e}"))
     })
@@ -310,7 +314,11 @@ pub(crate) const CALLS: u32 = 5;
 /// What `attempt` gives. It is made again while nothing is heard of the listener, since what calls a busy one may be lost on the way,
 /// for as long as it takes to notice that a host is gone; and a few times if it hung up. Where nobody listens any more, or
 /// the listener says no, it fails at once.
-fn persistently<T>(limits: &Limits<'_>, attempt: impl Fn() -> std::io::Result<T>) -> std::io::Result<T> {
+fn persistently<T>(
+    limits: &Limits<'_>,
+    over: impl Fn() -> bool,
+    attempt: impl Fn() -> std::io::Result<T>,
+) -> std::io::Result<T> {
     use std::io::ErrorKind::{ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
     let patience = Deadline::after(limits.deadline.slice(io::SILENCE));
     let (mut calls, mut pause) = (1, Duration::from_millis(10));
@@ -324,7 +332,7 @@ fn persistently<T>(limits: &Limits<'_>, attempt: impl Fn() -> std::io::Result<T>
             ConnectionReset => calls < CALLS,
             _ => false,
         };
-        if !again || limits.check().is_err() {
+        if !again || over() || limits.check().is_err() {
             return Err(error);
         }
         limits.pause(pause);
@@ -351,13 +359,28 @@ pub struct Route {
 /// # Errors
 /// `RemoteError` when the peer cannot be reached, refuses, or does not answer before the deadline; or after an abort.
 pub fn dial(addresses: &[SocketAddr], key: &CommKey, route: Route, limits: &Limits<'_>) -> Result<TcpStream> {
-    let Route { from, to, .. } = route;
-    try_dial(addresses, key, route, limits).map_err(|e| {
-        Error::remote(format!(
-            "rank {from} cannot connect to rank {to} at {addresses:?}: {e}. The process of rank {to} may have ended or \
-             be stopped, or a firewall or a wrong interface (NCCL_SOCKET_IFNAME) is in between"
-        ))
-    })
+    dial_unless(addresses, key, route, limits, || Ok(()))
+}
+
+/// As [`dial`], until there is something that makes it of no use any more, which `over` is asked for now and then.
+///
+/// # Errors
+/// As [`dial`]; what `over` says.
+pub(crate) fn dial_unless(
+    addresses: &[SocketAddr],
+    key: &CommKey,
+    route: Route,
+    limits: &Limits<'_>,
+    over: impl Fn() -> Result<()>,
+) -> Result<TcpStream> {
+    let mut dial = Dial::new(addresses, key, route, limits.deadline);
+    loop {
+        if let Some(stream) = dial.poll()? {
+            return Ok(stream);
+        }
+        over()?;
+        dial.wait(limits).map_err(|e| dial.told(&e))?;
+    }
 }
 
 /// As [`dial`], with the error as it is.
@@ -367,16 +390,14 @@ pub(crate) fn try_dial(
     route: Route,
     limits: &Limits<'_>,
 ) -> std::io::Result<TcpStream> {
-    let Route { comm_hash, from, to, purpose } = route;
-    let hello = Hello { kind: Kind::Dial, purpose, comm_hash, from, to, argument: 0 };
-    let go = || -> std::io::Result<TcpStream> {
-        let stream = io::connect_any(addresses, ADDRESS_SLICE, limits)?;
-        auth::call(&stream, key, &hello, limits)?;
-        let mut accepted = [0];
-        io::read_full(stream.as_fd(), &mut accepted, limits)?;
-        Ok(stream)
-    };
-    persistently(limits, go)
+    let mut dial = Dial::new(addresses, key, route, limits.deadline);
+    loop {
+        limits.check()?;
+        if let Some(stream) = dial.try_poll()? {
+            return Ok(stream);
+        }
+        dial.wait(limits)?;
+    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn descriptors_go_to_who_knows_the_key() {
     let memory = SharedMemory::create("t", 4096).unwrap();
     memory.write(0, b"hello");
     service.publish(77, memory.fd().try_clone_to_owned().unwrap());
-    let get = |hash, k, segment| fetch(service.address(), hash, &key(k), segment, &limits());
+    let get = |hash, k, segment| fetch(service.address(), hash, &key(k), segment, &limits(), || false);
     let mut out = [0; 5];
     SharedMemory::from_fd(get(hash, 1, 77).unwrap()).unwrap().read(0, &mut out);
     assert_eq!(&out, b"hello");
@@ -55,7 +55,7 @@ fn descriptors_go_to_who_knows_the_key() {
     service.forget_key(hash);
     assert!(get(hash, 1, SELF_SEGMENT).is_err());
     let nobody = ProcessAddress { uuid: [3; 16] };
-    assert!(fetch(&nobody, hash, &key(1), 77, &limits()).is_err());
+    assert!(fetch(&nobody, hash, &key(1), 77, &limits(), || false).is_err());
 }
 
 #[test]

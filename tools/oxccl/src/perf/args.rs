@@ -98,7 +98,7 @@ pub struct PerfArgs {
     #[arg(short = 'p', long = "parallel_init", default_value_t = 0)]
     pub parallel_init: u8,
     /// Time over ranks: 0 rank 0, 1 average, 2 least, 3 greatest
-    #[arg(short = 'a', long = "average", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(short = 'a', long = "average", default_value_t = DEFAULT_AVERAGE, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub average: u8,
     /// Seconds that one row may take before the program gives up, 0: no limit
     #[arg(short = 'T', long = "timeout", default_value_t = 0)]
@@ -143,6 +143,9 @@ pub struct PerfArgs {
     #[arg(long, default_value = "shm")]
     pub setup: String,
 }
+
+/// Of `-a`, as the well-known test programs have it.
+const DEFAULT_AVERAGE: u8 = 1;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +202,10 @@ impl PerfArgs {
         ensure!(self.step_factor != Some(0) && self.step_factor != Some(1), "-f must be at least 2");
         ensure!(self.step_factor.is_some() || self.step_bytes > 0, "-i must be at least 1");
         ensure!(self.max_bytes.is_none_or(|e| e >= self.min_bytes), "-e is smaller than -b");
+        ensure!(
+            self.jsonl.is_none() || self.cpu_time == 0 && self.average == DEFAULT_AVERAGE,
+            "--jsonl measures from the first rank's start to the last one's end: leave out -C and -a"
+        );
         ensure!(self.graph == 0, "-G: graphs are not available on host devices; leave it at 0");
         ensure!(
             !(self.register == 2 && self.memory == Memory::Malloc),
@@ -347,6 +354,11 @@ mod tests {
         assert_eq!(*args("broadcast -d bf16").dtypes, [DataType::Bfloat16]);
         assert!(args("all_reduce -G 1").validate().is_err());
         assert!(args("all_reduce -b 8 -e 4").validate().is_err());
+        // What would be passed over is said.
+        for line in ["-C 1", "-a 3"] {
+            assert!(args(&format!("all_reduce {line}")).validate().is_ok(), "{line}");
+            assert!(args(&format!("all_reduce {line} --jsonl f")).validate().is_err(), "{line}");
+        }
         assert!(args("all_reduce -b 8 -e 8 -f 2").validate().is_ok());
     }
 }

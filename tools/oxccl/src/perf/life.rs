@@ -67,9 +67,11 @@ impl<'a> Life<'a> {
     /// `perf init`.
     pub fn init(&self) -> Result<u8> {
         let (rounds, kept) = (self.args.iters.unwrap_or(ROUNDS), self.args.comms.max(1));
+        // Our own, with the one that watches the time (-T).
+        let own = count_threads()?;
         // The first communicator starts the library's threads: not part of the others' cost.
         let (first, slot) = self.initialised()?;
-        let threads = count_threads()? - 1;
+        let threads = count_threads()?.saturating_sub(own);
         let mut times = Vec::with_capacity(rounds);
         let mut comms = Vec::new();
         let before = resident_kib()?;

@@ -48,7 +48,7 @@ impl Shared {
         self.base.wrapping_add(FLAGS)
     }
 
-    /// Polls until flag `i` is `value`; `idle` is called between looks.
+    /// Polls until flag `i` is `value`; `idle` is called between looks, see [`look_again`].
     ///
     /// # Errors
     /// The partner did not raise it in time.
@@ -74,6 +74,18 @@ impl Drop for Shared {
     }
 }
 
+/// Between two looks at what the partner does: the processor's pause, or, where this process may use only one, which the partner needs to do it,
+/// its place in the queue.
+pub fn look_again() {
+    if alone() { std::thread::yield_now() } else { std::hint::spin_loop() }
+}
+
+/// Whether this process, and so its partner, may use one processor only.
+fn alone() -> bool {
+    static ALONE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *ALONE.get_or_init(|| oxccl_sys::affinity::available_cores() == 1)
+}
+
 /// Runs `other` in a forked process and `this` here, with `data` bytes between them; what `this` gave.
 ///
 /// The process must have one thread only.
@@ -86,6 +98,8 @@ pub fn run<T>(
     this: impl FnOnce(&Shared) -> Result<T>,
 ) -> Result<T> {
     let shared = Shared::new(data)?;
+    // Before either is bound to one processor.
+    alone();
     let parent = std::process::id();
     // SAFETY: one thread; the child runs `other`, which allocates and polls at most, and ends without unwinding.
     match unsafe { libc::fork() } {

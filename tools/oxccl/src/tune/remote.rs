@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use oxccl_kernels::{Post, RedOp, reduce};
 use oxccl_types::DataType;
 
-use super::pair::{Shared, run};
+use super::pair::{Shared, look_again, run};
 use super::{ROUNDS, least};
 use crate::perf::pin;
 
@@ -38,12 +38,11 @@ pub struct Pair {
 
 /// Measures all of it.
 pub fn measure() -> Result<Pair> {
-    let spin = std::hint::spin_loop;
     let yielding = std::thread::yield_now;
     let read = |bytes, sum| peer_data(bytes, sum);
     Ok(Pair {
-        signal_us: trips(TRIPS, [0, 1], 0, spin)?,
-        message_us: trips(TRIPS, [0, 1], 64, spin)?,
+        signal_us: trips(TRIPS, [0, 1], 0, look_again)?,
+        message_us: trips(TRIPS, [0, 1], 64, look_again)?,
         // Where there is a single processor the first figures are this one, too.
         switch_us: trips(TRIPS / 4, [0, 0], 0, yielding)?,
         wake_us: wake()?,
@@ -115,7 +114,7 @@ fn peer_data(bytes: usize, sum: bool) -> Result<f64> {
                 // SAFETY: the other side reads only between its turn's flags.
                 unsafe { s.data().write_bytes(i as u8, bytes) };
                 s.flag(1).store(i, Ordering::Release);
-                s.await_flag(0, i, std::hint::spin_loop)?;
+                s.await_flag(0, i, look_again)?;
             }
             Ok(())
         },
@@ -123,7 +122,7 @@ fn peer_data(bytes: usize, sum: bool) -> Result<f64> {
             pinned(0, || {
                 let mut times = Vec::with_capacity(rounds as usize);
                 for i in 1..=rounds {
-                    s.await_flag(1, i, std::hint::spin_loop)?;
+                    s.await_flag(1, i, look_again)?;
                     let start = Instant::now();
                     let peer = s.data().cast_const();
                     let count = bytes / 4;
@@ -157,7 +156,7 @@ fn push(bytes: usize) -> Result<f64> {
             pin(1)?;
             let mut out = vec![0u8; bytes];
             for i in 1..=rounds {
-                s.await_flag(0, i, std::hint::spin_loop)?;
+                s.await_flag(0, i, look_again)?;
                 // SAFETY: the data was written before the other side's flag and stays until ours.
                 unsafe { oxccl_kernels::copy(&[out.as_mut_ptr()], s.data().cast_const(), bytes) };
                 s.flag(1).store(i, Ordering::Release);
@@ -173,7 +172,7 @@ fn push(bytes: usize) -> Result<f64> {
                     unsafe { oxccl_kernels::copy(&[s.data()], own.as_ptr(), bytes) };
                     times.push(micros(start));
                     s.flag(0).store(i, Ordering::Release);
-                    s.await_flag(1, i, std::hint::spin_loop)?;
+                    s.await_flag(1, i, look_again)?;
                 }
                 Ok(per_kib(times, bytes))
             })
@@ -198,11 +197,11 @@ pub fn kernel() -> Result<Option<(f64, f64)>> {
                 s.data().cast::<u64>().add(1).write(memory.as_ptr() as u64);
             }
             s.flag(1).store(1, Ordering::Release);
-            s.await_flag(0, 1, std::hint::spin_loop)
+            s.await_flag(0, 1, look_again)
         },
         |s| {
             let result = pinned(0, || {
-                s.await_flag(1, 1, std::hint::spin_loop)?;
+                s.await_flag(1, 1, look_again)?;
                 // SAFETY: written before the flag.
                 let (pid, at) = unsafe { (s.data().cast::<u64>().read(), s.data().cast::<u64>().add(1).read()) };
                 let mut to = vec![0u8; SIZES[1]];
@@ -253,7 +252,7 @@ fn wake() -> Result<f64> {
             pinned(0, || {
                 let mut times = Vec::new();
                 for i in 1..=rounds {
-                    s.await_flag(2, i, std::hint::spin_loop)?;
+                    s.await_flag(2, i, look_again)?;
                     // Until it sleeps: it says so a moment before.
                     let start = Instant::now();
                     while start.elapsed() < Duration::from_micros(300) {
@@ -262,7 +261,7 @@ fn wake() -> Result<f64> {
                     let start = Instant::now();
                     s.flag(0).store(i, Ordering::Release);
                     futex::wake(s.flag(0), futex::Flags::empty(), 1).context("futex")?;
-                    s.await_flag(1, i, std::hint::spin_loop)?;
+                    s.await_flag(1, i, look_again)?;
                     times.push(micros(start));
                 }
                 Ok(median(times))
@@ -360,7 +359,7 @@ fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<()> {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(n) => at += n,
             Err(e) if e.kind() == ErrorKind::WouldBlock && start.elapsed() < Duration::from_secs(20) => {
-                std::hint::spin_loop();
+                look_again();
             }
             Err(e) => return Err(e),
         }

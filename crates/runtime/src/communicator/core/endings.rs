@@ -121,7 +121,7 @@ impl Core {
     }
 
     /// Whether `rank` is known to have left, aborted or died.
-    pub(in crate::communicator) fn has_departed(&self, rank: usize) -> bool {
+    pub(crate) fn has_departed(&self, rank: usize) -> bool {
         self.departure(rank).is_some_and(|departure| departure.how != Gone::Revoked)
     }
 

@@ -22,12 +22,16 @@ impl Stream {
     /// stream of the calling thread.
     /// `InvalidArgument` for a handle that is not one of ours.
     pub fn from_raw(handle: *mut c_void) -> Result<Stream> {
-        match handle.addr() {
-            0 | 1 => return Ok(Stream::default_stream()),
-            2 => return Ok(order::per_thread()),
-            _ => {}
+        if handle.addr() <= 2 {
+            return Ok(Stream::special_of(super::super::current(), handle));
         }
         Stream::with_raw(handle, Clone::clone)
+    }
+
+    /// The stream of `device` that null, 1 or 2 stands for: its default stream, and that of the calling thread there. Calls of a communicator
+    /// mean its device, whatever the current one is.
+    pub fn special_of(device: usize, handle: *mut c_void) -> Stream {
+        if handle.addr() == 2 { order::per_thread(device) } else { Stream::default_of(device) }
     }
 
     /// Calls `f` with the stream behind a C handle, as [`from_raw`](Self::from_raw) finds it. The streams that a thread
