@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use oxccl_sys::sync::{AtomicBool, Ordering};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::config;
@@ -225,11 +226,20 @@ fn print(mut bytes: &[u8]) {
     let out = std::io::stdout();
     while !bytes.is_empty() {
         match rustix::io::write(out.as_fd(), bytes) {
+            Ok(0) => return,
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if can_be_written(&out) => {}
             Err(_) => return,
         }
     }
+}
+
+/// Waits for who reads what the program writes, but not for long.
+fn can_be_written(out: &std::io::Stdout) -> bool {
+    let mut polls = [PollFd::new(out, PollFlags::OUT)];
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    rustix::event::poll(&mut polls, Some(&second)).is_ok_and(|ready| ready > 0)
 }
 
 /// Logs at WARN and keeps the text for [`last_error`], printed or not.

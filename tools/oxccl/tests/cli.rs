@@ -352,8 +352,12 @@ fn tuned_constants_are_explained_and_faulty_ones_do_no_harm() {
 
 /// What a run of two processes logs with this variable.
 fn logged(name: &str, value: &str) -> String {
+    logged_with(&[(name, value)])
+}
+
+fn logged_with(variables: &[(&str, &str)]) -> String {
     let mut command = command(OXCCL, "perf all_reduce -b 8 -e 8 -n 1 -w 0 --procs 2");
-    command.env("NCCL_DEBUG", "WARN").env("OXCCL_TUNE_FILE", "off").env(name, value);
+    command.env("NCCL_DEBUG", "WARN").env("OXCCL_TUNE_FILE", "off").envs(variables.iter().copied());
     let out = text(command.output().expect("the tool starts"));
     out.lines().filter(|line| line.contains("NCCL WARN")).map(|line| format!("{line}\n")).collect()
 }
@@ -374,9 +378,13 @@ fn settings_that_are_refused_are_warned_of() {
         let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
         assert_eq!(shape, "[9999-99-99 99:99:99] ", "{line}");
     }
-    for (name, value) in [("OXCCL_P2P", " CMA "), ("NCCL_ALGO", "rnig"), ("NCCL_DEBUG_TIMESTAMP_FORMAT", "")] {
+    for (name, value) in [("OXCCL_P2P", " CMA "), ("NCCL_ALGO", "rnig")] {
         assert_eq!(logged(name, value), "", "{name}={value}");
     }
+    let wrong = ("OXCCL_P2P", "cmaa");
+    let log = logged_with(&[wrong, ("NCCL_DEBUG_TIMESTAMP_FORMAT", "")]);
+    assert!(!log.is_empty() && !log.contains('['), "{log}");
+    assert!(logged_with(&[wrong, ("NCCL_DEBUG_TIMESTAMP_FORMAT", "at_%s_")]).starts_with("at "));
 }
 
 /// A signal would end the processes without a word.

@@ -15,6 +15,8 @@ const STOPPED: usize = 3;
 const KILLED: usize = 2;
 /// From a death or an abort to its end on each rank: far less than a call of a rank that does not answer takes to fail (OXCCL_INIT_TIMEOUT).
 const NOTICE: Duration = Duration::from_secs(3);
+/// Longer than a rank waits for one that calls it and does not go on.
+const LATE: Duration = Duration::from_secs(6);
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 /// Rank 0 does what word 1 says once the process at word 2 is stopped; the others wait for their end.
@@ -25,6 +27,9 @@ pub fn rank(order: &Order) {
         windows.extend((0..2).map(|_| comm.window::<u64>(16).expect("a window")));
     }
     order.report("up", "");
+    if order.words[1] == "late" && order.rank != 0 {
+        return exchange_late(order, &comm);
+    }
     if order.rank != 0 {
         if order.rank == 1 && order.words[1] == "put" {
             comm.wait_signal(0, Signal::default(), 1).expect("the put of rank 0 comes");
@@ -33,7 +38,9 @@ pub fn rank(order: &Order) {
         std::thread::park_timeout(GIVE_UP);
         return;
     }
-    wait_until(Path::new(&order.words[2]), 'T', GIVE_UP);
+    if order.words[1] != "late" {
+        wait_until(Path::new(&order.words[2]), 'T', GIVE_UP);
+    }
     match order.words[1].as_str() {
         "all" => {
             order.report("calls", "");
@@ -66,8 +73,36 @@ pub fn rank(order: &Order) {
             });
             order.report("gone", &error.expect_err("it was aborted").text);
         }
+        "late" => {
+            let (stream, mut came) = (Stream::on(comm.device()).expect("a stream"), [0_u32; 4]);
+            stream
+                .scope(|s| {
+                    s.recv(&comm, s.lend(&mut came[..]), 1)?;
+                    s.send(&comm, s.share(&[5_u32; 4][..]), KILLED)
+                })
+                .expect("one message after the other");
+            assert_eq!(came, [3; 4]);
+            order.report("done", "");
+        }
         other => panic!("no work {other}"),
     }
+}
+
+/// Rank 1 sends late, rank 2 waits for what rank 0 sends behind that.
+fn exchange_late(order: &Order, comm: &Communicator) {
+    match order.rank {
+        1 => {
+            pause(LATE);
+            comm.send(&[3_u32; 4], 0).expect("send");
+        }
+        KILLED => {
+            let mut came = [0_u32; 4];
+            comm.recv(&mut came, 0).expect("recv");
+            assert_eq!(came, [5; 4]);
+        }
+        _ => {}
+    }
+    order.report("done", "");
 }
 
 /// Has another thread abort the communicator.
@@ -127,4 +162,13 @@ fn puts_to_other_ranks_go_on_while_a_stopped_one_is_called() {
         let took = Duration::from_nanos(event.ns.saturating_sub(calls));
         assert!(took < NOTICE, "{what} after {took:?}\n{}", pool.said());
     }
+}
+
+/// Rank 0 has never talked to rank 2 when its message for that waits behind one of rank 1, which comes late.
+#[test]
+fn a_first_message_may_wait_long_behind_another_one() {
+    let _alone = alone();
+    let mut pool = Pool::new(RANKS, 1, &[("OXCCL_SHM", "0")]);
+    pool.start("opening late");
+    pool.expect("done", &[0, 1, KILLED, STOPPED], GIVE_UP);
 }

@@ -205,8 +205,9 @@ pub fn connect_part(params: Params, part: Option<Part>) -> Result<Option<Bootstr
     }
     let service_config = ServiceConfig { ifname: config.ifname.clone(), family: config.family, log: config.log };
     // The others need not wait for a rank that has not got so far; with several roots one that is not its own would not know it.
+    let has_root = !(id.is_derived() && rank == 0) && more.is_empty();
     let tell = |e: &Error| {
-        if more.is_empty() {
+        if has_root {
             decline(&id, rank, ranks, &config, &e.text)
         }
     };

@@ -15,7 +15,7 @@ use oxccl_types::{Error, Result};
 use super::core::Core;
 use super::init::{self, bootstrap_config};
 use super::jobs::Job;
-use super::{CommConfig, Communicator, FINALIZED};
+use super::{CommConfig, Communicator, FINALIZED, GONE};
 use crate::bootstrap::{self, BootstrapConfig, Part, connect_part};
 use crate::config::Config;
 use crate::service::io::{Limits, read_full, write_full};
@@ -449,7 +449,7 @@ impl Communicator {
         drop(held);
         let made = self.make_grow_id(core, &all);
         *locked(&self.grow_id) = made.as_ref().map_or(GrowId::None, |id| GrowId::Made(id.clone()));
-        if self.abort.load(Ordering::Acquire) {
+        if self.state.load(Ordering::Acquire) == GONE {
             // Whoever aborted may have found nothing to end yet.
             self.drop_grow_id();
         }

@@ -199,6 +199,9 @@ impl Links {
         if is_local(core, to) {
             return self.send.get(core, to, lane, open_sender);
         }
+        if self.gather && self.must_call(core, to, lane) {
+            return Ok(None);
+        }
         let (hold, gather) = (self.hold, self.gather);
         Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| {
             end.hold(hold);
@@ -213,14 +216,26 @@ impl Links {
         if is_local(core, from) {
             return self.recv.get(core, from, lane, open_receiver);
         }
+        if self.gather && self.must_call(core, from, lane) {
+            return Ok(None);
+        }
         Ok(self.streams.get(core, from, lane, open_stream)?.map(|end| end as &mut Receiver))
     }
 
     /// As [`receiver`](Self::receiver), of a connection that is open or lies in shared memory: none is opened over a network.
     pub(super) fn receiver_at_hand(&mut self, core: &Core, from: u32, lane: usize) -> Result<Option<&mut Receiver>> {
-        let far = &self.streams.lanes;
-        let is_open = || far.get(lane).and_then(|ends| ends.get(from as usize)).is_some_and(Option::is_some);
-        if is_local(core, from) || is_open() { self.receiver(core, from, lane) } else { Ok(None) }
+        if is_local(core, from) || self.is_open(from, lane) { self.receiver(core, from, lane) } else { Ok(None) }
+    }
+
+    /// Whether there is a connection with `rank` over a network.
+    fn is_open(&self, rank: u32, lane: usize) -> bool {
+        self.streams.lanes.get(lane).and_then(|ends| ends.get(rank as usize)).is_some_and(Option::is_some)
+    }
+
+    /// Whether this rank would have to call `rank` first. An operation that begins behind others leaves that to its turn: until then it is not
+    /// looked after, and who is called does not wait for long.
+    fn must_call(&self, core: &Core, rank: u32, lane: usize) -> bool {
+        (core.rank as u32) < rank && !self.is_open(rank, lane)
     }
 
     /// Drives what was accepted but not written; `true` when nothing is left, or nothing but what is held. An operation

@@ -198,6 +198,11 @@ impl Caller {
         Ok(true)
     }
 
+    /// Whether the listener has all that it wants.
+    pub(super) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
     /// Calls, and takes of the answer what has come.
     fn answered(&mut self, fd: impl AsFd) -> io::Result<()> {
         if self.stage == Stage::New {
@@ -222,7 +227,10 @@ fn send_first(fd: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     loop {
         match rustix::net::send(&fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(n) if n == bytes.len() => return Ok(()),
-            Ok(_) | Err(Errno::AGAIN) => return Err(io::Error::other("its connection takes no data")),
+            // For want of memory: another call may have more luck.
+            Ok(_) | Err(Errno::AGAIN) => {
+                return Err(io::Error::new(io::ErrorKind::ConnectionReset, "the connection takes no data"));
+            }
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use oxccl_sys::Deadline;
+use oxccl_sys::{Deadline, clock};
 use oxccl_types::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -16,8 +16,10 @@ use rustix::net::RecvFlags;
 
 use super::auth::{Caller, CommKey, Hello, Kind};
 use super::io::{self as bounded, Limits};
-use super::{ADDRESS_SLICE, CALLS, Route};
+use super::{ADDRESS_SLICE, CALLS, HANDSHAKE_TIME, Route};
 
+/// Whoever has not polled a call for so long finds a listener that has given it up.
+const STALE: Duration = Duration::from_millis(HANDSHAKE_TIME.as_millis() as u64 / 2);
 /// Between two calls, at first and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
@@ -26,7 +28,11 @@ pub(crate) struct Dial {
     addresses: Vec<SocketAddr>,
     key: CommKey,
     route: Route,
+    /// How long it may take, and until when that is.
+    time: Duration,
     deadline: Deadline,
+    /// When it was polled last, ns.
+    polled: u64,
     /// For a listener that is not heard of.
     patience: Deadline,
     calls: u32,
@@ -51,7 +57,9 @@ impl Dial {
             addresses: addresses.to_vec(),
             key: key.clone(),
             route,
+            time: deadline.slice(Duration::MAX),
             deadline,
+            polled: clock::now_ns(),
             patience: Deadline::after(deadline.slice(bounded::SILENCE)),
             calls: 1,
             pause: PAUSES[0],
@@ -79,6 +87,12 @@ impl Dial {
 
     /// As [`poll`](Self::poll), with the error as it is.
     pub(super) fn try_poll(&mut self) -> io::Result<Option<TcpStream>> {
+        let now = clock::now_ns();
+        let late = now.saturating_sub(self.polled) > STALE.as_nanos() as u64;
+        self.polled = now;
+        if late && !self.is_proved() {
+            *self = Dial::new(&self.addresses, &self.key, self.route, Deadline::after(self.time));
+        }
         loop {
             match self.advance() {
                 Ok(State::Arrives(stream)) => return Ok(Some(stream)),
@@ -86,9 +100,16 @@ impl Dial {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     return if self.deadline.passed() { Err(timed_out()) } else { Ok(None) };
                 }
+                // The listener did not wait for us.
+                Err(e) if late && e.kind() == ErrorKind::UnexpectedEof => self.state = self.after(hung_up())?,
                 Err(e) => self.state = self.after(e)?,
             }
         }
+    }
+
+    /// Whether the listener may have given the connection away already.
+    fn is_proved(&self) -> bool {
+        matches!(&self.state, State::Proves(_, caller) if caller.is_done())
     }
 
     /// One state further, or [`State::Arrives`] when it has; `WouldBlock` while there is nothing to do.
@@ -173,7 +194,10 @@ impl Dial {
     /// Waits for that, at most for a short time.
     pub(super) fn wait(&self, limits: &Limits<'_>) -> io::Result<()> {
         match &self.state {
-            State::Pause(until) => limits.pause(until.slice(PAUSES[1])),
+            State::Pause(until) => {
+                limits.check()?;
+                limits.pause(until.slice(PAUSES[1]));
+            }
             State::Connects(_, fd, _) => limits.wait_briefly(fd, PollFlags::OUT).map(drop)?,
             State::Proves(stream, _) | State::Arrives(stream) => {
                 limits.wait_briefly(stream, PollFlags::IN).map(drop)?
@@ -206,6 +230,10 @@ fn accepted(stream: &TcpStream) -> io::Result<bool> {
 
 fn timed_out() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "timed out")
+}
+
+fn hung_up() -> io::Error {
+    io::Error::new(ErrorKind::ConnectionReset, "the listener hung up")
 }
 
 fn no_address() -> io::Error {
