@@ -304,7 +304,7 @@ impl Core {
                 }
             }
         };
-        let guard = super::service()?.watch_readable(fd, ready)?;
+        let guard = self.inbox.service().watch_readable(fd, ready)?;
         locked(&self.windows.incoming).push(guard);
         Ok(())
     }

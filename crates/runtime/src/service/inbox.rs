@@ -71,6 +71,11 @@ impl Inbox {
         Inbox { service, name, waiting }
     }
 
+    /// The service that serves it.
+    pub(crate) fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
     /// From now on connections for `purpose`, and those that wait already, go to `take`, which must not block: it runs
     /// on the service's thread. To be called once.
     pub(crate) fn divert(&self, purpose: u8, take: Taker) {
