@@ -417,12 +417,19 @@ impl Executable {
         if self.plan.retains || played.is_err() {
             // Streams, memory and kept values live until the work is done, even when this value does not.
             let kept = (self.streams.clone(), self.state.clone());
-            stream.launch_host(Box::new(move || drop(kept)))?;
+            let drops = Box::new(move || drop(kept));
+            // What goes with a value that the program gave is the program's function.
+            if self.keeps() { stream.launch_host(drops) } else { stream.call_own(drops) }?;
         }
         let end = Event::new();
         stream.record(&end)?;
         self.before = Some(end);
         played
+    }
+
+    /// Whether values of the program go with the graph, or may come to do: a child takes them as long as it lives.
+    fn keeps(&self) -> bool {
+        !self.state.keep.is_empty() || self.state.nodes.values().any(|node| matches!(node.work, Work::Child(_)))
     }
 
     /// That all calls may still be made.

@@ -699,13 +699,14 @@ impl Stream {
         inner.take_error()
     }
 
-    /// Whether the stream is idle. Moves its work a little.
+    /// Whether the stream is idle. Moves its work a little, but calls no function of the program: it may wait for what the caller
+    /// does when this has returned.
     pub fn query(&self) -> Result<bool> {
         self.refuse_while_capturing("asked for its state")?;
         order::before_push(self);
         self.0.count_wait();
         if self.0.pending() {
-            self.0.advance();
+            self.0.advance_aside();
         }
         if self.0.pending() {
             return Ok(false);

@@ -78,6 +78,33 @@ fn a_thread_that_waits_for_something_else_calls_no_function_of_the_program() {
     stream.synchronize().unwrap();
 }
 
+/// Nor does one that asks whether the stream is idle, which it is not before the function has run.
+#[test]
+fn a_query_calls_no_function_of_the_program() {
+    let stream = Stream::new().unwrap();
+    let (go, called) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (wait, mark) = (go.clone(), called.clone());
+    let me = std::thread::current().id();
+    stream
+        .launch_host(Box::new(move || {
+            while std::thread::current().id() != me && !wait.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            mark.store(true, Ordering::Release);
+        }))
+        .unwrap();
+    for _ in 0..100 {
+        assert!(!stream.query().unwrap() && !called.load(Ordering::Acquire));
+    }
+    go.store(true, Ordering::Release);
+    let began = Instant::now();
+    while !stream.query().unwrap() {
+        assert!(began.elapsed() < LONG, "the helper never comes");
+        std::thread::yield_now();
+    }
+    assert!(called.load(Ordering::Acquire));
+}
+
 /// A task that is over when it is told.
 struct Told(Arc<AtomicBool>);
 
