@@ -298,6 +298,25 @@ fn a_call_that_parks_to_give_way_looks_at_what_has_no_bell() {
     assert_eq!(looked, Ok(std::thread::current().id()));
 }
 
+/// Who looks for it again and again may be all that looks after the work.
+#[test]
+fn who_asks_for_an_event_moves_what_is_before_it() {
+    let me = std::thread::current().id();
+    let mine = (0..100).any(|_| {
+        let (stream, event) = (Stream::new().unwrap(), Event::new());
+        let (looked, by) = std::sync::mpsc::sync_channel(1);
+        stream.push(Box::new(Crowded(looked)));
+        stream.record(&event).unwrap();
+        let began = Instant::now();
+        while !event.poll().unwrap() {
+            assert!(began.elapsed() < LONG, "it never ends");
+        }
+        // The helper may have come first.
+        by.recv().unwrap() == me
+    });
+    assert!(mine, "the helper did it each time");
+}
+
 /// Is over once a thread is known to wait for the stream, or after [`LONG`].
 struct Awaited(Stream, Instant);
 
