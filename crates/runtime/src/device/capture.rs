@@ -169,6 +169,11 @@ impl Capture {
         Ok(())
     }
 
+    /// The graph of a capture that ends: events that name a point of it would keep it for as long as they live.
+    fn take_graph(&mut self) -> Graph {
+        std::mem::take(&mut self.graph)
+    }
+
     /// Whether everything that the streams did leads to the ends of the first.
     fn is_joined(&self) -> bool {
         let state = self.graph.lock();
@@ -273,10 +278,14 @@ impl Stream {
             s.0.capture.set(None);
         }
         over(&shared);
+        let invalid = capture.invalid;
+        let graph = capture.take_graph();
+        // A graph that nobody gets goes behind the lock, and with it what it keeps.
+        drop(capture);
         match () {
-            () if capture.invalid => Err(EndError::Invalidated),
+            () if invalid => Err(EndError::Invalidated),
             () if !joined => Err(EndError::Unjoined),
-            () => Ok(capture.graph.clone()),
+            () => Ok(graph),
         }
     }
 
@@ -321,6 +330,10 @@ impl Stream {
                     s.0.capture.set(None);
                 }
                 over(&shared);
+                let graph = capture.take_graph();
+                // As in `end_capture`.
+                drop(capture);
+                drop(graph);
             } else {
                 self.0.capture.set(None);
             }
