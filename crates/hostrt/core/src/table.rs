@@ -526,7 +526,7 @@ macro_rules! hip_functions { ($($then:ident)::+ ! ($which:tt)) => { $($then)::+!
     plain fn hipGraphExecMemsetNodeSetParams(exec: *mut c_void, node: *mut c_void, fill: *const nodes::HipFill) -> c_int = nodes::exec_set_fill_hip;
     plain fn hipFuncGetAttributes(to: *mut kernel::HipAttributes, function: *const c_void) -> c_int = kernel::attributes_hip;
     plain fn hipOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, function: *const c_void, shared: usize, limit: c_int) -> c_int = kernel::occupancy_block;
-    plain fn hipGraphInstantiateWithParams(exec: *mut *mut c_void, graph: *mut c_void, parameters: *mut capture::InstantiateParams) -> c_int = capture::instantiate_with_params;
+    plain fn hipGraphInstantiateWithParams(exec: *mut *mut c_void, graph: *mut c_void, parameters: *mut capture::HipInstantiateParams) -> c_int = capture::instantiate_with_params_hip;
     spt fn hipEventRecordWithFlags(event: *mut c_void, stream: *mut c_void, flags: c_uint) -> c_int = events::record_with_flags;
 } }; }
 

@@ -348,11 +348,11 @@ typedef enum hipGraphInstantiateResult {
   hipGraphInstantiateSuccess = 0, hipGraphInstantiateError = 1, hipGraphInstantiateInvalidStructure = 2,
   hipGraphInstantiateNodeOperationNotSupported = 3, hipGraphInstantiateMultipleDevicesNotSupported = 4
 } hipGraphInstantiateResult;
-typedef struct hipGraphInstantiateParams_st {
-  unsigned long long flags;
-  hipStream_t uploadStream;
+typedef struct hipGraphInstantiateParams {
   hipGraphNode_t errNode_out;
+  unsigned long long flags;
   hipGraphInstantiateResult result_out;
+  hipStream_t uploadStream;
 } hipGraphInstantiateParams;
 typedef enum hipGraphInstantiateFlags {
   hipGraphInstantiateFlagAutoFreeOnLaunch = 1, hipGraphInstantiateFlagUpload = 2,
