@@ -7,11 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oxccl_hostrt_interface::{Address, CaptureInfo, CopyArea, FillArea, Found, IpcHandle, Status, kind, status};
 
-use crate::entry::{put, stream};
+use crate::entry::{is_hip, put, stream};
 use crate::host::host;
 use crate::volumes::{Extent, Pitched};
 use crate::{c_char, c_int, c_uint, c_void};
 
+/// HIP's copy from device to device that leaves the compute units alone.
+const DEVICE_TO_DEVICE_NO_CU: c_int = 1024;
 const INVALID_PITCH: Status = 12;
 const INVALID_DIRECTION: Status = 21;
 const ALREADY_REGISTERED: Status = 712;
@@ -244,7 +246,8 @@ pub(crate) fn check(area: &CopyArea, direction: c_int) -> Status {
     if is_empty(area) {
         return status::SUCCESS;
     }
-    if !(0..=4).contains(&direction) {
+    let is_known = (0..=4).contains(&direction) || (direction == DEVICE_TO_DEVICE_NO_CU && is_hip());
+    if !is_known {
         return INVALID_DIRECTION;
     }
     if (area.height > 1 || area.depth > 1) && (area.width > area.dst_pitch || area.width > area.src_pitch) {
