@@ -11,7 +11,7 @@ use crate::host_interface::{
 };
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{Address, Status, status, work};
-use oxccl_runtime::device::{EndError, Event, Executable, Graph, GraphMemory, NodeId, Tag, UpdateError, Work};
+use oxccl_runtime::device::{self, EndError, Event, Executable, Graph, GraphMemory, NodeId, Tag, UpdateError, Work};
 
 fn invalid(text: &str) -> Failed {
     Failed(status::INVALID_VALUE, text.into())
@@ -144,7 +144,7 @@ fn work_of(w: &mut hi::Work) -> Result<(Work, Tag), Failed> {
         }
         work::CHILD => (Work::Child(graph(w.handle.0)?.duplicate()), [0; 2]),
         work::ALLOC => {
-            let memory = GraphMemory::new(w.bytes).map_err(failed(status::OUT_OF_MEMORY))?;
+            let memory = GraphMemory::new(w.bytes, device::current()).map_err(failed(status::OUT_OF_MEMORY))?;
             w.address = Address(memory.address().cast());
             (Work::Alloc(memory), [0; 2])
         }

@@ -192,7 +192,7 @@ unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *m
         let s = stream(handle)?;
         let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
             Some(memory) => memory,
-            None => device::alloc_as(bytes, MemoryKind::Device).map_err(failed(status::OUT_OF_MEMORY))?,
+            None => device::alloc_on(bytes, MemoryKind::Device, s.device()).map_err(failed(status::OUT_OF_MEMORY))?,
         };
         // SAFETY: the caller's promise.
         unsafe { put(ptr, memory.cast()) }

@@ -374,7 +374,7 @@ impl Stream {
     /// Memory that belongs to the graph; `None` when the stream does not capture.
     pub fn capture_alloc(&self, bytes: usize) -> Result<Option<*mut u8>> {
         let Some((shared, lane)) = self.0.capture.get() else { return Ok(None) };
-        let memory = GraphMemory::new(bytes)?;
+        let memory = GraphMemory::new(bytes, self.device())?;
         lock(&shared).add(lane, Work::Alloc(memory.clone()), [0; 2])?;
         Ok(Some(memory.address()))
     }
