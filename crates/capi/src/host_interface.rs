@@ -234,8 +234,8 @@ unsafe extern "C" fn graph_memory(held: *mut usize, used: *mut usize) -> Status 
 unsafe extern "C" fn memory_find(ptr: *const c_void, found: *mut hi::Found) -> Status {
     run(|| {
         let text = || format!("{ptr:p} is not memory of the host device");
-        let imported = opened().range(..=ptr.addr()).next_back().map(|(base, o)| (*base, o.bytes));
-        let imported = imported.filter(|(base, bytes)| ptr.addr() - base < *bytes);
+        let imported = opened().range(..=ptr.addr()).next_back().map(|(base, o)| (*base, o.bytes, o.device));
+        let imported = imported.filter(|(base, bytes, _)| ptr.addr() - base < *bytes);
         let at = match (device::allocation(ptr.addr()), imported) {
             (Some(a), _) => {
                 let kind = match a.label.kind {
@@ -245,8 +245,8 @@ unsafe extern "C" fn memory_find(ptr: *const c_void, found: *mut hi::Found) -> S
                 };
                 hi::Found { base: a.base, bytes: a.bytes, kind, device: a.label.device as c_int }
             }
-            (None, Some((base, bytes))) => {
-                hi::Found { base, bytes, kind: kind::DEVICE, device: device::current() as c_int }
+            (None, Some((base, bytes, device))) => {
+                hi::Found { base, bytes, kind: kind::DEVICE, device: device as c_int }
             }
             (None, None) => return Err(Failed(status::INVALID_VALUE, text())),
         };
@@ -261,6 +261,8 @@ struct Opened {
     _memory: Box<dyn std::any::Any + Send>,
     shared: device::Shared,
     bytes: usize,
+    /// That of the thread that opened it.
+    device: usize,
     users: usize,
 }
 
@@ -344,7 +346,8 @@ unsafe extern "C" fn ipc_open(handle: *const hi::IpcHandle, ptr: *mut *mut c_voi
         }
         let memory = device::open_shared(&shared).map_err(failed(status::MAP_FAILED))?;
         let at = memory.at(offset as usize, bytes as usize);
-        let entry = Opened { _memory: Box::new(memory), shared, bytes: bytes as usize, users: 1 };
+        let device = device::current();
+        let entry = Opened { _memory: Box::new(memory), shared, bytes: bytes as usize, device, users: 1 };
         opened.insert(at.expose_provenance(), entry);
         // SAFETY: the caller's promise.
         unsafe { put(ptr, at.cast()) }

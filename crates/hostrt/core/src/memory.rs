@@ -21,8 +21,9 @@ const NOT_REGISTERED: Status = 713;
 /// Copies from ordinary memory of at most this many bytes return at once, from a copy.
 const STAGED: usize = 64 << 10;
 
-fn registered() -> MutexGuard<'static, BTreeMap<usize, usize>> {
-    static REGISTERED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+/// Memory of the program that it registered, by address: its bytes, and the device of the thread that did.
+fn registered() -> MutexGuard<'static, BTreeMap<usize, (usize, c_int)>> {
+    static REGISTERED: Mutex<BTreeMap<usize, (usize, c_int)>> = Mutex::new(BTreeMap::new());
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -123,10 +124,10 @@ pub unsafe fn register(ptr: *mut c_void, bytes: usize, _flags: c_uint) -> Status
     }
     let mut all = registered();
     let before = all.range(..ptr.addr().saturating_add(bytes)).next_back();
-    if before.is_some_and(|(base, len)| base + len > ptr.addr()) {
+    if before.is_some_and(|(base, (len, _))| base + len > ptr.addr()) {
         return ALREADY_REGISTERED;
     }
-    all.insert(ptr.addr(), bytes);
+    all.insert(ptr.addr(), (bytes, host!(device_current())));
     status::SUCCESS
 }
 
@@ -141,8 +142,8 @@ pub(crate) fn look_up(ptr: *const c_void) -> Option<Found> {
         return Some(found);
     }
     let all = registered();
-    let (base, bytes) = all.range(..=ptr.addr()).next_back()?;
-    (ptr.addr() - base < *bytes).then_some(Found { base: *base, bytes: *bytes, kind: kind::HOST, device: 0 })
+    let (base, (bytes, device)) = all.range(..=ptr.addr()).next_back()?;
+    (ptr.addr() - base < *bytes).then_some(Found { base: *base, bytes: *bytes, kind: kind::HOST, device: *device })
 }
 
 pub unsafe fn host_device_pointer(to: *mut *mut c_void, ptr: *mut c_void, flags: c_uint) -> Status {

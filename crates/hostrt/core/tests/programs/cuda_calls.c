@@ -79,6 +79,8 @@ static void memory(void) {
   CUDA(cudaMemGetInfo(&left, &all));
   CHECK(left > 0 && left <= all);
   CUDA(cudaHostRegister(on_stack, sizeof on_stack, cudaHostRegisterDefault));
+  CUDA(cudaPointerGetAttributes(&a, on_stack + 8));
+  CHECK(a.type == cudaMemoryTypeHost && a.device == 1);
   CHECK(cudaHostRegister(on_stack, 8, cudaHostRegisterDefault) == cudaErrorHostMemoryAlreadyRegistered);
   CUDA(cudaHostUnregister(on_stack));
   CHECK(cudaHostUnregister(on_stack) == cudaErrorHostMemoryNotRegistered);
