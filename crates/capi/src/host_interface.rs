@@ -156,6 +156,18 @@ unsafe extern "C" fn device_drain(device: c_int) -> Status {
     run(|| device::drain(device_of(device)?).map_err(failed(status::LAUNCH_FAILURE)))
 }
 
+/// Waits for the work of all devices. What went wrong there is not the fault of the call; the streams' next wait tells.
+fn drain_all() {
+    (0..device::count()).for_each(|d| drop(device::drain(d)));
+}
+
+unsafe extern "C" fn devices_drain() -> Status {
+    run(|| {
+        drain_all();
+        Ok(())
+    })
+}
+
 unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_void) -> Status {
     run(|| {
         not_unsafe("an allocation")?;
@@ -425,8 +437,9 @@ unsafe extern "C" fn stream_info(handle: hi::Stream, info: *mut hi::StreamInfo) 
 
 unsafe extern "C" fn stream_wait_event(handle: hi::Stream, e: hi::Event, external: c_int) -> Status {
     run(|| {
+        let tag = [e.expose_provenance(), 0];
         let (s, e) = (work_stream(handle)?, event(e)?);
-        let waits = if external != 0 { s.wait_external(&e) } else { s.wait(&e) };
+        let waits = if external != 0 { s.wait_external(&e, tag) } else { s.wait(&e) };
         waits.map_err(failed(status::CAPTURE_ISOLATION))
     })
 }
@@ -457,12 +470,45 @@ pub(crate) fn fill_of(a: &hi::FillArea) -> Fill {
 }
 
 unsafe extern "C" fn stream_copy(handle: hi::Stream, area: *const hi::CopyArea) -> Status {
+    const DEFAULT: c_int = 4;
+    // SAFETY: the caller's promise.
+    unsafe { stream_copy_as(handle, area, DEFAULT) }
+}
+
+unsafe extern "C" fn stream_copy_as(handle: hi::Stream, area: *const hi::CopyArea, direction: c_int) -> Status {
     run(|| {
         // SAFETY: the caller promises a readable struct.
         let a = unsafe { area.read_unaligned() };
         let area = area_of(&a);
+        let tag = [direction as usize, 0];
         // SAFETY: the caller promises the area until the stream has done the copy.
-        unsafe { work_stream(handle)?.copy_area(area) }.map_err(failed(status::INVALID_VALUE))
+        unsafe { work_stream(handle)?.copy_area(area, tag) }.map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn stream_copy_alone(
+    handle: hi::Stream,
+    area: *const hi::CopyArea,
+    to: c_int,
+    from: c_int,
+) -> Status {
+    run(|| {
+        // SAFETY: the caller promises a readable struct.
+        let a = unsafe { area.read_unaligned() };
+        let devices = [device_of(to)?, device_of(from)?];
+        let s = work_stream(handle)?;
+        not_capturing(&s)?;
+        // SAFETY: the caller promises the area until the stream has done the copy.
+        unsafe { s.copy_alone(area_of(&a), &devices) }.map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn stream_go_ahead(handle: hi::Stream) -> Status {
+    run(|| {
+        let s = stream(handle)?;
+        not_capturing(&s)?;
+        s.go_ahead();
+        Ok(())
     })
 }
 
@@ -534,8 +580,9 @@ unsafe extern "C" fn event_destroy(e: hi::Event) -> Status {
 
 unsafe extern "C" fn event_record(e: hi::Event, handle: hi::Stream, external: c_int) -> Status {
     run(|| {
+        let tag = [e.expose_provenance(), 0];
         let (s, e) = (work_stream(handle)?, event(e)?);
-        let recorded = if external != 0 { s.record_external(&e) } else { s.record(&e) };
+        let recorded = if external != 0 { s.record_external(&e, tag) } else { s.record(&e) };
         recorded.map_err(failed(status::INVALID_HANDLE))
     })
 }

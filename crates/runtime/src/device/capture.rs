@@ -349,11 +349,11 @@ impl Stream {
         )))
     }
 
-    /// Records `work` while capturing, else calls `push`.
-    pub(super) fn push_or_capture(&self, work: Work, push: impl FnOnce()) -> Result<()> {
+    /// Records `work` while capturing, as a node with this tag, else calls `push`.
+    pub(super) fn push_or_capture(&self, work: Work, tag: Tag, push: impl FnOnce()) -> Result<()> {
         match self.0.capture.get() {
             None => push(),
-            Some((shared, lane)) => lock(&shared).add(lane, work, [0; 2])?,
+            Some((shared, lane)) => lock(&shared).add(lane, work, tag)?,
         }
         Ok(())
     }
@@ -368,7 +368,7 @@ impl Stream {
 
     /// A launch of a graph while capturing.
     pub(super) fn capture_child(&self, child: Graph) -> Result<()> {
-        self.push_or_capture(Work::Child(child), || {})
+        self.push_or_capture(Work::Child(child), [0; 2], || {})
     }
 
     /// Memory that belongs to the graph; `None` when the stream does not capture.
@@ -387,22 +387,23 @@ impl Stream {
         Ok(true)
     }
 
-    /// [`record`](Self::record); while capturing a node that records the event at every launch, for others to wait for.
-    pub fn record_external(&self, event: &Event) -> Result<()> {
+    /// [`record`](Self::record); while capturing a node with this tag, which records the event at every launch, for others to wait
+    /// for.
+    pub fn record_external(&self, event: &Event, tag: Tag) -> Result<()> {
         match self.0.capture.get() {
             None => self.record(event),
-            Some((shared, lane)) => lock(&shared).add(lane, Work::Record(event.clone()), [0; 2]),
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Record(event.clone()), tag),
         }
     }
 
-    /// [`wait`](Self::wait); while capturing a node that waits, at every launch, for the event's last record then.
-    pub fn wait_external(&self, event: &Event) -> Result<()> {
+    /// [`wait`](Self::wait); while capturing a node with this tag, which waits, at every launch, for the event's last record then.
+    pub fn wait_external(&self, event: &Event, tag: Tag) -> Result<()> {
         match self.0.capture.get() {
             None => {
                 self.wait_now(event);
                 Ok(())
             }
-            Some((shared, lane)) => lock(&shared).add(lane, Work::Wait(event.clone()), [0; 2]),
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Wait(event.clone()), tag),
         }
     }
 

@@ -482,7 +482,7 @@ impl Executable {
 fn play_one(work: &Work, stream: &Stream) -> Result<()> {
     match work {
         // SAFETY: whoever made the node promised the memory for every launch.
-        Work::Copy(area) => unsafe { stream.copy_area(*area) },
+        Work::Copy(area) => unsafe { stream.copy_area(*area, [0; 2]) },
         // SAFETY: as above.
         Work::Fill(fill) => unsafe { stream.fill_area(*fill) },
         Work::Host(function) => stream.call_host(function.clone(), [0; 2]),
@@ -631,7 +631,7 @@ mod tests {
         captures.record(&event).unwrap();
         exec.launch(&stream).unwrap();
         assert!(!super::super::is_capturing(&stream));
-        stream.wait_external(&event).unwrap();
+        stream.wait_external(&event, [0; 2]).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
         assert!(captures.end_capture().is_ok());

@@ -12,6 +12,7 @@ mod launch;
 mod memory;
 mod moves;
 mod order;
+mod serial;
 mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;

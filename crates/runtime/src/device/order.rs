@@ -73,7 +73,9 @@ impl Stream {
     /// A new stream on the calling thread's device.
     pub fn with(options: StreamOptions) -> Stream {
         let role = if options.blocking { Role::Blocking } else { Role::Free };
-        Stream::on(super::current(), Order::new(role, options.priority))
+        let new = Stream::on(super::current(), Order::new(role, options.priority));
+        new.wait_for_copies();
+        new
     }
 
     /// What the stream was made as.
@@ -191,9 +193,10 @@ pub fn synchronize(device: usize) -> Result<()> {
 
 /// Waits until the work that all streams of `device` hold now has run. Its errors stay for who waits for the streams.
 pub fn drain(device: usize) -> Result<()> {
-    for s in helper::streams(|s| s.device == device && s.pending() && !s.capture.is_active()) {
+    // What a stream that captures was given before runs all the same.
+    for s in helper::streams(|s| s.device == device && s.pending()) {
         let end = Event::new();
-        Stream(s).record(&end)?;
+        Stream(s).record_now(&end);
         end.synchronize()?;
     }
     Ok(())

@@ -14,7 +14,7 @@ use oxccl_types::{Error, Result};
 
 use super::capture::Membership;
 use super::event::Record;
-use super::graph::Work;
+use super::graph::{Tag, Work};
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
@@ -734,15 +734,15 @@ impl Stream {
     /// Both ranges stay valid until the copy ran; nothing else writes `dst` or `src` meanwhile; they do not overlap.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_area(Area::row(dst, src, bytes)) }
+        unsafe { self.copy_area(Area::row(dst, src, bytes), [0; 2]) }
     }
 
-    /// Copies an area in stream order.
+    /// Copies an area in stream order; in a graph at every launch, as a node with this tag.
     ///
     /// # Safety
     /// As for [`copy`](Self::copy), for every row.
-    pub unsafe fn copy_area(&self, area: Area) -> Result<()> {
-        self.push_or_capture(Work::Copy(area), || self.push(Box::new(MoveTask::new(area))))
+    pub unsafe fn copy_area(&self, area: Area, tag: Tag) -> Result<()> {
+        self.push_or_capture(Work::Copy(area), tag, || self.push(Box::new(MoveTask::new(area))))
     }
 
     /// Copies `bytes`, which the stream keeps until then, in stream order.
@@ -760,7 +760,7 @@ impl Stream {
     /// # Safety
     /// The area stays valid until this ran; nothing else touches it meanwhile.
     pub unsafe fn fill_area(&self, fill: Fill) -> Result<()> {
-        self.push_or_capture(Work::Fill(fill), || self.push(Box::new(fill.task())))
+        self.push_or_capture(Work::Fill(fill), [0; 2], || self.push(Box::new(fill.task())))
     }
 
     /// Records `event`: it is complete once all work enqueued before is done, also where no handle of the stream is left by then.
@@ -768,9 +768,14 @@ impl Stream {
         if self.capture_record(event)? {
             return Ok(());
         }
+        self.record_now(event);
+        Ok(())
+    }
+
+    /// [`record`](Self::record) behind what was last enqueued, whatever captures the stream is part of.
+    pub(super) fn record_now(&self, event: &Event) {
         let record = event.next_record();
         self.push(Box::new(RecordTask { event: event.clone(), record, _stream: self.clone() }));
-        Ok(())
     }
 
     /// Work enqueued after this starts when the last record of `event` before this call is complete.
