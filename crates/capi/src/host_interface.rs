@@ -368,15 +368,27 @@ unsafe extern "C" fn ipc_open(handle: *const hi::IpcHandle, ptr: *mut *mut c_voi
 
 unsafe extern "C" fn ipc_close(ptr: *mut c_void) -> Status {
     run(|| {
-        let mut opened = opened();
-        let Some(o) = opened.get_mut(&ptr.addr()) else {
-            return Err(Failed(status::INVALID_VALUE, format!("{ptr:p} was not opened from a memory handle")));
-        };
-        o.users -= 1;
-        if o.users == 0 {
-            opened.remove(&ptr.addr());
+        let mut is_drained = false;
+        loop {
+            let mut opened = opened();
+            let Some(o) = opened.get_mut(&ptr.addr()) else {
+                return Err(Failed(status::INVALID_VALUE, format!("{ptr:p} was not opened from a memory handle")));
+            };
+            if o.users > 1 {
+                o.users -= 1;
+                return Ok(());
+            }
+            if is_drained {
+                let gone = opened.remove(&ptr.addr());
+                drop(opened);
+                drop(gone);
+                return Ok(());
+            }
+            // The last user goes: work of whichever device may use the memory. Behind the lock, which that work may need.
+            drop(opened);
+            drain_all();
+            is_drained = true;
         }
-        Ok(())
     })
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECK(what) do { if (!(what)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
@@ -32,6 +33,16 @@ static void all_reduce(int rank, ncclUniqueId id) {
   CUDA(cudaFree(buffer));
 }
 
+static volatile int passed;
+
+/* The work is what takes time: whoever does not wait for it is found out. */
+static void CUDART_CB slow(void* unused) {
+  struct timespec t = {0, 30000000};
+  (void)unused;
+  nanosleep(&t, NULL);
+  passed = 1;
+}
+
 int main(void) {
   int there[2], back[2], child_status;
   char byte = 0;
@@ -45,16 +56,25 @@ int main(void) {
     ncclUniqueId id;
     char *at, *again;
     struct cudaPointerAttributes a;
+    cudaStream_t stream;
     CUDA(cudaSetDevice(1));
     CHECK(read(there[0], &handle, sizeof handle) == sizeof handle);
     CUDA(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess));
     CUDA(cudaIpcOpenMemHandle((void**)&again, handle, cudaIpcMemLazyEnablePeerAccess));
     CHECK(again == at && at[17] == 3);
+    CUDA(cudaSetDevice(2));
     CUDA(cudaPointerGetAttributes(&a, at + 17));
-    CHECK(a.type == cudaMemoryTypeDevice);
-    CUDA(cudaMemset(at, 4, BYTES));
+    CHECK(a.type == cudaMemoryTypeDevice && a.device == 1);
+    /* Queued work of any device is waited for before the memory goes. */
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA(cudaLaunchHostFunc(stream, slow, NULL));
+    CUDA(cudaMemsetAsync(at, 4, BYTES, stream));
     CUDA(cudaIpcCloseMemHandle(at));
     CUDA(cudaIpcCloseMemHandle(at));
+    CHECK(passed);
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaStreamDestroy(stream));
+    CUDA(cudaSetDevice(1));
     CHECK(cudaIpcCloseMemHandle(at) == cudaErrorInvalidValue);
     memset(&handle, 0, sizeof handle);
     CHECK(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess) == cudaErrorInvalidResourceHandle);
@@ -68,6 +88,7 @@ int main(void) {
     char* memory;
     CUDA(cudaMalloc((void**)&memory, BYTES));
     CUDA(cudaMemset(memory, 3, BYTES));
+    CUDA(cudaDeviceSynchronize());
     CUDA(cudaIpcGetMemHandle(&handle, memory));
     CHECK(write(there[1], &handle, sizeof handle) == sizeof handle);
     CHECK(read(back[0], &byte, 1) == 1);
