@@ -102,7 +102,7 @@ pub unsafe fn malloc_3d(to: *mut Pitched, extent: Extent) -> Status {
     }
 }
 
-/// Waits for the work of the memory's device first, as the originals do.
+/// Waits for the work of the memory's device first, as the originals do; for that of all devices where none is its own.
 pub unsafe fn free(ptr: *mut c_void) -> Status {
     if ptr.is_null() {
         return status::SUCCESS;
@@ -112,7 +112,7 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
         return status::INVALID_VALUE;
     }
     // What went wrong there is not the fault of this call; the streams' next wait tells.
-    let _ = host!(device_drain(found.device));
+    let _ = if found.kind == kind::DEVICE { host!(device_drain(found.device)) } else { host!(devices_drain()) };
     crate::pools::forget(ptr);
     host_flags_of().remove(&ptr.addr());
     host!(memory_free(ptr))
