@@ -222,7 +222,7 @@ pub(crate) fn capturing(s: *mut c_void) -> bool {
     host!(capture_info(stream(s), &mut info, std::ptr::null_mut(), 0)) == status::SUCCESS && info.state != 0
 }
 
-fn flat(dst: *mut c_void, src: *const c_void, bytes: usize) -> CopyArea {
+pub(crate) fn flat(dst: *mut c_void, src: *const c_void, bytes: usize) -> CopyArea {
     rows(dst, 0, src, 0, bytes, 1)
 }
 
@@ -257,17 +257,29 @@ pub(crate) fn check(area: &CopyArea, direction: c_int) -> Status {
     if area.dst.0.is_null() || area.src.0.is_null() { status::INVALID_VALUE } else { status::SUCCESS }
 }
 
+/// What a copy comes to of which nothing is to be moved.
+fn settled(area: &CopyArea, direction: c_int) -> Option<Status> {
+    match check(area, direction) {
+        status::SUCCESS if is_empty(area) || area.dst == area.src => Some(status::SUCCESS),
+        status::SUCCESS => None,
+        failure => Some(failure),
+    }
+}
+
+/// Ends a call on the default stream `s` that is not named asynchronous: the host waits, as with the originals, unless only
+/// memory of these devices is touched. What frees that memory waits for their work.
+fn finish(s: *mut c_void, touched: &[Address], devices: &[c_int]) -> Status {
+    let is_theirs = |a: &Address| look_up(a.0).is_some_and(|f| f.kind == kind::DEVICE && devices.contains(&f.device));
+    if touched.iter().all(is_theirs) { host!(stream_go_ahead(s)) } else { host!(stream_synchronize(s)) }
+}
+
 pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
-    match check(&area, direction) {
-        status::SUCCESS if is_empty(&area) || area.dst == area.src => {
-            return status::SUCCESS;
-        }
-        status::SUCCESS => {}
-        failure => return failure,
+    if let Some(answer) = settled(&area, direction) {
+        return answer;
     }
     let target = stream(std::ptr::null_mut());
-    match host!(stream_copy(target, &area)) {
-        status::SUCCESS => host!(stream_synchronize(target)),
+    match host!(stream_copy_as(target, &area, direction)) {
+        status::SUCCESS => finish(target, &[area.dst, area.src], &[host!(device_current())]),
         failure => failure,
     }
 }
@@ -338,7 +350,7 @@ pub unsafe fn copy_peer(dst: *mut c_void, to: c_int, src: *const c_void, from: c
         return status::INVALID_DEVICE;
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_and_wait(flat(dst, src, bytes), 3) }
+    unsafe { copy_between(flat(dst, src, bytes), to, from) }
 }
 
 pub unsafe fn copy_peer_on(
@@ -394,7 +406,7 @@ pub(crate) unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> St
     }
     let s = stream(s);
     match host!(stream_fill(s, &area)) {
-        status::SUCCESS if wait => host!(stream_synchronize(s)),
+        status::SUCCESS if wait => finish(s, &[area.dst], &[host!(device_current())]),
         answer => answer,
     }
 }

@@ -170,7 +170,12 @@ pub unsafe fn copy_3d_on(p: *const Volume, s: *mut c_void) -> Status {
 
 pub unsafe fn copy_3d_peer(p: *const PeerVolume) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { run(given(p).and_then(|p| p.volume()), None) }
+    let parts = unsafe { given(p) }.and_then(|p| Ok((p.volume()?.area()?, p.dst_device, p.src_device)));
+    match parts {
+        // SAFETY: as above.
+        Ok((area, to, from)) => unsafe { copy_between(area, to, from) },
+        Err(failure) => failure,
+    }
 }
 
 pub unsafe fn copy_3d_peer_on(p: *const PeerVolume, s: *mut c_void) -> Status {

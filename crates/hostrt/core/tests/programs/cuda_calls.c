@@ -70,6 +70,7 @@ static void memory(void) {
   CUDA(cudaMallocPitch(&m, &pitch, 100, 8));
   CHECK(pitch >= 100);
   CUDA(cudaMemset2D(m, pitch, 1, 100, 8));
+  CUDA(cudaDeviceSynchronize());
   CUDA(cudaMemcpy2DAsync(h, 100, m, pitch, 100, 8, cudaMemcpyDeviceToHost, s));
   CUDA(cudaStreamSynchronize(s));
   for (i = 0; i < 800; i++) CHECK(h[i] == 1);
