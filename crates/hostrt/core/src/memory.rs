@@ -284,27 +284,41 @@ pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
     }
 }
 
-/// Ordinary memory of the program may be used again as soon as the call returns: small sources are copied, and the call
-/// waits in all other cases.
-pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void) -> Status {
-    match check(&area, direction) {
-        status::SUCCESS if is_empty(&area) || area.dst == area.src => {
-            return status::SUCCESS;
-        }
-        status::SUCCESS => {}
-        failure => return failure,
+/// Copies behind all work of the two devices and of the current one, and before all that comes later.
+pub(crate) unsafe fn copy_between(area: CopyArea, to: c_int, from: c_int) -> Status {
+    if let Some(answer) = settled(&area, 3) {
+        return answer;
+    }
+    let target = stream(std::ptr::null_mut());
+    match host!(stream_copy_alone(target, &area, to, from)) {
+        status::SUCCESS => finish(target, &[area.dst, area.src], &[host!(device_current()), to, from]),
+        failure => failure,
+    }
+}
+
+/// Copies on a stream. The call waits where the originals do: from host memory to host memory, though HIP does not where both are
+/// page-locked; and, but for small sources, which are copied, where the source may be used again at once: of ordinary memory, or
+/// if `during_call` asks for it.
+pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void, during_call: bool) -> Status {
+    if let Some(answer) = settled(&area, direction) {
+        return answer;
     }
     let s = stream(s);
-    let (source_known, target_known) = (look_up(area.src.0).is_some(), look_up(area.dst.0).is_some());
-    if (source_known && target_known) || capturing(s) {
-        return host!(stream_copy(s, &area));
+    if capturing(s) {
+        return host!(stream_copy_as(s, &area, direction));
     }
-    if target_known && area.height == 1 && area.depth == 1 && area.width <= STAGED {
+    let (source, target) = (look_up(area.src.0), look_up(area.dst.0));
+    let (source_known, target_known) = (source.is_some(), target.is_some());
+    let is_host = |found: Option<Found>| found.is_none_or(|f| f.kind == kind::HOST);
+    let from_host_to_host = is_host(source) && is_host(target) && !(is_hip() && source_known && target_known);
+    let keeps = !source_known || during_call;
+    let is_small = area.height == 1 && area.depth == 1 && area.width <= STAGED;
+    if keeps && is_small && target_known && !from_host_to_host {
         return host!(stream_copy_kept(s, area.dst.0, area.src.0, area.width));
     }
-    match host!(stream_copy(s, &area)) {
-        status::SUCCESS => host!(stream_synchronize(s)),
-        failure => failure,
+    match host!(stream_copy_as(s, &area, direction)) {
+        status::SUCCESS if keeps || !target_known || from_host_to_host => host!(stream_synchronize(s)),
+        answer => answer,
     }
 }
 
@@ -315,7 +329,7 @@ pub unsafe fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, direction
 
 pub unsafe fn copy_on(dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(flat(dst, src, bytes), direction, s) }
+    unsafe { copy_async(flat(dst, src, bytes), direction, s, false) }
 }
 
 /// HIP's copy on a stream that waits.
@@ -327,7 +341,7 @@ pub unsafe fn copy_with_stream(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    match unsafe { copy_async(flat(dst, src, bytes), direction, s) } {
+    match unsafe { copy_async(flat(dst, src, bytes), direction, s, false) } {
         status::SUCCESS => host!(stream_synchronize(stream(s))),
         failure => failure,
     }
@@ -341,7 +355,7 @@ pub unsafe fn copy_any(dst: *mut c_void, src: *const c_void, bytes: usize) -> St
 
 pub unsafe fn copy_any_on(dst: *mut c_void, src: *const c_void, bytes: usize, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(flat(dst, src, bytes), 4, s) }
+    unsafe { copy_async(flat(dst, src, bytes), 4, s, false) }
 }
 
 pub unsafe fn copy_peer(dst: *mut c_void, to: c_int, src: *const c_void, from: c_int, bytes: usize) -> Status {
@@ -366,7 +380,7 @@ pub unsafe fn copy_peer_on(
         return status::INVALID_DEVICE;
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_async(flat(dst, src, bytes), 3, s) }
+    unsafe { copy_async(flat(dst, src, bytes), 3, s, false) }
 }
 
 pub unsafe fn copy_2d(
@@ -394,7 +408,7 @@ pub unsafe fn copy_2d_on(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(rows(dst, dst_pitch, src, src_pitch, width, height), direction, s) }
+    unsafe { copy_async(rows(dst, dst_pitch, src, src_pitch, width, height), direction, s, false) }
 }
 
 pub(crate) unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> Status {
