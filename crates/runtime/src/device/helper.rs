@@ -3,8 +3,9 @@
 //! It is started by the first enqueue and sleeps for good when nothing was enqueued for a while; the next enqueue wakes
 //! it. In between it looks at the streams, see [`pace`] and [`sight`], and works only on those that nobody waits for nor
 //! touched between two looks, so that call-then-synchronise programs never meet it. Threads that wait for one stream also
-//! use [`assist`] to move the others.
+//! use [`assist`] to move the others. Functions of the program are called by a thread of their own, see [`functions`].
 
+mod functions;
 mod pace;
 mod sight;
 
@@ -103,9 +104,14 @@ pub(super) fn notify() {
     // SYNC: helper-asleep. The stream's count comes before this look, the helper's look at the counts behind its word.
     barrier::light_here();
     if ASLEEP.load(Ordering::Relaxed) {
-        *bed() = true;
-        ALARM.notify_one();
+        wake();
     }
+}
+
+/// Lets the helper look now.
+fn wake() {
+    *bed() = true;
+    ALARM.notify_one();
 }
 
 fn bed() -> MutexGuard<'static, bool> {
@@ -226,9 +232,10 @@ fn take_over(checks: &mut Checks) -> bool {
         let mut progress = false;
         let mut mine = None;
         for s in &pending {
-            match s.advance() {
+            match s.advance_aside() {
                 Waited::Progress => progress = true,
                 Waited::Blocked => mine = Some(s),
+                Waited::Foreign => took |= functions::hand_over(s),
                 Waited::Idle | Waited::Elsewhere => {}
             }
         }

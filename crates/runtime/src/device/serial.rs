@@ -11,7 +11,7 @@ use super::stream::{Stream, Waited};
 use super::{Event, helper};
 
 /// How often who meets another thread at its stream comes again: that one may hold it for a step, or for a function of the program.
-const MEETINGS: u32 = 64;
+pub(super) const MEETINGS: u32 = 64;
 
 /// Ends of copies between devices that may still run, for streams that are made meanwhile.
 static LAST: Mutex<Vec<(Vec<usize>, Event)>> = Mutex::new(Vec::new());
@@ -36,7 +36,7 @@ impl Stream {
                     meetings += 1;
                     yield_now();
                 }
-                Waited::Blocked | Waited::Idle => return,
+                Waited::Blocked | Waited::Idle | Waited::Foreign => return,
             }
         }
     }

@@ -229,6 +229,8 @@ pub(crate) enum Waited {
     Blocked,
     Idle,
     Elsewhere,
+    /// What comes next is a function of the program, which is not the caller's to call.
+    Foreign,
 }
 
 /// Turns of waiting after which a thread says that it waits; short waits need not be known.
@@ -336,14 +338,14 @@ impl Inner {
     }
 
     /// As [`advance`](Self::advance), by a thread that waits for something else: it calls no function of the program, which may
-    /// wait for just this thread. Such a one is left to who waits for the stream, or to the helper.
+    /// wait for just this thread. Such a one is left to who waits for the stream, or to the [thread](helper) for those.
     pub(super) fn advance_aside(&self) -> Waited {
         let Some(mut running) = self.running.try_lock() else { return Waited::Elsewhere };
         let is_foreign = match running.tasks.front() {
             Some(task) => task.is_foreign(),
             None => self.queue.lock().front().is_some_and(|task| task.is_foreign()),
         };
-        if is_foreign { Waited::Elsewhere } else { self.advance_locked(&mut running) }
+        if is_foreign { Waited::Foreign } else { self.advance_locked(&mut running) }
     }
 
     fn advance_locked(&self, running: &mut Running) -> Waited {
@@ -676,7 +678,7 @@ impl Stream {
             match inner.advance() {
                 Waited::Progress => waiter = None,
                 Waited::Idle => {}
-                Waited::Blocked | Waited::Elsewhere => {
+                Waited::Blocked | Waited::Elsewhere | Waited::Foreign => {
                     let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
                     // A group over several communicators: what it waits for may be on this thread's other streams.
                     let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };

@@ -105,6 +105,32 @@ fn a_query_calls_no_function_of_the_program() {
     assert!(called.load(Ordering::Acquire));
 }
 
+/// Nobody waits for either stream: who calls the function is not who does the other's work, for which it waits.
+#[test]
+fn a_function_that_waits_for_another_stream_keeps_nobody_from_that() {
+    let (first, second) = (Stream::new().unwrap(), Stream::new().unwrap());
+    let (done, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (report, result) = std::sync::mpsc::channel();
+    let (seen, mark) = (done.clone(), begun.clone());
+    first
+        .launch_host(Box::new(move || {
+            mark.store(true, Ordering::Release);
+            let late = Instant::now() + Duration::from_secs(10);
+            while !seen.load(Ordering::Acquire) && Instant::now() < late {
+                std::thread::yield_now();
+            }
+            report.send(seen.load(Ordering::Acquire)).unwrap();
+        }))
+        .unwrap();
+    while !begun.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    second.call_own(Box::new(move || done.store(true, Ordering::Release))).unwrap();
+    assert_eq!(result.recv_timeout(LONG), Ok(true), "the other stream stood still");
+    first.synchronize().unwrap();
+    second.synchronize().unwrap();
+}
+
 /// A task that is over when it is told.
 struct Told(Arc<AtomicBool>);
 

@@ -64,6 +64,31 @@ static void a_query_calls_no_function(void) {
   CUDA(cudaStreamDestroy(s));
 }
 
+static void CUDART_CB await_five(void* memory) {
+  set(&gate, 1);
+  while (__atomic_load_n((char*)memory, __ATOMIC_SEQ_CST) != 5) sched_yield();
+  set(&passed, 1);
+}
+
+/* Nobody waits for either stream: the function waits for what the other one does. */
+static void a_function_keeps_no_other_stream_from_going_on(void) {
+  cudaStream_t s[2];
+  char* host;
+  CUDA(cudaStreamCreateWithFlags(&s[0], cudaStreamNonBlocking));
+  CUDA(cudaStreamCreateWithFlags(&s[1], cudaStreamNonBlocking));
+  CUDA(cudaMallocHost((void**)&host, N));
+  close_gate();
+  CUDA(cudaLaunchHostFunc(s[0], await_five, host));
+  while (!get(&gate)) sched_yield();
+  CUDA(cudaMemsetAsync(host, 5, N, s[1]));
+  while (!get(&passed)) sched_yield();
+  CUDA(cudaStreamSynchronize(s[0]));
+  CUDA(cudaStreamSynchronize(s[1]));
+  CUDA(cudaFreeHost(host));
+  CUDA(cudaStreamDestroy(s[0]));
+  CUDA(cudaStreamDestroy(s[1]));
+}
+
 /* The default stream waits for the blocking one, which waits for what the caller does after these calls. */
 static void device_memory_is_set_and_copied_behind_the_caller(void) {
   cudaStream_t s;
@@ -281,6 +306,7 @@ static void sources_that_are_read_during_the_call(void) {
 
 int main(void) {
   a_query_calls_no_function();
+  a_function_keeps_no_other_stream_from_going_on();
   device_memory_is_set_and_copied_behind_the_caller();
   copies_between_devices_keep_order_with_all_work_of_both();
   what_is_freed_waits_for_its_device();
