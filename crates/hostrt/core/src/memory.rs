@@ -304,21 +304,22 @@ pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void
         return answer;
     }
     let s = stream(s);
-    if capturing(s) {
-        return host!(stream_copy_as(s, &area, direction));
-    }
     let (source, target) = (look_up(area.src.0), look_up(area.dst.0));
     let (source_known, target_known) = (source.is_some(), target.is_some());
     let is_host = |found: Option<Found>| found.is_none_or(|f| f.kind == kind::HOST);
     let from_host_to_host = is_host(source) && is_host(target) && !(is_hip() && source_known && target_known);
     let keeps = !source_known || during_call;
+    let waits = keeps || !target_known || from_host_to_host;
+    if !waits || capturing(s) {
+        return host!(stream_copy_as(s, &area, direction));
+    }
     let is_small = area.height == 1 && area.depth == 1 && area.width <= STAGED;
     if keeps && is_small && target_known && !from_host_to_host {
         return host!(stream_copy_kept(s, area.dst.0, area.src.0, area.width));
     }
     match host!(stream_copy_as(s, &area, direction)) {
-        status::SUCCESS if keeps || !target_known || from_host_to_host => host!(stream_synchronize(s)),
-        answer => answer,
+        status::SUCCESS => host!(stream_synchronize(s)),
+        failure => failure,
     }
 }
 

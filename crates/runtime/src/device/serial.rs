@@ -15,7 +15,7 @@ pub(super) const MEETINGS: u32 = 64;
 
 /// Ends of copies between devices that may still run, for streams that are made meanwhile.
 static LAST: Mutex<Vec<(Vec<usize>, Event)>> = Mutex::new(Vec::new());
-/// There are some.
+/// There are some, as who changed that says under the lock.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn last() -> MutexGuard<'static, Vec<(Vec<usize>, Event)>> {
@@ -50,6 +50,8 @@ impl Stream {
         self.refuse_while_capturing("given a copy between devices")?;
         let mut devices = devices.to_vec();
         devices.push(self.device());
+        // Also where nobody has used them yet: who frees memory of a device waits for what its streams hold.
+        devices.iter().for_each(|d| drop(Stream::default_of(*d)));
         let others = |pending: bool| {
             let all = helper::streams(|s| devices.contains(&s.device) && (s.pending() || !pending));
             all.into_iter().map(Stream).filter(|s| !s.same(self))
@@ -69,19 +71,19 @@ impl Stream {
             let mut last = last();
             last.retain(|(_, end)| !end.query());
             last.push((devices, end));
-            ANY.store(true, Ordering::Release);
+            ANY.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Lets a new stream wait for copies between its device and others.
     pub(super) fn wait_for_copies(&self) {
-        if !ANY.load(Ordering::Acquire) {
+        if !ANY.load(Ordering::Relaxed) {
             return;
         }
         let mut last = last();
         last.retain(|(_, end)| !end.query());
-        ANY.store(!last.is_empty(), Ordering::Release);
+        ANY.store(!last.is_empty(), Ordering::Relaxed);
         let ends: Vec<Event> =
             last.iter().filter(|(devices, _)| devices.contains(&self.device())).map(|(_, end)| end.clone()).collect();
         drop(last);

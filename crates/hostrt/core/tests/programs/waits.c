@@ -77,6 +77,7 @@ static void a_function_keeps_no_other_stream_from_going_on(void) {
   CUDA(cudaStreamCreateWithFlags(&s[0], cudaStreamNonBlocking));
   CUDA(cudaStreamCreateWithFlags(&s[1], cudaStreamNonBlocking));
   CUDA(cudaMallocHost((void**)&host, N));
+  memset(host, 0, N);
   close_gate();
   CUDA(cudaLaunchHostFunc(s[0], await_five, host));
   while (!get(&gate)) sched_yield();
