@@ -235,7 +235,8 @@ fn take_over(checks: &mut Checks) -> bool {
             match s.advance_aside() {
                 Waited::Progress => progress = true,
                 Waited::Blocked => mine = Some(s),
-                Waited::Foreign => took |= functions::hand_over(s),
+                Waited::Foreign if functions::are_called() => took |= functions::hand_over(s),
+                Waited::Foreign => took |= s.advance() == Waited::Progress,
                 Waited::Idle | Waited::Elsewhere => {}
             }
         }
@@ -260,7 +261,7 @@ pub(super) fn assist(mine: &Inner, mut leave: impl FnMut()) -> bool {
     for s in snapshot() {
         if !std::ptr::eq(Arc::as_ptr(&s), mine) {
             leave();
-            progress |= s.advance_aside() == Waited::Progress;
+            progress |= pass_by(&s);
         }
     }
     progress
@@ -270,7 +271,17 @@ pub(super) fn assist(mine: &Inner, mut leave: impl FnMut()) -> bool {
 pub(crate) fn assist_any() -> bool {
     let mut progress = false;
     for s in snapshot() {
-        progress |= s.advance_aside() == Waited::Progress;
+        progress |= pass_by(&s);
     }
     progress
+}
+
+/// Steps a stream if nobody runs it, by a thread that waits for something else or does not wait: a function of the program that it
+/// has come to is left to who waits for the stream, or to the thread for those. Whether anything moved.
+pub(super) fn pass_by(stream: &Arc<Inner>) -> bool {
+    let waited = stream.advance_aside();
+    if waited == Waited::Foreign && !stream.is_waited_for() && functions::are_called() {
+        functions::hand_over(stream);
+    }
+    waited == Waited::Progress
 }

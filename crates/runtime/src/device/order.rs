@@ -11,7 +11,7 @@ use std::time::Duration;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::Result;
 
-use super::stream::{Inner, Step, Stream, Task, Waited};
+use super::stream::{Inner, Step, Stream, Task};
 use super::{EndError, Event, helper};
 
 /// What a stream was made as.
@@ -133,7 +133,7 @@ impl Task for After {
             return Step::Done;
         }
         // Whoever waits works on what it waits for; but who steps this may only pass by, see `advance_aside`.
-        if self.0.advance_aside() == Waited::Progress { Step::Progress } else { Step::Blocked }
+        if helper::pass_by(&self.0) { Step::Progress } else { Step::Blocked }
     }
     fn park(&self, timeout: Duration) {
         self.0.park(timeout);

@@ -31,12 +31,16 @@ impl Stream {
         let mut meetings = 0;
         while self.0.finished() < target && meetings < MEETINGS {
             match self.0.advance_aside() {
+                Waited::Foreign => {
+                    helper::pass_by(&self.0);
+                    return;
+                }
                 Waited::Progress => meetings = 0,
                 Waited::Elsewhere => {
                     meetings += 1;
                     yield_now();
                 }
-                Waited::Blocked | Waited::Idle | Waited::Foreign => return,
+                Waited::Blocked | Waited::Idle => return,
             }
         }
     }

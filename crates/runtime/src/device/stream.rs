@@ -708,7 +708,7 @@ impl Stream {
         order::before_push(self);
         self.0.count_wait();
         if self.0.pending() {
-            self.0.advance_aside();
+            helper::pass_by(&self.0);
         }
         if self.0.pending() {
             return Ok(false);

@@ -16,21 +16,31 @@
 
 enum { BYTES = 100000 };
 
-static void all_reduce(int rank, ncclUniqueId id) {
+/* The second rank calls when the first one has gone on past calls that do not wait for the collective. */
+static void all_reduce(int rank, ncclUniqueId id, int turn) {
   ncclComm_t comm;
-  float *buffer, result;
+  float *buffer, *other, result;
+  char byte = 0;
   cudaStream_t stream;
   float mine = (float)(rank + 1);
   NCCL(ncclCommInitRank(&comm, 2, id, rank));
   CUDA(cudaStreamCreate(&stream));
   CUDA(cudaMalloc((void**)&buffer, sizeof mine));
   CUDA(cudaMemcpyAsync(buffer, &mine, sizeof mine, cudaMemcpyHostToDevice, stream));
+  CUDA(cudaMalloc((void**)&other, 2 * sizeof mine));
+  if (rank == 1) CHECK(read(turn, &byte, 1) == 1);
   NCCL(ncclAllReduce(buffer, buffer, 1, ncclFloat, ncclSum, comm, stream));
+  if (rank == 0) {
+    CUDA(cudaMemset(other, 0, 2 * sizeof mine));
+    CUDA(cudaMemcpy(other + 1, other, sizeof mine, cudaMemcpyDeviceToDevice));
+    CHECK(write(turn, &byte, 1) == 1);
+  }
   CUDA(cudaMemcpyAsync(&result, buffer, sizeof result, cudaMemcpyDeviceToHost, stream));
   CUDA(cudaStreamSynchronize(stream));
   CHECK(result == 3.0f);
   NCCL(ncclCommDestroy(comm));
   CUDA(cudaFree(buffer));
+  CUDA(cudaFree(other));
 }
 
 static volatile int passed;
@@ -80,7 +90,7 @@ int main(void) {
     CHECK(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess) == cudaErrorInvalidResourceHandle);
     CHECK(write(back[1], &byte, 1) == 1);
     CHECK(read(there[0], &id, sizeof id) == sizeof id);
-    all_reduce(1, id);
+    all_reduce(1, id, there[0]);
     return 0;
   } else {
     cudaIpcMemHandle_t handle;
@@ -95,7 +105,7 @@ int main(void) {
     CHECK(memory[0] == 4 && memory[BYTES - 1] == 4);
     NCCL(ncclGetUniqueId(&id));
     CHECK(write(there[1], &id, sizeof id) == sizeof id);
-    all_reduce(0, id);
+    all_reduce(0, id, there[1]);
     CHECK(waitpid(child, &child_status, 0) == child && child_status == 0);
     puts("all fine");
     return 0;

@@ -1,4 +1,4 @@
-//! The thread that calls functions of the program on streams that nobody waits for. They may take as long as they like, and may
+//! The thread that calls functions of the program on streams that nobody waits for, or asks for without a wait. They may take as long as they like, and may
 //! wait for what other streams do: the helper goes on with those meanwhile.
 
 use std::collections::VecDeque;
@@ -18,16 +18,17 @@ fn waiting() -> MutexGuard<'static, VecDeque<Arc<Inner>>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the function at the head of `stream` called. Whether that is new.
-pub(super) fn hand_over(stream: &Arc<Inner>) -> bool {
+/// Whether the thread is there; the first call starts it.
+pub(super) fn are_called() -> bool {
     static STARTED: OnceLock<bool> = OnceLock::new();
-    let is_started = *STARTED.get_or_init(|| {
+    *STARTED.get_or_init(|| {
         let spawned = std::thread::Builder::new().name("oxccl functions".into()).spawn(run);
         spawned.inspect_err(|e| crate::log::warn(&format!("cannot start the thread for host functions: {e}"))).is_ok()
-    });
-    if !is_started {
-        return stream.advance() == Waited::Progress;
-    }
+    })
+}
+
+/// Has the function at the head of `stream` called. Whether that is new.
+pub(super) fn hand_over(stream: &Arc<Inner>) -> bool {
     let mut waiting = waiting();
     if waiting.iter().any(|s| Arc::ptr_eq(s, stream)) {
         return false;
