@@ -109,7 +109,7 @@ pub unsafe fn event_synchronize(event: oxcclEvent_t) -> Outcome {
 }
 
 pub unsafe fn event_query(event: oxcclEvent_t) -> Outcome {
-    idle(event_of("oxcclEventQuery", "event", event)?.query(), "event")
+    idle(event_of("oxcclEventQuery", "event", event)?.poll()?, "event")
 }
 
 pub unsafe fn event_elapsed_time(ms: *mut f32, start: oxcclEvent_t, end: oxcclEvent_t) -> Outcome {

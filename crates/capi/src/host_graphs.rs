@@ -11,7 +11,7 @@ use crate::host_interface::{
 };
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{Address, Status, status, work};
-use oxccl_runtime::device::{EndError, Event, Executable, Graph, GraphMemory, NodeId, Tag, UpdateError, Work};
+use oxccl_runtime::device::{self, EndError, Event, Executable, Graph, GraphMemory, NodeId, Tag, UpdateError, Work};
 
 fn invalid(text: &str) -> Failed {
     Failed(status::INVALID_VALUE, text.into())
@@ -144,7 +144,7 @@ fn work_of(w: &mut hi::Work) -> Result<(Work, Tag), Failed> {
         }
         work::CHILD => (Work::Child(graph(w.handle.0)?.duplicate()), [0; 2]),
         work::ALLOC => {
-            let memory = GraphMemory::new(w.bytes).map_err(failed(status::OUT_OF_MEMORY))?;
+            let memory = GraphMemory::new(w.bytes, device::current()).map_err(failed(status::OUT_OF_MEMORY))?;
             w.address = Address(memory.address().cast());
             (Work::Alloc(memory), [0; 2])
         }
@@ -351,20 +351,30 @@ pub(crate) unsafe extern "C" fn node_destroy(handle: hi::Node) -> Status {
 
 /// Something of the caller's that goes when nobody refers to it.
 struct Object {
+    /// Its handle.
+    number: usize,
     destroy: hi::HostFn,
     data: usize,
     references: AtomicI64,
 }
 
 impl Object {
-    /// Gives references back; the last one destroys. Fewer than none change nothing: the caller is told.
+    /// Takes references, of one that has some: those that are found while the last one goes come too late.
+    fn retain(&self, count: i64) -> Done {
+        let more = |n: i64| (n > 0).then(|| n.saturating_add(count));
+        let before = self.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        before.map(drop).map_err(|_| invalid("the last reference to the user object was given back"))
+    }
+
+    /// Gives references back; the last one, whoever holds it, forgets the handle and destroys. Fewer than none change nothing: the
+    /// caller is told.
     fn release(&self, count: i64) -> Done {
-        let before = self.references.fetch_sub(count, Ordering::AcqRel);
-        if before < count {
-            self.references.fetch_add(count, Ordering::AcqRel);
-            return Err(invalid("more references are given back than there are"));
-        }
-        if before == count {
+        let fewer = |n: i64| (n >= count).then(|| n - count);
+        let before = self.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+        let before = before.map_err(|_| invalid("more references are given back than there are"))?;
+        if before == count && count > 0 {
+            // It is there until now: nobody else takes the last one.
+            let _ = OBJECTS.remove(std::ptr::without_provenance_mut(self.number));
             // SAFETY: the caller promised that the function may be called once with this argument, on any thread.
             unsafe { (self.destroy)(std::ptr::with_exposed_provenance_mut(self.data)) };
         }
@@ -395,35 +405,27 @@ pub(crate) unsafe extern "C" fn object_create(
             return Err(invalid("a user object needs a reference and a place for its handle"));
         }
         let references = AtomicI64::new(i64::from(count));
-        let object = Object { destroy, data: data.expose_provenance(), references };
+        let object = |number| Object { number, destroy, data: data.expose_provenance(), references };
         // SAFETY: the caller's promise.
-        unsafe { put(out, OBJECTS.add(object)) }
+        unsafe { put(out, OBJECTS.add_numbered(object)) }
     })
 }
 
 pub(crate) unsafe extern "C" fn object_retain(object: *mut c_void, count: c_uint) -> Status {
-    run(|| {
-        OBJECTS.get(object)?.references.fetch_add(i64::from(count), Ordering::AcqRel);
-        Ok(())
-    })
+    run(|| OBJECTS.get(object)?.retain(i64::from(count)))
 }
 
 pub(crate) unsafe extern "C" fn object_release(handle: *mut c_void, count: c_uint) -> Status {
-    run(|| {
-        let object = OBJECTS.get(handle)?;
-        object.release(i64::from(count))?;
-        if object.references.load(Ordering::Acquire) == 0 {
-            OBJECTS.remove(handle)?;
-        }
-        Ok(())
-    })
+    run(|| OBJECTS.get(handle)?.release(i64::from(count)))
 }
 
 pub(crate) unsafe extern "C" fn graph_hold(of: *mut c_void, object: *mut c_void, count: c_uint, take: c_int) -> Status {
     run(|| {
         let (of, object) = (graph(of)?, OBJECTS.get(object)?);
         if take == 0 {
-            object.references.fetch_add(i64::from(count), Ordering::AcqRel);
+            object.retain(i64::from(count))?;
+        } else if object.references.load(Ordering::Acquire) < i64::from(count) {
+            return Err(invalid("more references are moved to the graph than there are"));
         }
         (0..count).for_each(|_| of.keep(Arc::new(Held(object.clone()))));
         Ok(())
@@ -456,10 +458,15 @@ impl<T> Handles<T> {
     }
 
     fn add(&self, value: T) -> *mut c_void {
+        self.add_numbered(|_| value)
+    }
+
+    /// Adds a value that knows its handle.
+    fn add_numbered(&self, value: impl FnOnce(usize) -> T) -> *mut c_void {
         let mut values = self.lock();
         let number = values.0;
         values.0 += 16;
-        values.1.insert(number, Arc::new(value));
+        values.1.insert(number, Arc::new(value(number)));
         std::ptr::without_provenance_mut(number)
     }
 

@@ -156,6 +156,18 @@ unsafe extern "C" fn device_drain(device: c_int) -> Status {
     run(|| device::drain(device_of(device)?).map_err(failed(status::LAUNCH_FAILURE)))
 }
 
+/// Waits for the work of all devices. What went wrong there is not the fault of the call; the streams' next wait tells.
+fn drain_all() {
+    (0..device::count()).for_each(|d| drop(device::drain(d)));
+}
+
+unsafe extern "C" fn devices_drain() -> Status {
+    run(|| {
+        drain_all();
+        Ok(())
+    })
+}
+
 unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_void) -> Status {
     run(|| {
         not_unsafe("an allocation")?;
@@ -192,7 +204,7 @@ unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *m
         let s = stream(handle)?;
         let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
             Some(memory) => memory,
-            None => device::alloc_as(bytes, MemoryKind::Device).map_err(failed(status::OUT_OF_MEMORY))?,
+            None => device::alloc_on(bytes, MemoryKind::Device, s.device()).map_err(failed(status::OUT_OF_MEMORY))?,
         };
         // SAFETY: the caller's promise.
         unsafe { put(ptr, memory.cast()) }
@@ -234,8 +246,8 @@ unsafe extern "C" fn graph_memory(held: *mut usize, used: *mut usize) -> Status 
 unsafe extern "C" fn memory_find(ptr: *const c_void, found: *mut hi::Found) -> Status {
     run(|| {
         let text = || format!("{ptr:p} is not memory of the host device");
-        let imported = opened().range(..=ptr.addr()).next_back().map(|(base, o)| (*base, o.bytes));
-        let imported = imported.filter(|(base, bytes)| ptr.addr() - base < *bytes);
+        let imported = opened().range(..=ptr.addr()).next_back().map(|(base, o)| (*base, o.bytes, o.device));
+        let imported = imported.filter(|(base, bytes, _)| ptr.addr() - base < *bytes);
         let at = match (device::allocation(ptr.addr()), imported) {
             (Some(a), _) => {
                 let kind = match a.label.kind {
@@ -245,8 +257,8 @@ unsafe extern "C" fn memory_find(ptr: *const c_void, found: *mut hi::Found) -> S
                 };
                 hi::Found { base: a.base, bytes: a.bytes, kind, device: a.label.device as c_int }
             }
-            (None, Some((base, bytes))) => {
-                hi::Found { base, bytes, kind: kind::DEVICE, device: device::current() as c_int }
+            (None, Some((base, bytes, device))) => {
+                hi::Found { base, bytes, kind: kind::DEVICE, device: device as c_int }
             }
             (None, None) => return Err(Failed(status::INVALID_VALUE, text())),
         };
@@ -261,6 +273,8 @@ struct Opened {
     _memory: Box<dyn std::any::Any + Send>,
     shared: device::Shared,
     bytes: usize,
+    /// That of the thread that opened it.
+    device: usize,
     users: usize,
 }
 
@@ -344,7 +358,8 @@ unsafe extern "C" fn ipc_open(handle: *const hi::IpcHandle, ptr: *mut *mut c_voi
         }
         let memory = device::open_shared(&shared).map_err(failed(status::MAP_FAILED))?;
         let at = memory.at(offset as usize, bytes as usize);
-        let entry = Opened { _memory: Box::new(memory), shared, bytes: bytes as usize, users: 1 };
+        let device = device::current();
+        let entry = Opened { _memory: Box::new(memory), shared, bytes: bytes as usize, device, users: 1 };
         opened.insert(at.expose_provenance(), entry);
         // SAFETY: the caller's promise.
         unsafe { put(ptr, at.cast()) }
@@ -353,15 +368,27 @@ unsafe extern "C" fn ipc_open(handle: *const hi::IpcHandle, ptr: *mut *mut c_voi
 
 unsafe extern "C" fn ipc_close(ptr: *mut c_void) -> Status {
     run(|| {
-        let mut opened = opened();
-        let Some(o) = opened.get_mut(&ptr.addr()) else {
-            return Err(Failed(status::INVALID_VALUE, format!("{ptr:p} was not opened from a memory handle")));
-        };
-        o.users -= 1;
-        if o.users == 0 {
-            opened.remove(&ptr.addr());
+        let mut is_drained = false;
+        loop {
+            let mut opened = opened();
+            let Some(o) = opened.get_mut(&ptr.addr()) else {
+                return Err(Failed(status::INVALID_VALUE, format!("{ptr:p} was not opened from a memory handle")));
+            };
+            if o.users > 1 {
+                o.users -= 1;
+                return Ok(());
+            }
+            if is_drained {
+                let gone = opened.remove(&ptr.addr());
+                drop(opened);
+                drop(gone);
+                return Ok(());
+            }
+            // The last user goes: work of whichever device may use the memory. Behind the lock, which that work may need.
+            drop(opened);
+            drain_all();
+            is_drained = true;
         }
-        Ok(())
     })
 }
 
@@ -422,8 +449,9 @@ unsafe extern "C" fn stream_info(handle: hi::Stream, info: *mut hi::StreamInfo) 
 
 unsafe extern "C" fn stream_wait_event(handle: hi::Stream, e: hi::Event, external: c_int) -> Status {
     run(|| {
+        let tag = [e.expose_provenance(), 0];
         let (s, e) = (work_stream(handle)?, event(e)?);
-        let waits = if external != 0 { s.wait_external(&e) } else { s.wait(&e) };
+        let waits = if external != 0 { s.wait_external(&e, tag) } else { s.wait(&e) };
         waits.map_err(failed(status::CAPTURE_ISOLATION))
     })
 }
@@ -454,12 +482,45 @@ pub(crate) fn fill_of(a: &hi::FillArea) -> Fill {
 }
 
 unsafe extern "C" fn stream_copy(handle: hi::Stream, area: *const hi::CopyArea) -> Status {
+    const DEFAULT: c_int = 4;
+    // SAFETY: the caller's promise.
+    unsafe { stream_copy_as(handle, area, DEFAULT) }
+}
+
+unsafe extern "C" fn stream_copy_as(handle: hi::Stream, area: *const hi::CopyArea, direction: c_int) -> Status {
     run(|| {
         // SAFETY: the caller promises a readable struct.
         let a = unsafe { area.read_unaligned() };
         let area = area_of(&a);
+        let tag = [direction as usize, 0];
         // SAFETY: the caller promises the area until the stream has done the copy.
-        unsafe { work_stream(handle)?.copy_area(area) }.map_err(failed(status::INVALID_VALUE))
+        unsafe { work_stream(handle)?.copy_area(area, tag) }.map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn stream_copy_alone(
+    handle: hi::Stream,
+    area: *const hi::CopyArea,
+    to: c_int,
+    from: c_int,
+) -> Status {
+    run(|| {
+        // SAFETY: the caller promises a readable struct.
+        let a = unsafe { area.read_unaligned() };
+        let devices = [device_of(to)?, device_of(from)?];
+        let s = work_stream(handle)?;
+        not_capturing(&s)?;
+        // SAFETY: the caller promises the area until the stream has done the copy.
+        unsafe { s.copy_alone(area_of(&a), &devices) }.map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn stream_go_ahead(handle: hi::Stream) -> Status {
+    run(|| {
+        let s = stream(handle)?;
+        not_capturing(&s)?;
+        s.go_ahead();
+        Ok(())
     })
 }
 
@@ -531,8 +592,9 @@ unsafe extern "C" fn event_destroy(e: hi::Event) -> Status {
 
 unsafe extern "C" fn event_record(e: hi::Event, handle: hi::Stream, external: c_int) -> Status {
     run(|| {
+        let tag = [e.expose_provenance(), 0];
         let (s, e) = (work_stream(handle)?, event(e)?);
-        let recorded = if external != 0 { s.record_external(&e) } else { s.record(&e) };
+        let recorded = if external != 0 { s.record_external(&e, tag) } else { s.record(&e) };
         recorded.map_err(failed(status::INVALID_HANDLE))
     })
 }

@@ -218,16 +218,42 @@ pub struct InstantiateParams {
     _pad: c_uint,
 }
 
+/// HIP's, in another order.
+#[repr(C)]
+pub struct HipInstantiateParams {
+    error_node: *mut c_void,
+    flags: c_ulonglong,
+    result: c_int,
+    upload: *mut c_void,
+}
+
+const _: () = {
+    assert!(size_of::<InstantiateParams>() == 32 && std::mem::offset_of!(InstantiateParams, result) == 24);
+    assert!(size_of::<HipInstantiateParams>() == 32 && std::mem::offset_of!(HipInstantiateParams, result) == 16);
+};
+
+fn instantiate_and_tell(exec: *mut *mut c_void, graph: *mut c_void, result: &mut c_int) -> Status {
+    let answer = host!(graph_instantiate(graph, exec));
+    *result = c_int::from(answer != status::SUCCESS);
+    answer
+}
+
 pub unsafe fn instantiate_with_params(
     exec: *mut *mut c_void,
     graph: *mut c_void,
     params: *mut InstantiateParams,
 ) -> Status {
-    if params.is_null() {
-        return status::INVALID_VALUE;
-    }
-    let answer = host!(graph_instantiate(graph, exec));
-    // SAFETY: not null, hence valid by the caller's promise.
-    unsafe { (&raw mut (*params).result).write(c_int::from(answer != status::SUCCESS)) };
-    answer
+    // SAFETY: null or valid by the caller's promise.
+    let Some(params) = (unsafe { params.as_mut() }) else { return status::INVALID_VALUE };
+    instantiate_and_tell(exec, graph, &mut params.result)
+}
+
+pub unsafe fn instantiate_with_params_hip(
+    exec: *mut *mut c_void,
+    graph: *mut c_void,
+    params: *mut HipInstantiateParams,
+) -> Status {
+    // SAFETY: null or valid by the caller's promise.
+    let Some(params) = (unsafe { params.as_mut() }) else { return status::INVALID_VALUE };
+    instantiate_and_tell(exec, graph, &mut params.result)
 }

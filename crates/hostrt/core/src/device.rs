@@ -154,7 +154,8 @@ pub(crate) fn memory() -> (usize, usize) {
 fn attribute_value(attribute: c_int, device: c_int) -> c_int {
     let (domain, bus) = pci(device);
     match attribute {
-        1..=4 => 1024,
+        1..=3 => 1024,
+        4 => 64,
         5 => c_int::MAX,
         6 | 7 => 65535,
         8 | 81 | 97 => 48 << 10,
@@ -418,9 +419,15 @@ pub unsafe fn attribute_hip(to: *mut c_int, attribute: c_int, device: c_int) -> 
     }
     let (domain, bus) = pci(device);
     let value = match attribute {
-        // As in `attribute_value`: engines, mapping, concurrency, atomics, pageable access, priorities, addressing, pools.
-        2 | 3 | 8 | 9 | 15 | 65 | 78 | 85 | 88 => 1,
+        // As in `attribute_value`: engines, mapping, concurrency, atomics, managed memory, pageable access, priorities, addressing,
+        // pools, host registration.
+        2 | 3 | 8 | 9 | 15 | 24 | 65 | 78 | 85 | 88 | 90 => 1,
         23 => 9,
+        // Blocks and grids.
+        26 | 27 => 1024,
+        28 => 64,
+        29 => c_int::MAX,
+        30 | 31 => 65535,
         56 => 1024,
         57 => 2048,
         58 => c_int::MAX,

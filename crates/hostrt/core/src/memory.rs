@@ -7,11 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use oxccl_hostrt_interface::{Address, CaptureInfo, CopyArea, FillArea, Found, IpcHandle, Status, kind, status};
 
-use crate::entry::{put, stream};
+use crate::entry::{is_hip, put, stream};
 use crate::host::host;
 use crate::volumes::{Extent, Pitched};
 use crate::{c_char, c_int, c_uint, c_void};
 
+/// HIP's copy from device to device that leaves the compute units alone.
+const DEVICE_TO_DEVICE_NO_CU: c_int = 1024;
 const INVALID_PITCH: Status = 12;
 const INVALID_DIRECTION: Status = 21;
 const ALREADY_REGISTERED: Status = 712;
@@ -19,8 +21,9 @@ const NOT_REGISTERED: Status = 713;
 /// Copies from ordinary memory of at most this many bytes return at once, from a copy.
 const STAGED: usize = 64 << 10;
 
-fn registered() -> MutexGuard<'static, BTreeMap<usize, usize>> {
-    static REGISTERED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+/// Memory of the program that it registered, by address: its bytes, and the device of the thread that did.
+fn registered() -> MutexGuard<'static, BTreeMap<usize, (usize, c_int)>> {
+    static REGISTERED: Mutex<BTreeMap<usize, (usize, c_int)>> = Mutex::new(BTreeMap::new());
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -99,7 +102,7 @@ pub unsafe fn malloc_3d(to: *mut Pitched, extent: Extent) -> Status {
     }
 }
 
-/// Waits for the work of the memory's device first, as the originals do.
+/// Waits for the work of the memory's device first, as the originals do; for that of all devices where none is its own.
 pub unsafe fn free(ptr: *mut c_void) -> Status {
     if ptr.is_null() {
         return status::SUCCESS;
@@ -109,7 +112,7 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
         return status::INVALID_VALUE;
     }
     // What went wrong there is not the fault of this call; the streams' next wait tells.
-    let _ = host!(device_drain(found.device));
+    let _ = if found.kind == kind::DEVICE { host!(device_drain(found.device)) } else { host!(devices_drain()) };
     crate::pools::forget(ptr);
     host_flags_of().remove(&ptr.addr());
     host!(memory_free(ptr))
@@ -121,10 +124,10 @@ pub unsafe fn register(ptr: *mut c_void, bytes: usize, _flags: c_uint) -> Status
     }
     let mut all = registered();
     let before = all.range(..ptr.addr().saturating_add(bytes)).next_back();
-    if before.is_some_and(|(base, len)| base + len > ptr.addr()) {
+    if before.is_some_and(|(base, (len, _))| base + len > ptr.addr()) {
         return ALREADY_REGISTERED;
     }
-    all.insert(ptr.addr(), bytes);
+    all.insert(ptr.addr(), (bytes, host!(device_current())));
     status::SUCCESS
 }
 
@@ -139,8 +142,8 @@ pub(crate) fn look_up(ptr: *const c_void) -> Option<Found> {
         return Some(found);
     }
     let all = registered();
-    let (base, bytes) = all.range(..=ptr.addr()).next_back()?;
-    (ptr.addr() - base < *bytes).then_some(Found { base: *base, bytes: *bytes, kind: kind::HOST, device: 0 })
+    let (base, (bytes, device)) = all.range(..=ptr.addr()).next_back()?;
+    (ptr.addr() - base < *bytes).then_some(Found { base: *base, bytes: *bytes, kind: kind::HOST, device: *device })
 }
 
 pub unsafe fn host_device_pointer(to: *mut *mut c_void, ptr: *mut c_void, flags: c_uint) -> Status {
@@ -219,7 +222,7 @@ pub(crate) fn capturing(s: *mut c_void) -> bool {
     host!(capture_info(stream(s), &mut info, std::ptr::null_mut(), 0)) == status::SUCCESS && info.state != 0
 }
 
-fn flat(dst: *mut c_void, src: *const c_void, bytes: usize) -> CopyArea {
+pub(crate) fn flat(dst: *mut c_void, src: *const c_void, bytes: usize) -> CopyArea {
     rows(dst, 0, src, 0, bytes, 1)
 }
 
@@ -244,7 +247,8 @@ pub(crate) fn check(area: &CopyArea, direction: c_int) -> Status {
     if is_empty(area) {
         return status::SUCCESS;
     }
-    if !(0..=4).contains(&direction) {
+    let is_known = (0..=4).contains(&direction) || (direction == DEVICE_TO_DEVICE_NO_CU && is_hip());
+    if !is_known {
         return INVALID_DIRECTION;
     }
     if (area.height > 1 || area.depth > 1) && (area.width > area.dst_pitch || area.width > area.src_pitch) {
@@ -253,40 +257,67 @@ pub(crate) fn check(area: &CopyArea, direction: c_int) -> Status {
     if area.dst.0.is_null() || area.src.0.is_null() { status::INVALID_VALUE } else { status::SUCCESS }
 }
 
+/// What a copy comes to of which nothing is to be moved.
+fn settled(area: &CopyArea, direction: c_int) -> Option<Status> {
+    match check(area, direction) {
+        status::SUCCESS if is_empty(area) || area.dst == area.src => Some(status::SUCCESS),
+        status::SUCCESS => None,
+        failure => Some(failure),
+    }
+}
+
+/// Ends a call on the default stream `s` that is not named asynchronous: the host waits, as with the originals, unless only
+/// memory of these devices is touched. What frees that memory waits for their work.
+fn finish(s: *mut c_void, touched: &[Address], devices: &[c_int]) -> Status {
+    let is_theirs = |a: &Address| look_up(a.0).is_some_and(|f| f.kind == kind::DEVICE && devices.contains(&f.device));
+    if touched.iter().all(is_theirs) { host!(stream_go_ahead(s)) } else { host!(stream_synchronize(s)) }
+}
+
 pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
-    match check(&area, direction) {
-        status::SUCCESS if is_empty(&area) || area.dst == area.src => {
-            return status::SUCCESS;
-        }
-        status::SUCCESS => {}
-        failure => return failure,
+    if let Some(answer) = settled(&area, direction) {
+        return answer;
     }
     let target = stream(std::ptr::null_mut());
-    match host!(stream_copy(target, &area)) {
-        status::SUCCESS => host!(stream_synchronize(target)),
+    match host!(stream_copy_as(target, &area, direction)) {
+        status::SUCCESS => finish(target, &[area.dst, area.src], &[host!(device_current())]),
         failure => failure,
     }
 }
 
-/// Ordinary memory of the program may be used again as soon as the call returns: small sources are copied, and the call
-/// waits in all other cases.
-pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void) -> Status {
-    match check(&area, direction) {
-        status::SUCCESS if is_empty(&area) || area.dst == area.src => {
-            return status::SUCCESS;
-        }
-        status::SUCCESS => {}
-        failure => return failure,
+/// Copies behind all work of the two devices and of the current one, and before all that comes later.
+pub(crate) unsafe fn copy_between(area: CopyArea, to: c_int, from: c_int) -> Status {
+    if let Some(answer) = settled(&area, 3) {
+        return answer;
+    }
+    let target = stream(std::ptr::null_mut());
+    match host!(stream_copy_alone(target, &area, to, from)) {
+        status::SUCCESS => finish(target, &[area.dst, area.src], &[host!(device_current()), to, from]),
+        failure => failure,
+    }
+}
+
+/// Copies on a stream. The call waits where the originals do: from host memory to host memory, though HIP does not where both are
+/// page-locked; and, but for small sources, which are copied, where the source may be used again at once: of ordinary memory, or
+/// if `during_call` asks for it.
+pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void, during_call: bool) -> Status {
+    if let Some(answer) = settled(&area, direction) {
+        return answer;
     }
     let s = stream(s);
-    let (source_known, target_known) = (look_up(area.src.0).is_some(), look_up(area.dst.0).is_some());
-    if (source_known && target_known) || capturing(s) {
-        return host!(stream_copy(s, &area));
+    let (source, target) = (look_up(area.src.0), look_up(area.dst.0));
+    let (source_known, target_known) = (source.is_some(), target.is_some());
+    let is_host = |found: Option<Found>| found.is_none_or(|f| f.kind == kind::HOST);
+    let from_host_to_host = is_host(source) && is_host(target) && !(is_hip() && source_known && target_known);
+    let keeps = !source_known || during_call;
+    let waits = keeps || !target_known || from_host_to_host;
+    if !waits || capturing(s) {
+        return host!(stream_copy_as(s, &area, direction));
     }
-    if target_known && area.height == 1 && area.depth == 1 && area.width <= STAGED {
+    let is_small = area.height == 1 && area.depth == 1 && area.width <= STAGED;
+    if keeps && is_small && target_known && !from_host_to_host {
         return host!(stream_copy_kept(s, area.dst.0, area.src.0, area.width));
     }
-    match host!(stream_copy(s, &area)) {
+    match host!(stream_copy_as(s, &area, direction)) {
         status::SUCCESS => host!(stream_synchronize(s)),
         failure => failure,
     }
@@ -299,7 +330,7 @@ pub unsafe fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, direction
 
 pub unsafe fn copy_on(dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(flat(dst, src, bytes), direction, s) }
+    unsafe { copy_async(flat(dst, src, bytes), direction, s, false) }
 }
 
 /// HIP's copy on a stream that waits.
@@ -311,7 +342,7 @@ pub unsafe fn copy_with_stream(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    match unsafe { copy_async(flat(dst, src, bytes), direction, s) } {
+    match unsafe { copy_async(flat(dst, src, bytes), direction, s, false) } {
         status::SUCCESS => host!(stream_synchronize(stream(s))),
         failure => failure,
     }
@@ -325,7 +356,7 @@ pub unsafe fn copy_any(dst: *mut c_void, src: *const c_void, bytes: usize) -> St
 
 pub unsafe fn copy_any_on(dst: *mut c_void, src: *const c_void, bytes: usize, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(flat(dst, src, bytes), 4, s) }
+    unsafe { copy_async(flat(dst, src, bytes), 4, s, false) }
 }
 
 pub unsafe fn copy_peer(dst: *mut c_void, to: c_int, src: *const c_void, from: c_int, bytes: usize) -> Status {
@@ -334,7 +365,7 @@ pub unsafe fn copy_peer(dst: *mut c_void, to: c_int, src: *const c_void, from: c
         return status::INVALID_DEVICE;
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_and_wait(flat(dst, src, bytes), 3) }
+    unsafe { copy_between(flat(dst, src, bytes), to, from) }
 }
 
 pub unsafe fn copy_peer_on(
@@ -350,7 +381,7 @@ pub unsafe fn copy_peer_on(
         return status::INVALID_DEVICE;
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_async(flat(dst, src, bytes), 3, s) }
+    unsafe { copy_async(flat(dst, src, bytes), 3, s, false) }
 }
 
 pub unsafe fn copy_2d(
@@ -378,7 +409,7 @@ pub unsafe fn copy_2d_on(
     s: *mut c_void,
 ) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { copy_async(rows(dst, dst_pitch, src, src_pitch, width, height), direction, s) }
+    unsafe { copy_async(rows(dst, dst_pitch, src, src_pitch, width, height), direction, s, false) }
 }
 
 pub(crate) unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> Status {
@@ -390,7 +421,7 @@ pub(crate) unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> St
     }
     let s = stream(s);
     match host!(stream_fill(s, &area)) {
-        status::SUCCESS if wait => host!(stream_synchronize(s)),
+        status::SUCCESS if wait => finish(s, &[area.dst], &[host!(device_current())]),
         answer => answer,
     }
 }

@@ -526,7 +526,7 @@ macro_rules! hip_functions { ($($then:ident)::+ ! ($which:tt)) => { $($then)::+!
     plain fn hipGraphExecMemsetNodeSetParams(exec: *mut c_void, node: *mut c_void, fill: *const nodes::HipFill) -> c_int = nodes::exec_set_fill_hip;
     plain fn hipFuncGetAttributes(to: *mut kernel::HipAttributes, function: *const c_void) -> c_int = kernel::attributes_hip;
     plain fn hipOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, function: *const c_void, shared: usize, limit: c_int) -> c_int = kernel::occupancy_block;
-    plain fn hipGraphInstantiateWithParams(exec: *mut *mut c_void, graph: *mut c_void, parameters: *mut capture::InstantiateParams) -> c_int = capture::instantiate_with_params;
+    plain fn hipGraphInstantiateWithParams(exec: *mut *mut c_void, graph: *mut c_void, parameters: *mut capture::HipInstantiateParams) -> c_int = capture::instantiate_with_params_hip;
     spt fn hipEventRecordWithFlags(event: *mut c_void, stream: *mut c_void, flags: c_uint) -> c_int = events::record_with_flags;
 } }; }
 
@@ -535,29 +535,29 @@ macro_rules! hip_functions { ($($then:ident)::+ ! ($which:tt)) => { $($then)::+!
 #[macro_export]
 macro_rules! export {
     ($which:tt $($kind:ident fn $name:ident($($arg:ident: $type:ty),*) -> $ret:ty = $module:ident::$body:ident;)*) => {
-        $($crate::export_row! { $kind $name ($($arg: $type),*) $ret, $module::$body })*
+        $($crate::export_row! { $which $kind $name ($($arg: $type),*) $ret, $module::$body })*
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_row {
-    (plain $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
-        $crate::export_symbol! { [stringify!($name)] false $args $ret, $module::$body }
+    ($which:tt plain $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
+        $crate::export_symbol! { $which [stringify!($name)] false $args $ret, $module::$body }
     };
-    (ptsz $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
-        $crate::export_symbol! { [stringify!($name)] false $args $ret, $module::$body }
-        $crate::export_symbol! { [concat!(stringify!($name), "_ptsz")] true $args $ret, $module::$body }
+    ($which:tt ptsz $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
+        $crate::export_symbol! { $which [stringify!($name)] false $args $ret, $module::$body }
+        $crate::export_symbol! { $which [concat!(stringify!($name), "_ptsz")] true $args $ret, $module::$body }
     };
-    (ptds $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
-        $crate::export_symbol! { [stringify!($name)] false $args $ret, $module::$body }
-        $crate::export_symbol! { [concat!(stringify!($name), "_ptds")] true $args $ret, $module::$body }
+    ($which:tt ptds $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
+        $crate::export_symbol! { $which [stringify!($name)] false $args $ret, $module::$body }
+        $crate::export_symbol! { $which [concat!(stringify!($name), "_ptds")] true $args $ret, $module::$body }
     };
-    (spt $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
-        $crate::export_symbol! { [stringify!($name)] false $args $ret, $module::$body }
-        $crate::export_symbol! { [concat!(stringify!($name), "_spt")] true $args $ret, $module::$body }
+    ($which:tt spt $name:ident $args:tt $ret:ty, $module:ident::$body:ident) => {
+        $crate::export_symbol! { $which [stringify!($name)] false $args $ret, $module::$body }
+        $crate::export_symbol! { $which [concat!(stringify!($name), "_spt")] true $args $ret, $module::$body }
     };
-    (raw $name:ident ($($arg:ident: $type:ty),*) $ret:ty, $module:ident::$body:ident) => {
+    ($which:tt raw $name:ident ($($arg:ident: $type:ty),*) $ret:ty, $module:ident::$body:ident) => {
         const _: () = {
             #[allow(unused_imports)]
             use $crate::*;
@@ -573,16 +573,28 @@ macro_rules! export_row {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_symbol {
-    ([$symbol:expr] $per_thread:literal ($($arg:ident: $type:ty),*) $ret:ty, $module:ident::$body:ident) => {
+    ($which:tt [$symbol:expr] $per_thread:literal ($($arg:ident: $type:ty),*) $ret:ty, $module:ident::$body:ident) => {
         const _: () = {
             #[allow(unused_imports)]
             use $crate::*;
             #[unsafe(export_name = $symbol)]
             unsafe extern "C" fn entry($($arg: $type),*) -> $ret {
+                let caller = $crate::entry::Caller { per_thread: $per_thread, is_hip: $crate::is_hip!($which) };
                 // SAFETY: the C caller promises what the runtime's documentation asks for.
-                $crate::entry::call($per_thread, || unsafe { $crate::$module::$body($($arg),*) })
+                $crate::entry::call(caller, || unsafe { $crate::$module::$body($($arg),*) })
             }
         };
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! is_hip {
+    (hip) => {
+        true
+    };
+    ($which:tt) => {
+        false
     };
 }
 

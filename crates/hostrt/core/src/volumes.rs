@@ -5,7 +5,7 @@ use oxccl_hostrt_interface::{Address, CopyArea, FillArea, Status, status};
 
 use crate::entry::stream;
 use crate::host::host;
-use crate::memory::{check, copy_and_wait, copy_async, fill_area};
+use crate::memory::{check, copy_and_wait, copy_async, copy_between, fill_area, flat};
 use crate::{c_int, c_uint, c_void};
 
 /// `cudaPitchedPtr`.
@@ -139,11 +139,11 @@ impl PeerVolume {
 
 /// # Safety
 /// The memory that `volume` names is what the caller promised for a copy.
-unsafe fn run(volume: Result<Volume, Status>, s: Option<*mut c_void>) -> Status {
+unsafe fn run(volume: Result<Volume, Status>, s: Option<*mut c_void>, during_call: bool) -> Status {
     match volume.and_then(|v| Ok((v.area()?, v.direction))) {
         Ok((area, direction)) => match s {
             // SAFETY: the caller's promise.
-            Some(s) => unsafe { copy_async(area, direction, s) },
+            Some(s) => unsafe { copy_async(area, direction, s, during_call) },
             // SAFETY: as above.
             None => unsafe { copy_and_wait(area, direction) },
         },
@@ -160,22 +160,27 @@ unsafe fn given<T: Copy>(p: *const T) -> Result<T, Status> {
 
 pub unsafe fn copy_3d(p: *const Volume) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { run(given(p), None) }
+    unsafe { run(given(p), None, false) }
 }
 
 pub unsafe fn copy_3d_on(p: *const Volume, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { run(given(p), Some(s)) }
+    unsafe { run(given(p), Some(s), false) }
 }
 
 pub unsafe fn copy_3d_peer(p: *const PeerVolume) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { run(given(p).and_then(|p| p.volume()), None) }
+    let parts = unsafe { given(p) }.and_then(|p| Ok((p.volume()?.area()?, p.dst_device, p.src_device)));
+    match parts {
+        // SAFETY: as above.
+        Ok((area, to, from)) => unsafe { copy_between(area, to, from) },
+        Err(failure) => failure,
+    }
 }
 
 pub unsafe fn copy_3d_peer_on(p: *const PeerVolume, s: *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    unsafe { run(given(p).and_then(|p| p.volume()), Some(s)) }
+    unsafe { run(given(p).and_then(|p| p.volume()), Some(s), false) }
 }
 
 unsafe fn fill(to: Pitched, value: c_int, extent: Extent, s: *mut c_void, wait: bool) -> Status {
@@ -209,6 +214,32 @@ pub unsafe fn fill_3d_on(to: Pitched, value: c_int, extent: Extent, s: *mut c_vo
     unsafe { fill(to, value, extent, s, false) }
 }
 
+/// `cudaMemcpyAttributes`. All memory can be reached from everywhere here: of the rest only the order of the reads counts.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Attributes {
+    order: c_int,
+    hints: [[c_int; 2]; 2],
+    flags: c_uint,
+}
+
+/// The source may be used again when the call returns.
+const DURING_CALL: c_int = 2;
+
+/// Whether a copy has the attributes of such a call: `indices` says with which copy each of them begins to count.
+///
+/// # Safety
+/// Both lists are null or have `count` entries.
+unsafe fn during_call(copy: usize, attributes: *const c_void, indices: *const usize, count: usize) -> bool {
+    if attributes.is_null() || indices.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let of = (0..count).take_while(|i| unsafe { indices.add(*i).read() } <= copy).last();
+    // SAFETY: as above.
+    of.is_some_and(|i| unsafe { attributes.cast::<Attributes>().add(i).read() }.order == DURING_CALL)
+}
+
 /// Many copies in one call, in the order of the stream. CUDA 12's: `failed` tells which one failed.
 #[allow(clippy::too_many_arguments)] // as in C
 pub unsafe fn copy_batch12(
@@ -216,9 +247,9 @@ pub unsafe fn copy_batch12(
     srcs: *const *const c_void,
     sizes: *const usize,
     count: usize,
-    _attributes: *const c_void,
-    _indices: *const usize,
-    _attribute_count: usize,
+    attributes: *const c_void,
+    indices: *const usize,
+    attribute_count: usize,
     failed: *mut usize,
     s: *mut c_void,
 ) -> Status {
@@ -226,9 +257,11 @@ pub unsafe fn copy_batch12(
         return status::INVALID_VALUE;
     }
     for i in 0..count {
-        // SAFETY: the caller promises `count` entries in each list, and memory for each copy.
-        let answer =
-            unsafe { crate::memory::copy_on(dsts.add(i).read(), srcs.add(i).read(), sizes.add(i).read(), 4, s) };
+        // SAFETY: the caller promises `count` entries in each list, and memory for each copy; of attributes as many as it says.
+        let answer = unsafe {
+            let area = flat(dsts.add(i).read(), srcs.add(i).read(), sizes.add(i).read());
+            copy_async(area, 4, s, during_call(i, attributes, indices, attribute_count))
+        };
         if answer != status::SUCCESS {
             if !failed.is_null() {
                 // SAFETY: not null, hence valid by the caller's promise.
@@ -261,11 +294,11 @@ pub unsafe fn copy_with_attributes(
     dst: *mut c_void,
     src: *const c_void,
     bytes: usize,
-    _attributes: *const c_void,
+    attributes: *const c_void,
     s: *mut c_void,
 ) -> Status {
-    // SAFETY: the caller's promise.
-    unsafe { crate::memory::copy_on(dst, src, bytes, 4, s) }
+    // SAFETY: the caller's promise; the attributes are one.
+    unsafe { copy_async(flat(dst, src, bytes), 4, s, during_call(0, attributes, &0, 1)) }
 }
 
 /// One side of a copy in a batch: `cudaMemcpy3DOperand` of a pointer.
@@ -327,7 +360,10 @@ pub unsafe fn copy_3d_batch12(
     }
     for i in 0..count {
         // SAFETY: the caller promises `count` entries, and memory for each copy.
-        let answer = unsafe { run(ops.add(i).read().volume(), Some(s)) };
+        let answer = unsafe {
+            let op = ops.add(i).read();
+            run(op.volume(), Some(s), op.order == DURING_CALL)
+        };
         if answer != status::SUCCESS {
             if !failed.is_null() {
                 // SAFETY: not null, hence valid by the caller's promise.
@@ -346,5 +382,5 @@ pub unsafe fn copy_3d_batch13(count: usize, ops: *const BatchVolume, flags: u64,
 
 const _: () = {
     assert!(size_of::<Volume>() == 160 && size_of::<PeerVolume>() == 168);
-    assert!(size_of::<Operand>() == 40 && size_of::<BatchVolume>() == 112);
+    assert!(size_of::<Operand>() == 40 && size_of::<BatchVolume>() == 112 && size_of::<Attributes>() == 24);
 };

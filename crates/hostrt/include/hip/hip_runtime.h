@@ -106,7 +106,7 @@ typedef void (*hipStreamCallback_t)(hipStream_t stream, hipError_t status, void*
 
 typedef enum hipMemcpyKind {
   hipMemcpyHostToHost = 0, hipMemcpyHostToDevice = 1, hipMemcpyDeviceToHost = 2, hipMemcpyDeviceToDevice = 3,
-  hipMemcpyDefault = 4
+  hipMemcpyDefault = 4, hipMemcpyDeviceToDeviceNoCU = 1024
 } hipMemcpyKind;
 typedef enum hipMemoryType {
   hipMemoryTypeUnregistered = 0, hipMemoryTypeHost = 1, hipMemoryTypeDevice = 2, hipMemoryTypeManaged = 3
@@ -134,7 +134,10 @@ typedef enum hipDeviceAttribute_t {
   hipDeviceAttributeAsyncEngineCount = 2, hipDeviceAttributeCanMapHostMemory = 3,
   hipDeviceAttributeConcurrentKernels = 8, hipDeviceAttributeConcurrentManagedAccess = 9,
   hipDeviceAttributeHostNativeAtomicSupported = 15, hipDeviceAttributeIntegrated = 16,
-  hipDeviceAttributeComputeCapabilityMajor = 23, hipDeviceAttributeMaxThreadsPerBlock = 56,
+  hipDeviceAttributeComputeCapabilityMajor = 23, hipDeviceAttributeManagedMemory = 24,
+  hipDeviceAttributeMaxBlockDimX = 26, hipDeviceAttributeMaxBlockDimY = 27, hipDeviceAttributeMaxBlockDimZ = 28,
+  hipDeviceAttributeMaxGridDimX = 29, hipDeviceAttributeMaxGridDimY = 30, hipDeviceAttributeMaxGridDimZ = 31,
+  hipDeviceAttributeMaxThreadsPerBlock = 56,
   hipDeviceAttributeMaxThreadsPerMultiProcessor = 57, hipDeviceAttributeMaxPitch = 58,
   hipDeviceAttributeComputeCapabilityMinor = 61, hipDeviceAttributeMultiGpuBoardGroupID = 62,
   hipDeviceAttributeMultiprocessorCount = 63, hipDeviceAttributePageableMemoryAccess = 65,
@@ -142,7 +145,8 @@ typedef enum hipDeviceAttribute_t {
   hipDeviceAttributeMaxRegistersPerBlock = 71, hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
   hipDeviceAttributeStreamPrioritiesSupported = 78, hipDeviceAttributeTextureAlignment = 81,
   hipDeviceAttributeTotalConstantMemory = 83, hipDeviceAttributeUnifiedAddressing = 85,
-  hipDeviceAttributeWarpSize = 87, hipDeviceAttributeMemoryPoolsSupported = 88
+  hipDeviceAttributeWarpSize = 87, hipDeviceAttributeMemoryPoolsSupported = 88,
+  hipDeviceAttributeHostRegisterSupported = 90
 } hipDeviceAttribute_t;
 
 /* ---- structs ---- */
@@ -348,11 +352,11 @@ typedef enum hipGraphInstantiateResult {
   hipGraphInstantiateSuccess = 0, hipGraphInstantiateError = 1, hipGraphInstantiateInvalidStructure = 2,
   hipGraphInstantiateNodeOperationNotSupported = 3, hipGraphInstantiateMultipleDevicesNotSupported = 4
 } hipGraphInstantiateResult;
-typedef struct hipGraphInstantiateParams_st {
-  unsigned long long flags;
-  hipStream_t uploadStream;
+typedef struct hipGraphInstantiateParams {
   hipGraphNode_t errNode_out;
+  unsigned long long flags;
   hipGraphInstantiateResult result_out;
+  hipStream_t uploadStream;
 } hipGraphInstantiateParams;
 typedef enum hipGraphInstantiateFlags {
   hipGraphInstantiateFlagAutoFreeOnLaunch = 1, hipGraphInstantiateFlagUpload = 2,

@@ -169,6 +169,11 @@ impl Capture {
         Ok(())
     }
 
+    /// The graph of a capture that ends: events that name a point of it would keep it for as long as they live.
+    fn take_graph(&mut self) -> Graph {
+        std::mem::take(&mut self.graph)
+    }
+
     /// Whether everything that the streams did leads to the ends of the first.
     fn is_joined(&self) -> bool {
         let state = self.graph.lock();
@@ -273,10 +278,14 @@ impl Stream {
             s.0.capture.set(None);
         }
         over(&shared);
+        let invalid = capture.invalid;
+        let graph = capture.take_graph();
+        // A graph that nobody gets goes behind the lock, and with it what it keeps.
+        drop(capture);
         match () {
-            () if capture.invalid => Err(EndError::Invalidated),
+            () if invalid => Err(EndError::Invalidated),
             () if !joined => Err(EndError::Unjoined),
-            () => Ok(capture.graph.clone()),
+            () => Ok(graph),
         }
     }
 
@@ -321,6 +330,10 @@ impl Stream {
                     s.0.capture.set(None);
                 }
                 over(&shared);
+                let graph = capture.take_graph();
+                // As in `end_capture`.
+                drop(capture);
+                drop(graph);
             } else {
                 self.0.capture.set(None);
             }
@@ -336,11 +349,11 @@ impl Stream {
         )))
     }
 
-    /// Records `work` while capturing, else calls `push`.
-    pub(super) fn push_or_capture(&self, work: Work, push: impl FnOnce()) -> Result<()> {
+    /// Records `work` while capturing, as a node with this tag, else calls `push`.
+    pub(super) fn push_or_capture(&self, work: Work, tag: Tag, push: impl FnOnce()) -> Result<()> {
         match self.0.capture.get() {
             None => push(),
-            Some((shared, lane)) => lock(&shared).add(lane, work, [0; 2])?,
+            Some((shared, lane)) => lock(&shared).add(lane, work, tag)?,
         }
         Ok(())
     }
@@ -355,13 +368,13 @@ impl Stream {
 
     /// A launch of a graph while capturing.
     pub(super) fn capture_child(&self, child: Graph) -> Result<()> {
-        self.push_or_capture(Work::Child(child), || {})
+        self.push_or_capture(Work::Child(child), [0; 2], || {})
     }
 
     /// Memory that belongs to the graph; `None` when the stream does not capture.
     pub fn capture_alloc(&self, bytes: usize) -> Result<Option<*mut u8>> {
         let Some((shared, lane)) = self.0.capture.get() else { return Ok(None) };
-        let memory = GraphMemory::new(bytes)?;
+        let memory = GraphMemory::new(bytes, self.device())?;
         lock(&shared).add(lane, Work::Alloc(memory.clone()), [0; 2])?;
         Ok(Some(memory.address()))
     }
@@ -374,22 +387,23 @@ impl Stream {
         Ok(true)
     }
 
-    /// [`record`](Self::record); while capturing a node that records the event at every launch, for others to wait for.
-    pub fn record_external(&self, event: &Event) -> Result<()> {
+    /// [`record`](Self::record); while capturing a node with this tag, which records the event at every launch, for others to wait
+    /// for.
+    pub fn record_external(&self, event: &Event, tag: Tag) -> Result<()> {
         match self.0.capture.get() {
             None => self.record(event),
-            Some((shared, lane)) => lock(&shared).add(lane, Work::Record(event.clone()), [0; 2]),
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Record(event.clone()), tag),
         }
     }
 
-    /// [`wait`](Self::wait); while capturing a node that waits, at every launch, for the event's last record then.
-    pub fn wait_external(&self, event: &Event) -> Result<()> {
+    /// [`wait`](Self::wait); while capturing a node with this tag, which waits, at every launch, for the event's last record then.
+    pub fn wait_external(&self, event: &Event, tag: Tag) -> Result<()> {
         match self.0.capture.get() {
             None => {
                 self.wait_now(event);
                 Ok(())
             }
-            Some((shared, lane)) => lock(&shared).add(lane, Work::Wait(event.clone()), [0; 2]),
+            Some((shared, lane)) => lock(&shared).add(lane, Work::Wait(event.clone()), tag),
         }
     }
 

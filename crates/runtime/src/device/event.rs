@@ -175,9 +175,13 @@ impl Event {
         self.last_record().is_none_or(|last| self.is_complete(&last))
     }
 
-    /// Whether the last record is complete; an error when it never will be, because its process has ended.
+    /// Whether the last record is complete; an error when it never will be, because its process has ended. Moves the process' streams
+    /// a little if it is not, but calls no function of the program.
     pub fn poll(&self) -> Result<bool> {
         let Some(last) = self.last_record() else { return Ok(true) };
+        if !self.is_complete(&last) {
+            helper::assist_any();
+        }
         match (self.is_complete(&last), &self.0.shared, last) {
             (false, Some(shared), Record::Shared(ticket, recorder)) => {
                 shared.lost(ticket, recorder).map_or(Ok(false), Err)

@@ -3,8 +3,9 @@
 //! It is started by the first enqueue and sleeps for good when nothing was enqueued for a while; the next enqueue wakes
 //! it. In between it looks at the streams, see [`pace`] and [`sight`], and works only on those that nobody waits for nor
 //! touched between two looks, so that call-then-synchronise programs never meet it. Threads that wait for one stream also
-//! use [`assist`] to move the others.
+//! use [`assist`] to move the others. Functions of the program are called by a thread of their own, see [`functions`].
 
+mod functions;
 mod pace;
 mod sight;
 
@@ -103,9 +104,14 @@ pub(super) fn notify() {
     // SYNC: helper-asleep. The stream's count comes before this look, the helper's look at the counts behind its word.
     barrier::light_here();
     if ASLEEP.load(Ordering::Relaxed) {
-        *bed() = true;
-        ALARM.notify_one();
+        wake();
     }
+}
+
+/// Lets the helper look now.
+fn wake() {
+    *bed() = true;
+    ALARM.notify_one();
 }
 
 fn bed() -> MutexGuard<'static, bool> {
@@ -226,9 +232,11 @@ fn take_over(checks: &mut Checks) -> bool {
         let mut progress = false;
         let mut mine = None;
         for s in &pending {
-            match s.advance() {
+            match s.advance_aside() {
                 Waited::Progress => progress = true,
                 Waited::Blocked => mine = Some(s),
+                Waited::Foreign if functions::are_called() => took |= functions::hand_over(s),
+                Waited::Foreign => took |= s.advance() == Waited::Progress,
                 Waited::Idle | Waited::Elsewhere => {}
             }
         }
@@ -253,7 +261,7 @@ pub(super) fn assist(mine: &Inner, mut leave: impl FnMut()) -> bool {
     for s in snapshot() {
         if !std::ptr::eq(Arc::as_ptr(&s), mine) {
             leave();
-            progress |= s.advance_aside() == Waited::Progress;
+            progress |= pass_by(&s);
         }
     }
     progress
@@ -263,7 +271,17 @@ pub(super) fn assist(mine: &Inner, mut leave: impl FnMut()) -> bool {
 pub(crate) fn assist_any() -> bool {
     let mut progress = false;
     for s in snapshot() {
-        progress |= s.advance_aside() == Waited::Progress;
+        progress |= pass_by(&s);
     }
     progress
+}
+
+/// Steps a stream if nobody runs it, by a thread that waits for something else or does not wait: a function of the program that it
+/// has come to is left to who waits for the stream, or to the thread for those. Whether anything moved.
+pub(super) fn pass_by(stream: &Arc<Inner>) -> bool {
+    let waited = stream.advance_aside();
+    if waited == Waited::Foreign && !stream.is_waited_for() && functions::are_called() {
+        functions::hand_over(stream);
+    }
+    waited == Waited::Progress
 }

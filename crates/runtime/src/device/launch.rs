@@ -417,12 +417,19 @@ impl Executable {
         if self.plan.retains || played.is_err() {
             // Streams, memory and kept values live until the work is done, even when this value does not.
             let kept = (self.streams.clone(), self.state.clone());
-            stream.launch_host(Box::new(move || drop(kept)))?;
+            let drops = Box::new(move || drop(kept));
+            // What goes with a value that the program gave is the program's function.
+            if self.keeps() { stream.launch_host(drops) } else { stream.call_own(drops) }?;
         }
         let end = Event::new();
         stream.record(&end)?;
         self.before = Some(end);
         played
+    }
+
+    /// Whether values of the program go with the graph, or may come to do: a child takes them as long as it lives.
+    fn keeps(&self) -> bool {
+        !self.state.keep.is_empty() || self.state.nodes.values().any(|node| matches!(node.work, Work::Child(_)))
     }
 
     /// That all calls may still be made.
@@ -475,7 +482,7 @@ impl Executable {
 fn play_one(work: &Work, stream: &Stream) -> Result<()> {
     match work {
         // SAFETY: whoever made the node promised the memory for every launch.
-        Work::Copy(area) => unsafe { stream.copy_area(*area) },
+        Work::Copy(area) => unsafe { stream.copy_area(*area, [0; 2]) },
         // SAFETY: as above.
         Work::Fill(fill) => unsafe { stream.fill_area(*fill) },
         Work::Host(function) => stream.call_host(function.clone(), [0; 2]),
@@ -624,7 +631,7 @@ mod tests {
         captures.record(&event).unwrap();
         exec.launch(&stream).unwrap();
         assert!(!super::super::is_capturing(&stream));
-        stream.wait_external(&event).unwrap();
+        stream.wait_external(&event, [0; 2]).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
         assert!(captures.end_capture().is_ok());

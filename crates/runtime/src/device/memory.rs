@@ -215,7 +215,12 @@ pub fn alloc_alone(bytes: usize) -> Result<*mut u8> {
 
 /// [`alloc`] that remembers what the memory was made as.
 pub fn alloc_as(bytes: usize, kind: MemoryKind) -> Result<*mut u8> {
-    let label = Label { kind, device: super::current() };
+    alloc_on(bytes, kind, super::current())
+}
+
+/// [`alloc_as`] of memory of `device`, whichever is the thread's.
+pub fn alloc_on(bytes: usize, kind: MemoryKind, device: usize) -> Result<*mut u8> {
+    let label = Label { kind, device };
     if bytes == 0 {
         return Ok(std::ptr::null_mut());
     }
@@ -278,9 +283,9 @@ pub struct GraphMemory {
 static OF_GRAPHS: Mutex<BTreeMap<usize, Weak<GraphMemory>>> = Mutex::new(BTreeMap::new());
 
 impl GraphMemory {
-    /// New memory of a graph.
-    pub fn new(bytes: usize) -> Result<Arc<GraphMemory>> {
-        let at = alloc(bytes)? as usize;
+    /// New memory of a graph on `device`.
+    pub fn new(bytes: usize, device: usize) -> Result<Arc<GraphMemory>> {
+        let at = alloc_on(bytes, MemoryKind::Device, device)? as usize;
         let memory = Arc::new(GraphMemory { at, bytes, live: AtomicBool::new(false) });
         of_graphs().insert(at, Arc::downgrade(&memory));
         Ok(memory)

@@ -12,6 +12,7 @@ mod launch;
 mod memory;
 mod moves;
 mod order;
+mod serial;
 mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -28,7 +29,8 @@ pub use graph::{Graph, HostFunction, NodeId, Tag, Work};
 pub(crate) use helper::{Crowd, assist_any};
 pub use launch::{Executable, UpdateError};
 pub use memory::{
-    Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, allocation, free, open_shared, share,
+    Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, alloc_on, allocation, free, open_shared,
+    share,
 };
 pub(crate) use memory::{Exporter, SEGMENT_BITS, exported, withdrawn};
 pub use moves::{Area, Fill};

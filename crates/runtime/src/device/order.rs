@@ -11,7 +11,7 @@ use std::time::Duration;
 use oxccl_sys::sync::{AtomicBool, AtomicU64, Ordering};
 use oxccl_types::Result;
 
-use super::stream::{Inner, Step, Stream, Task, Waited};
+use super::stream::{Inner, Step, Stream, Task};
 use super::{EndError, Event, helper};
 
 /// What a stream was made as.
@@ -73,7 +73,9 @@ impl Stream {
     /// A new stream on the calling thread's device.
     pub fn with(options: StreamOptions) -> Stream {
         let role = if options.blocking { Role::Blocking } else { Role::Free };
-        Stream::on(super::current(), Order::new(role, options.priority))
+        let new = Stream::on(super::current(), Order::new(role, options.priority));
+        new.wait_for_copies();
+        new
     }
 
     /// What the stream was made as.
@@ -131,7 +133,7 @@ impl Task for After {
             return Step::Done;
         }
         // Whoever waits works on what it waits for; but who steps this may only pass by, see `advance_aside`.
-        if self.0.advance_aside() == Waited::Progress { Step::Progress } else { Step::Blocked }
+        if helper::pass_by(&self.0) { Step::Progress } else { Step::Blocked }
     }
     fn park(&self, timeout: Duration) {
         self.0.park(timeout);
@@ -190,9 +192,10 @@ pub fn synchronize(device: usize) -> Result<()> {
 
 /// Waits until the work that all streams of `device` hold now has run. Its errors stay for who waits for the streams.
 pub fn drain(device: usize) -> Result<()> {
-    for s in helper::streams(|s| s.device == device && s.pending() && !s.capture.is_active()) {
+    // What a stream that captures was given before runs all the same.
+    for s in helper::streams(|s| s.device == device && s.pending()) {
         let end = Event::new();
-        Stream(s).record(&end)?;
+        Stream(s).record_now(&end);
         end.synchronize()?;
     }
     Ok(())

@@ -14,7 +14,7 @@ use oxccl_types::{Error, Result};
 
 use super::capture::Membership;
 use super::event::Record;
-use super::graph::Work;
+use super::graph::{Tag, Work};
 use super::moves::{Area, Fill, MoveTask};
 use super::order::{self, Order};
 use super::{Event, helper};
@@ -229,6 +229,8 @@ pub(crate) enum Waited {
     Blocked,
     Idle,
     Elsewhere,
+    /// What comes next is a function of the program, which is not the caller's to call.
+    Foreign,
 }
 
 /// Turns of waiting after which a thread says that it waits; short waits need not be known.
@@ -336,14 +338,14 @@ impl Inner {
     }
 
     /// As [`advance`](Self::advance), by a thread that waits for something else: it calls no function of the program, which may
-    /// wait for just this thread. Such a one is left to who waits for the stream, or to the helper.
+    /// wait for just this thread. Such a one is left to who waits for the stream, or to the [thread](helper) for those.
     pub(super) fn advance_aside(&self) -> Waited {
         let Some(mut running) = self.running.try_lock() else { return Waited::Elsewhere };
         let is_foreign = match running.tasks.front() {
             Some(task) => task.is_foreign(),
             None => self.queue.lock().front().is_some_and(|task| task.is_foreign()),
         };
-        if is_foreign { Waited::Elsewhere } else { self.advance_locked(&mut running) }
+        if is_foreign { Waited::Foreign } else { self.advance_locked(&mut running) }
     }
 
     fn advance_locked(&self, running: &mut Running) -> Waited {
@@ -676,7 +678,7 @@ impl Stream {
             match inner.advance() {
                 Waited::Progress => waiter = None,
                 Waited::Idle => {}
-                Waited::Blocked | Waited::Elsewhere => {
+                Waited::Blocked | Waited::Elsewhere | Waited::Foreign => {
                     let w = waiter.get_or_insert_with(|| Waiter::new(inner.crowded()));
                     // A group over several communicators: what it waits for may be on this thread's other streams.
                     let assist_after = if inner.batched() { 0 } else { ASSIST_AFTER };
@@ -699,13 +701,14 @@ impl Stream {
         inner.take_error()
     }
 
-    /// Whether the stream is idle. Moves its work a little.
+    /// Whether the stream is idle. Moves its work a little, but calls no function of the program: it may wait for what the caller
+    /// does when this has returned.
     pub fn query(&self) -> Result<bool> {
         self.refuse_while_capturing("asked for its state")?;
         order::before_push(self);
         self.0.count_wait();
         if self.0.pending() {
-            self.0.advance();
+            helper::pass_by(&self.0);
         }
         if self.0.pending() {
             return Ok(false);
@@ -733,15 +736,15 @@ impl Stream {
     /// Both ranges stay valid until the copy ran; nothing else writes `dst` or `src` meanwhile; they do not overlap.
     pub unsafe fn copy(&self, dst: *mut u8, src: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy_area(Area::row(dst, src, bytes)) }
+        unsafe { self.copy_area(Area::row(dst, src, bytes), [0; 2]) }
     }
 
-    /// Copies an area in stream order.
+    /// Copies an area in stream order; in a graph at every launch, as a node with this tag.
     ///
     /// # Safety
     /// As for [`copy`](Self::copy), for every row.
-    pub unsafe fn copy_area(&self, area: Area) -> Result<()> {
-        self.push_or_capture(Work::Copy(area), || self.push(Box::new(MoveTask::new(area))))
+    pub unsafe fn copy_area(&self, area: Area, tag: Tag) -> Result<()> {
+        self.push_or_capture(Work::Copy(area), tag, || self.push(Box::new(MoveTask::new(area))))
     }
 
     /// Copies `bytes`, which the stream keeps until then, in stream order.
@@ -759,7 +762,7 @@ impl Stream {
     /// # Safety
     /// The area stays valid until this ran; nothing else touches it meanwhile.
     pub unsafe fn fill_area(&self, fill: Fill) -> Result<()> {
-        self.push_or_capture(Work::Fill(fill), || self.push(Box::new(fill.task())))
+        self.push_or_capture(Work::Fill(fill), [0; 2], || self.push(Box::new(fill.task())))
     }
 
     /// Records `event`: it is complete once all work enqueued before is done, also where no handle of the stream is left by then.
@@ -767,9 +770,14 @@ impl Stream {
         if self.capture_record(event)? {
             return Ok(());
         }
+        self.record_now(event);
+        Ok(())
+    }
+
+    /// [`record`](Self::record) behind what was last enqueued, whatever captures the stream is part of.
+    pub(super) fn record_now(&self, event: &Event) {
         let record = event.next_record();
         self.push(Box::new(RecordTask { event: event.clone(), record, _stream: self.clone() }));
-        Ok(())
     }
 
     /// Work enqueued after this starts when the last record of `event` before this call is complete.

@@ -78,6 +78,59 @@ fn a_thread_that_waits_for_something_else_calls_no_function_of_the_program() {
     stream.synchronize().unwrap();
 }
 
+/// Nor does one that asks whether the stream is idle, which it is not before the function has run.
+#[test]
+fn a_query_calls_no_function_of_the_program() {
+    let stream = Stream::new().unwrap();
+    let (go, called) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (wait, mark) = (go.clone(), called.clone());
+    let me = std::thread::current().id();
+    stream
+        .launch_host(Box::new(move || {
+            while std::thread::current().id() != me && !wait.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            mark.store(true, Ordering::Release);
+        }))
+        .unwrap();
+    for _ in 0..100 {
+        assert!(!stream.query().unwrap() && !called.load(Ordering::Acquire));
+    }
+    go.store(true, Ordering::Release);
+    let began = Instant::now();
+    while !stream.query().unwrap() {
+        assert!(began.elapsed() < LONG, "the helper never comes");
+        std::thread::yield_now();
+    }
+    assert!(called.load(Ordering::Acquire));
+}
+
+/// Nobody waits for either stream: who calls the function is not who does the other's work, for which it waits.
+#[test]
+fn a_function_that_waits_for_another_stream_keeps_nobody_from_that() {
+    let (first, second) = (Stream::new().unwrap(), Stream::new().unwrap());
+    let (done, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (report, result) = std::sync::mpsc::channel();
+    let (seen, mark) = (done.clone(), begun.clone());
+    first
+        .launch_host(Box::new(move || {
+            mark.store(true, Ordering::Release);
+            let late = Instant::now() + Duration::from_secs(10);
+            while !seen.load(Ordering::Acquire) && Instant::now() < late {
+                std::thread::yield_now();
+            }
+            report.send(seen.load(Ordering::Acquire)).unwrap();
+        }))
+        .unwrap();
+    while !begun.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    second.call_own(Box::new(move || done.store(true, Ordering::Release))).unwrap();
+    assert_eq!(result.recv_timeout(LONG), Ok(true), "the other stream stood still");
+    first.synchronize().unwrap();
+    second.synchronize().unwrap();
+}
+
 /// A task that is over when it is told.
 struct Told(Arc<AtomicBool>);
 
@@ -269,6 +322,25 @@ fn a_call_that_parks_to_give_way_looks_at_what_has_no_bell() {
     crate::exec::taken::grant(false);
     stream.synchronize().unwrap();
     assert_eq!(looked, Ok(std::thread::current().id()));
+}
+
+/// Who looks for it again and again may be all that looks after the work.
+#[test]
+fn who_asks_for_an_event_moves_what_is_before_it() {
+    let me = std::thread::current().id();
+    let mine = (0..100).any(|_| {
+        let (stream, event) = (Stream::new().unwrap(), Event::new());
+        let (looked, by) = std::sync::mpsc::sync_channel(1);
+        stream.push(Box::new(Crowded(looked)));
+        stream.record(&event).unwrap();
+        let began = Instant::now();
+        while !event.poll().unwrap() {
+            assert!(began.elapsed() < LONG, "it never ends");
+        }
+        // The helper may have come first.
+        by.recv().unwrap() == me
+    });
+    assert!(mine, "the helper did it each time");
 }
 
 /// Is over once a thread is known to wait for the stream, or after [`LONG`].

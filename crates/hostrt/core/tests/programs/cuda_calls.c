@@ -70,6 +70,7 @@ static void memory(void) {
   CUDA(cudaMallocPitch(&m, &pitch, 100, 8));
   CHECK(pitch >= 100);
   CUDA(cudaMemset2D(m, pitch, 1, 100, 8));
+  CUDA(cudaDeviceSynchronize());
   CUDA(cudaMemcpy2DAsync(h, 100, m, pitch, 100, 8, cudaMemcpyDeviceToHost, s));
   CUDA(cudaStreamSynchronize(s));
   for (i = 0; i < 800; i++) CHECK(h[i] == 1);
@@ -79,6 +80,8 @@ static void memory(void) {
   CUDA(cudaMemGetInfo(&left, &all));
   CHECK(left > 0 && left <= all);
   CUDA(cudaHostRegister(on_stack, sizeof on_stack, cudaHostRegisterDefault));
+  CUDA(cudaPointerGetAttributes(&a, on_stack + 8));
+  CHECK(a.type == cudaMemoryTypeHost && a.device == 1);
   CHECK(cudaHostRegister(on_stack, 8, cudaHostRegisterDefault) == cudaErrorHostMemoryAlreadyRegistered);
   CUDA(cudaHostUnregister(on_stack));
   CHECK(cudaHostUnregister(on_stack) == cudaErrorHostMemoryNotRegistered);

@@ -211,6 +211,96 @@ static void objects(void) {
   CUDA(cudaGraphExecDestroy(exec));
   CHECK(destroyed == 1);
   CHECK(cudaUserObjectCreate(&object, &one, destroy, 1, 0) == cudaErrorInvalidValue);
+  /* The last reference is a graph's: with it goes the handle. */
+  CUDA(cudaGraphCreate(&graph, 0));
+  CUDA(cudaUserObjectCreate(&object, &one, destroy, 1, cudaUserObjectNoDestructorSync));
+  CHECK(cudaGraphRetainUserObject(graph, object, 2, cudaGraphUserObjectMove) == cudaErrorInvalidValue);
+  CUDA(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+  CUDA(cudaGraphDestroy(graph));
+  CHECK(destroyed == 2);
+  CHECK(cudaUserObjectRetain(object, 1) == cudaErrorInvalidValue);
+  CHECK(cudaUserObjectRelease(object, 1) == cudaErrorInvalidValue && destroyed == 2);
+  cudaGetLastError();
+}
+
+/* Events that name points of captures that have ended keep nothing of their graphs. */
+static void events_of_ended_captures(void) {
+  cudaUserObject_t object;
+  cudaGraph_t graph;
+  cudaStream_t s;
+  cudaEvent_t e;
+  int ten = 10, round;
+  CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CUDA(cudaEventCreate(&e));
+  for (round = 0; round < 3; round++) {
+    enum cudaStreamCaptureStatus state;
+    const cudaGraphNode_t* ends;
+    unsigned long long id;
+    size_t n;
+    destroyed = 0;
+    CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    CUDA(cudaEventRecord(e, s));
+    CUDA(cudaStreamGetCaptureInfo(s, &state, &id, &graph, &ends, EDGES &n));
+    CUDA(cudaUserObjectCreate(&object, &ten, destroy, 1, cudaUserObjectNoDestructorSync));
+    CUDA(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
+    if (round == 0) {
+      CUDA(cudaStreamEndCapture(s, &graph));
+      CHECK(destroyed == 0);
+      CUDA(cudaGraphDestroy(graph));
+    } else if (round == 1) {
+      CHECK(cudaStreamSynchronize(s) == cudaErrorStreamCaptureUnsupported);
+      CHECK(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated);
+    } else {
+      CUDA(cudaStreamDestroy(s));
+    }
+    CHECK(destroyed == 10);
+    CHECK(cudaEventQuery(e) == cudaErrorCapturedEvent);
+  }
+  CUDA(cudaEventDestroy(e));
+  cudaGetLastError();
+}
+
+/* Nodes of a capture tell what the calls were given. */
+static void nodes_of_captures(void) {
+  struct cudaMemcpy3DParms copy;
+  cudaGraph_t graph;
+  cudaGraphNode_t nodes[3], node;
+  cudaStream_t s;
+  cudaEvent_t e, f, got = NULL;
+  char *device, *host;
+  size_t n = 3;
+  CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CUDA(cudaEventCreate(&e));
+  CUDA(cudaEventCreate(&f));
+  CUDA(cudaMalloc((void**)&device, 64));
+  CUDA(cudaMallocHost((void**)&host, 64));
+  CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+  CUDA(cudaMemcpyAsync(device, host, 64, cudaMemcpyHostToDevice, s));
+#ifdef HIP_TWIN /* HIP's header has no names for these flags. */
+  CUDA(cudaEventRecordWithFlags(e, s, 1));
+  CUDA(cudaStreamWaitEvent(s, f, 1));
+#else
+  CUDA(cudaEventRecordWithFlags(e, s, cudaEventRecordExternal));
+  CUDA(cudaStreamWaitEvent(s, f, cudaEventWaitExternal));
+#endif
+  CUDA(cudaStreamEndCapture(s, &graph));
+  CUDA(cudaGraphGetNodes(graph, nodes, &n));
+  CHECK(n == 3);
+  CUDA(cudaGraphMemcpyNodeGetParams(nodes[0], &copy));
+  CHECK(copy.kind == cudaMemcpyHostToDevice && copy.srcPtr.ptr == host);
+  CUDA(cudaGraphEventRecordNodeGetEvent(nodes[1], &got));
+  CHECK(got == e);
+  CUDA(cudaGraphEventWaitNodeGetEvent(nodes[2], &got));
+  CHECK(got == f);
+  /* What is read can be set. */
+  CUDA(cudaGraphAddMemcpyNode(&node, graph, NULL, 0, &copy));
+  CUDA(cudaGraphEventRecordNodeSetEvent(nodes[1], got));
+  CUDA(cudaGraphDestroy(graph));
+  CUDA(cudaFree(device));
+  CUDA(cudaFreeHost(host));
+  CUDA(cudaEventDestroy(e));
+  CUDA(cudaEventDestroy(f));
+  CUDA(cudaStreamDestroy(s));
 }
 
 /* Events that a graph records for others, and waits for. */
@@ -429,6 +519,8 @@ int main(void) {
   updates();
 #endif
   objects();
+  events_of_ended_captures();
+  nodes_of_captures();
   events_across();
   captures();
   puts("all fine");

@@ -34,9 +34,71 @@ AT(hipMemsetParams, width, 40);
 SIZE(hipFuncAttributes, 56);
 AT(hipFuncAttributes, sharedSizeBytes, 48);
 SIZE(hipKernelNodeParams, 64);
+SIZE(hipGraphInstantiateParams, 32);
+AT(hipGraphInstantiateParams, errNode_out, 0);
+AT(hipGraphInstantiateParams, flags, 8);
+AT(hipGraphInstantiateParams, result_out, 16);
+AT(hipGraphInstantiateParams, uploadStream, 24);
 _Static_assert(hipDevP2PAttrPerformanceRank == 0 && hipDevP2PAttrHipArrayAccessSupported == 3, "peers");
 _Static_assert(hipDeviceAttributePciBusId == 67 && hipDeviceAttributeMemoryPoolsSupported == 88, "attributes");
 _Static_assert(hipErrorLaunchTimeOut == 702 && hipErrorInvalidTexture == 912, "errors");
+
+/* The result lies where HIP has it, and nothing else is written. */
+static void instantiation(void) {
+  struct { void* error_node; unsigned long long flags; int result, padding; void* upload; } mine;
+  hipGraphInstantiateParams params;
+  hipGraph_t graph;
+  hipGraphExec_t exec;
+  memset(&mine, 0x55, sizeof mine);
+  mine.flags = 0;
+  CHECK(sizeof mine == sizeof params);
+  memcpy(&params, &mine, sizeof params);
+  HIP(hipGraphCreate(&graph, 0));
+  HIP(hipGraphInstantiateWithParams(&exec, graph, &params));
+  CHECK(params.result_out == hipGraphInstantiateSuccess);
+  memcpy(&mine, &params, sizeof mine);
+  CHECK(mine.result == 0 && mine.flags == 0 && mine.upload == (void*)0x5555555555555555);
+  HIP(hipGraphExecDestroy(exec));
+  HIP(hipGraphDestroy(graph));
+}
+
+/* What attributes and properties say of the same. */
+static void attributes(const hipDeviceProp_t* p) {
+  struct { hipDeviceAttribute_t which; int value; } all[] = {
+    {hipDeviceAttributeManagedMemory, p->managedMemory},
+    {hipDeviceAttributeHostRegisterSupported, p->hostRegisterSupported},
+    {hipDeviceAttributeMaxBlockDimX, p->maxThreadsDim[0]}, {hipDeviceAttributeMaxBlockDimY, p->maxThreadsDim[1]},
+    {hipDeviceAttributeMaxBlockDimZ, p->maxThreadsDim[2]}, {hipDeviceAttributeMaxGridDimX, p->maxGridSize[0]},
+    {hipDeviceAttributeMaxGridDimY, p->maxGridSize[1]}, {hipDeviceAttributeMaxGridDimZ, p->maxGridSize[2]},
+    {hipDeviceAttributeMaxThreadsPerBlock, p->maxThreadsPerBlock}, {hipDeviceAttributeWarpSize, p->warpSize},
+    {hipDeviceAttributeMultiprocessorCount, p->multiProcessorCount},
+    {hipDeviceAttributeMemoryPoolsSupported, p->memoryPoolsSupported}};
+  size_t i;
+  int value;
+  for (i = 0; i < sizeof all / sizeof *all; i++) {
+    HIP(hipDeviceGetAttribute(&value, all[i].which, 2));
+    if (value != all[i].value) fprintf(stderr, "attribute %d: %d, not %d\n", (int)all[i].which, value, all[i].value);
+    CHECK(value == all[i].value && value > 0);
+  }
+}
+
+/* A direction that CUDA does not have. */
+static void copies_without_compute_units(void) {
+  char *a, *b;
+  hipStream_t s;
+  HIP(hipStreamCreate(&s));
+  HIP(hipMalloc((void**)&a, 8));
+  HIP(hipMalloc((void**)&b, 8));
+  HIP(hipMemset(a, 3, 8));
+  HIP(hipMemcpy(b, a, 4, hipMemcpyDeviceToDeviceNoCU));
+  HIP(hipMemcpyAsync(b + 4, a + 4, 4, hipMemcpyDeviceToDeviceNoCU, s));
+  HIP(hipStreamSynchronize(s));
+  CHECK(b[0] == 3 && b[7] == 3);
+  CHECK(hipMemcpy(b, a, 4, (hipMemcpyKind)1025) == hipErrorInvalidMemcpyDirection);
+  HIP(hipFree(a));
+  HIP(hipFree(b));
+  HIP(hipStreamDestroy(s));
+}
 
 int main(void) {
   hipDeviceProp_t p;
@@ -46,6 +108,9 @@ int main(void) {
   HIP(hipGetDeviceProperties(&p, 2));
   CHECK(!strcmp(p.gcnArchName, "oxccl-host") && p.pciBusID == 3 && p.pciDomainID == 0 && p.ipcEventSupported == 1);
   CHECK(p.isLargeBar == 0 && p.asicRevision == 0 && p.arch.hasDoubles == 0 && p.totalGlobalMem > (64u << 20));
+  instantiation();
+  attributes(&p);
+  copies_without_compute_units();
   HIP(hipDeviceGetP2PAttribute(&value, hipDevP2PAttrAccessSupported, 0, 1));
   CHECK(value == 1);
   CHECK(hipDeviceGetP2PAttribute(&value, (hipDeviceP2PAttr)4, 0, 1) == hipErrorInvalidValue);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECK(what) do { if (!(what)) { fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); exit(1); } } while (0)
@@ -15,21 +16,41 @@
 
 enum { BYTES = 100000 };
 
-static void all_reduce(int rank, ncclUniqueId id) {
+/* The second rank calls when the first one has gone on past calls that do not wait for the collective. */
+static void all_reduce(int rank, ncclUniqueId id, int turn) {
   ncclComm_t comm;
-  float *buffer, result;
+  float *buffer, *other, result;
+  char byte = 0;
   cudaStream_t stream;
   float mine = (float)(rank + 1);
   NCCL(ncclCommInitRank(&comm, 2, id, rank));
   CUDA(cudaStreamCreate(&stream));
   CUDA(cudaMalloc((void**)&buffer, sizeof mine));
   CUDA(cudaMemcpyAsync(buffer, &mine, sizeof mine, cudaMemcpyHostToDevice, stream));
+  CUDA(cudaMalloc((void**)&other, 2 * sizeof mine));
+  if (rank == 1) CHECK(read(turn, &byte, 1) == 1);
   NCCL(ncclAllReduce(buffer, buffer, 1, ncclFloat, ncclSum, comm, stream));
+  if (rank == 0) {
+    CUDA(cudaMemset(other, 0, 2 * sizeof mine));
+    CUDA(cudaMemcpy(other + 1, other, sizeof mine, cudaMemcpyDeviceToDevice));
+    CHECK(write(turn, &byte, 1) == 1);
+  }
   CUDA(cudaMemcpyAsync(&result, buffer, sizeof result, cudaMemcpyDeviceToHost, stream));
   CUDA(cudaStreamSynchronize(stream));
   CHECK(result == 3.0f);
   NCCL(ncclCommDestroy(comm));
   CUDA(cudaFree(buffer));
+  CUDA(cudaFree(other));
+}
+
+static volatile int passed;
+
+/* The work is what takes time: whoever does not wait for it is found out. */
+static void CUDART_CB slow(void* unused) {
+  struct timespec t = {0, 30000000};
+  (void)unused;
+  nanosleep(&t, NULL);
+  passed = 1;
 }
 
 int main(void) {
@@ -45,22 +66,31 @@ int main(void) {
     ncclUniqueId id;
     char *at, *again;
     struct cudaPointerAttributes a;
+    cudaStream_t stream;
     CUDA(cudaSetDevice(1));
     CHECK(read(there[0], &handle, sizeof handle) == sizeof handle);
     CUDA(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess));
     CUDA(cudaIpcOpenMemHandle((void**)&again, handle, cudaIpcMemLazyEnablePeerAccess));
     CHECK(again == at && at[17] == 3);
+    CUDA(cudaSetDevice(2));
     CUDA(cudaPointerGetAttributes(&a, at + 17));
-    CHECK(a.type == cudaMemoryTypeDevice);
-    CUDA(cudaMemset(at, 4, BYTES));
+    CHECK(a.type == cudaMemoryTypeDevice && a.device == 1);
+    /* Queued work of any device is waited for before the memory goes. */
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA(cudaLaunchHostFunc(stream, slow, NULL));
+    CUDA(cudaMemsetAsync(at, 4, BYTES, stream));
     CUDA(cudaIpcCloseMemHandle(at));
     CUDA(cudaIpcCloseMemHandle(at));
+    CHECK(passed);
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaStreamDestroy(stream));
+    CUDA(cudaSetDevice(1));
     CHECK(cudaIpcCloseMemHandle(at) == cudaErrorInvalidValue);
     memset(&handle, 0, sizeof handle);
     CHECK(cudaIpcOpenMemHandle((void**)&at, handle, cudaIpcMemLazyEnablePeerAccess) == cudaErrorInvalidResourceHandle);
     CHECK(write(back[1], &byte, 1) == 1);
     CHECK(read(there[0], &id, sizeof id) == sizeof id);
-    all_reduce(1, id);
+    all_reduce(1, id, there[0]);
     return 0;
   } else {
     cudaIpcMemHandle_t handle;
@@ -68,13 +98,14 @@ int main(void) {
     char* memory;
     CUDA(cudaMalloc((void**)&memory, BYTES));
     CUDA(cudaMemset(memory, 3, BYTES));
+    CUDA(cudaDeviceSynchronize());
     CUDA(cudaIpcGetMemHandle(&handle, memory));
     CHECK(write(there[1], &handle, sizeof handle) == sizeof handle);
     CHECK(read(back[0], &byte, 1) == 1);
     CHECK(memory[0] == 4 && memory[BYTES - 1] == 4);
     NCCL(ncclGetUniqueId(&id));
     CHECK(write(there[1], &id, sizeof id) == sizeof id);
-    all_reduce(0, id);
+    all_reduce(0, id, there[1]);
     CHECK(waitpid(child, &child_status, 0) == child && child_status == 0);
     puts("all fine");
     return 0;

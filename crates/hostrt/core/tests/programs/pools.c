@@ -37,6 +37,7 @@ static void volumes(void) {
       CHECK(back[(z * 3 + y) * 5 + x] == host[((z + 1) * H + y + 1) * W + x + 2]);
   }
   CUDA(cudaMemset3D(p, 9, part));
+  CUDA(cudaDeviceSynchronize());
   CHECK(((unsigned char*)p.ptr)[0] == 9 && ((unsigned char*)p.ptr)[5] == host[5]);
   CHECK(((unsigned char*)p.ptr)[3 * p.pitch] == host[3 * W]);
   CHECK(((unsigned char*)p.ptr)[3 * p.pitch * H + 2 * p.pitch + 4] == 9);
@@ -62,6 +63,7 @@ static void batches(void) {
   CUDA(cudaMalloc((void**)&from, N * 100));
   CUDA(cudaMalloc((void**)&to, N * 100));
   CUDA(cudaMemset(to, 0, N * 100));
+  CUDA(cudaDeviceSynchronize());
   for (i = 0; i < N; i++) {
     memset(from + 100 * i, i + 1, 100);
     dsts[i] = to + 100 * (N - 1 - i);

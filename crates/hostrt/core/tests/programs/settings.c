@@ -44,6 +44,12 @@ static void settings(void) {
   CHECK(cudaDeviceGetByPCIBusId(&i, "0000:ff:00.0") == cudaErrorInvalidDevice);
   CUDA(cudaGetDeviceProperties(&p, 0));
   CHECK(p.ipcEventSupported == 1);
+  for (i = 0; i < 3; i++) {
+    CUDA(cudaDeviceGetAttribute(&n, (enum cudaDeviceAttr)(cudaDevAttrMaxBlockDimX + i), 0));
+    CHECK(n == p.maxThreadsDim[i]);
+    CUDA(cudaDeviceGetAttribute(&n, (enum cudaDeviceAttr)(cudaDevAttrMaxGridDimX + i), 0));
+    CHECK(n == p.maxGridSize[i]);
+  }
   CUDA(cudaDeviceGetAttribute(&i, cudaDevAttrIpcEventSupport, 0));
   CHECK(i == 1);
   for (i = 1; i < 130; i++) {

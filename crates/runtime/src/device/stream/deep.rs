@@ -188,7 +188,7 @@ mod tests {
         let (by, may_end) = (ran.clone(), told.clone());
         let function = move || {
             *lock(&by) = Some(thread::current().id());
-            while !may_end.load(Ordering::Acquire) && thread::current().name() == Some("oxccl helper") {
+            while !may_end.load(Ordering::Acquire) && thread::current().name() == Some("oxccl functions") {
                 thread::yield_now();
             }
         };
