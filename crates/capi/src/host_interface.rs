@@ -156,18 +156,6 @@ unsafe extern "C" fn device_drain(device: c_int) -> Status {
     run(|| device::drain(device_of(device)?).map_err(failed(status::LAUNCH_FAILURE)))
 }
 
-/// Waits for the work of all devices. What went wrong there is not the fault of the call; the streams' next wait tells.
-fn drain_all() {
-    (0..device::count()).for_each(|d| drop(device::drain(d)));
-}
-
-unsafe extern "C" fn devices_drain() -> Status {
-    run(|| {
-        drain_all();
-        Ok(())
-    })
-}
-
 unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_void) -> Status {
     run(|| {
         not_unsafe("an allocation")?;
@@ -200,11 +188,18 @@ fn free(ptr: *mut c_void) -> Done {
 }
 
 unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *mut c_void) -> Status {
+    let Ok(device) = stream(handle).map(|s| s.device()) else { return status::INVALID_HANDLE };
+    // SAFETY: the caller's promise.
+    unsafe { stream_alloc_on(handle, bytes, device as c_int, ptr) }
+}
+
+unsafe extern "C" fn stream_alloc_on(handle: hi::Stream, bytes: usize, device: c_int, ptr: *mut *mut c_void) -> Status {
     run(|| {
         let s = stream(handle)?;
         let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
             Some(memory) => memory,
-            None => device::alloc_on(bytes, MemoryKind::Device, s.device()).map_err(failed(status::OUT_OF_MEMORY))?,
+            None => device::alloc_on(bytes, MemoryKind::Device, device_of(device)?)
+                .map_err(failed(status::OUT_OF_MEMORY))?,
         };
         // SAFETY: the caller's promise.
         unsafe { put(ptr, memory.cast()) }
@@ -384,9 +379,11 @@ unsafe extern "C" fn ipc_close(ptr: *mut c_void) -> Status {
                 drop(gone);
                 return Ok(());
             }
-            // The last user goes: work of whichever device may use the memory. Behind the lock, which that work may need.
+            // The last user goes: work of the device that opened it, or of the current one, may use the memory. Behind the lock, which that
+            // work may need. What went wrong there is not the fault of the call; the streams' next wait tells.
+            let devices = [o.device, device::current()];
             drop(opened);
-            drain_all();
+            devices.into_iter().for_each(|device| drop(device::drain(device)));
             is_drained = true;
         }
     })

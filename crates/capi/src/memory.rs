@@ -22,7 +22,12 @@ pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
     unsafe { write_out("MemAlloc", "ptr", ptr, memory.cast()) }
 }
 
+/// Waits for the work of the memory's device first, as `cudaFree` does: what the runtime's calls did not wait for may use it.
 pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
+    if let Some(memory) = device::allocation(ptr.addr()) {
+        // What went wrong there is not the fault of this call; the streams' next wait tells.
+        let _ = device::drain(memory.label.device);
+    }
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
     unsafe { device::free(ptr.cast()) }.map_err(of_the_device)
 }

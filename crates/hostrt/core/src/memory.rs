@@ -102,7 +102,8 @@ pub unsafe fn malloc_3d(to: *mut Pitched, extent: Extent) -> Status {
     }
 }
 
-/// Waits for the work of the memory's device first, as the originals do; for that of all devices where none is its own.
+/// Waits for the work of the memory's device first, as the originals do; of host and managed memory, which any device may use, also for that of
+/// the current one. Not for that of all: a rank of another thread may wait there for what this thread calls next.
 pub unsafe fn free(ptr: *mut c_void) -> Status {
     if ptr.is_null() {
         return status::SUCCESS;
@@ -112,7 +113,11 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
         return status::INVALID_VALUE;
     }
     // What went wrong there is not the fault of this call; the streams' next wait tells.
-    let _ = if found.kind == kind::DEVICE { host!(device_drain(found.device)) } else { host!(devices_drain()) };
+    let _ = host!(device_drain(found.device));
+    let current = host!(device_current());
+    if found.kind != kind::DEVICE && current != found.device {
+        let _ = host!(device_drain(current));
+    }
     crate::pools::forget(ptr);
     host_flags_of().remove(&ptr.addr());
     host!(memory_free(ptr))

@@ -331,14 +331,14 @@ pub unsafe fn malloc_from_pool(ptr: *mut *mut c_void, bytes: usize, pool: *mut c
     if ptr.is_null() {
         return status::INVALID_VALUE;
     }
-    match state().pool(pool) {
+    let device = match state().pool(pool) {
         Ok(p) if p.most > 0 && p.used.saturating_add(bytes as u64) > p.most as u64 => return status::OUT_OF_MEMORY,
-        Ok(_) => {}
+        Ok(p) => p.device,
         Err(failure) => return failure,
-    }
+    };
     // Memory of a graph is the graph's, not the pool's.
     let graph = capturing(s);
-    let answer = host!(stream_alloc(stream(s), bytes, ptr));
+    let answer = host!(stream_alloc_on(stream(s), bytes, device, ptr));
     if answer != status::SUCCESS {
         return answer;
     }

@@ -353,12 +353,12 @@ interface! {
     /// The text of the calling thread's last failure. Valid until its next failure.
     last_error() -> *const c_char;
 
-    /// `device_drain` of all devices.
-    devices_drain() -> Status;
     /// `stream_copy`, with what a captured node tells as its direction.
     stream_copy_as(stream: Stream, area: *const CopyArea, direction: c_int) -> Status;
     /// Copies behind all work of the stream's device and of these two, and before all that they are given later.
     stream_copy_alone(stream: Stream, area: *const CopyArea, to: c_int, from: c_int) -> Status;
     /// Works on what the stream holds as far as that goes without a wait, and calls no function of the program.
     stream_go_ahead(stream: Stream) -> Status;
+    /// `stream_alloc` of memory of `device`, whichever is the stream's.
+    stream_alloc_on(stream: Stream, bytes: usize, device: c_int, ptr: *mut *mut c_void) -> Status;
 }

@@ -180,7 +180,7 @@ impl Event {
     pub fn poll(&self) -> Result<bool> {
         let Some(last) = self.last_record() else { return Ok(true) };
         if !self.is_complete(&last) {
-            helper::assist_any();
+            helper::glance();
         }
         match (self.is_complete(&last), &self.0.shared, last) {
             (false, Some(shared), Record::Shared(ticket, recorder)) => {

@@ -3,12 +3,13 @@
 //! It is started by the first enqueue and sleeps for good when nothing was enqueued for a while; the next enqueue wakes
 //! it. In between it looks at the streams, see [`pace`] and [`sight`], and works only on those that nobody waits for nor
 //! touched between two looks, so that call-then-synchronise programs never meet it. Threads that wait for one stream also
-//! use [`assist`] to move the others. Functions of the program are called by a thread of their own, see [`functions`].
+//! use [`assist`] to move the others. Functions of the program are called by threads of their own, see [`functions`].
 
 mod functions;
 mod pace;
 mod sight;
 
+use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -235,7 +236,7 @@ fn take_over(checks: &mut Checks) -> bool {
             match s.advance_aside() {
                 Waited::Progress => progress = true,
                 Waited::Blocked => mine = Some(s),
-                Waited::Foreign if functions::are_called() => took |= functions::hand_over(s),
+                Waited::Foreign if functions::are_called(s.device) => took |= functions::hand_over(s),
                 Waited::Foreign => took |= s.advance() == Waited::Progress,
                 Waited::Idle | Waited::Elsewhere => {}
             }
@@ -276,11 +277,31 @@ pub(crate) fn assist_any() -> bool {
     progress
 }
 
+/// As [`assist_any`], for who asks for something again and again and does not wait: now and then, and not the streams that somebody waits
+/// for, who would find them held.
+pub(super) fn glance() {
+    thread_local! {
+        static LAST: Cell<u64> = const { Cell::new(0) };
+    }
+    let now = oxccl_sys::clock::now_ns();
+    let last = LAST.get();
+    if now.saturating_sub(last) < GLANCES_NS && last != 0 {
+        return;
+    }
+    LAST.set(now);
+    for s in snapshot().iter().filter(|s| !s.is_waited_for()) {
+        pass_by(s);
+    }
+}
+
+/// Between two of a thread.
+const GLANCES_NS: u64 = 5_000;
+
 /// Steps a stream if nobody runs it, by a thread that waits for something else or does not wait: a function of the program that it
 /// has come to is left to who waits for the stream, or to the thread for those. Whether anything moved.
 pub(super) fn pass_by(stream: &Arc<Inner>) -> bool {
     let waited = stream.advance_aside();
-    if waited == Waited::Foreign && !stream.is_waited_for() && functions::are_called() {
+    if waited == Waited::Foreign && !stream.is_waited_for() && functions::are_called(stream.device) {
         functions::hand_over(stream);
     }
     waited == Waited::Progress

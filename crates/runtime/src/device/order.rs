@@ -73,9 +73,7 @@ impl Stream {
     /// A new stream on the calling thread's device.
     pub fn with(options: StreamOptions) -> Stream {
         let role = if options.blocking { Role::Blocking } else { Role::Free };
-        let new = Stream::on(super::current(), Order::new(role, options.priority));
-        new.wait_for_copies();
-        new
+        Stream::on(super::current(), Order::new(role, options.priority))
     }
 
     /// What the stream was made as.

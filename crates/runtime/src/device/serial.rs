@@ -71,23 +71,25 @@ impl Stream {
         self.record_now(&end);
         self.go_ahead();
         if !end.query() {
-            others(false).for_each(|other| other.wait_now(&end));
+            // Before the streams are looked for: one that is made meanwhile is among them, or finds this.
             let mut last = last();
             last.retain(|(_, end)| !end.query());
-            last.push((devices, end));
-            ANY.store(true, Ordering::Relaxed);
+            last.push((devices.clone(), end.clone()));
+            ANY.store(true, Ordering::SeqCst);
+            drop(last);
+            others(false).for_each(|other| other.wait_now(&end));
         }
         Ok(())
     }
 
     /// Lets a new stream wait for copies between its device and others.
     pub(super) fn wait_for_copies(&self) {
-        if !ANY.load(Ordering::Relaxed) {
+        if !ANY.load(Ordering::SeqCst) {
             return;
         }
         let mut last = last();
         last.retain(|(_, end)| !end.query());
-        ANY.store(!last.is_empty(), Ordering::Relaxed);
+        ANY.store(!last.is_empty(), Ordering::SeqCst);
         let ends: Vec<Event> =
             last.iter().filter(|(devices, _)| devices.contains(&self.device())).map(|(_, end)| end.clone()).collect();
         drop(last);

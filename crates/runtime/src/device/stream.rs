@@ -565,7 +565,9 @@ impl Stream {
             runner_done: Condvar::new(),
         });
         helper::register(&inner);
-        Stream(inner)
+        let new = Stream(inner);
+        new.wait_for_copies();
+        new
     }
 
     /// A new stream on the calling thread's device.

@@ -212,12 +212,14 @@ static void what_is_freed_waits_for_its_device(void) {
   close_gate();
   CUDA(cudaLaunchHostFunc(s, slow, NULL));
   CUDA(cudaMemsetAsync(host, 1, N, s));
+  CUDA(cudaSetDevice(1)); /* The work of the current device is waited for besides that of the memory's own. */
   CUDA(cudaFreeHost(host));
   CHECK(get(&passed));
   close_gate();
   CUDA(cudaLaunchHostFunc(s, slow, NULL));
   CUDA(cudaMemsetAsync(managed, 1, N, s));
   CUDA(cudaFree(managed));
+  CUDA(cudaSetDevice(0));
   CHECK(get(&passed));
   CUDA(cudaStreamDestroy(s));
 }
@@ -305,8 +307,32 @@ static void sources_that_are_read_during_the_call(void) {
 }
 #endif
 
+static int met[2];
+
+/* Waits for that of the other device. */
+static void CUDART_CB meets_the_other(void* mine) {
+  set((int*)mine, 1);
+  while (!get(&met[(int*)mine == met])) sched_yield();
+}
+
+static void functions_of_two_devices_meet(void) {
+  cudaStream_t s[2];
+  int d;
+  for (d = 0; d < 2; d++) {
+    CUDA(cudaSetDevice(d));
+    CUDA(cudaStreamCreateWithFlags(&s[d], cudaStreamNonBlocking));
+    CUDA(cudaLaunchHostFunc(s[d], meets_the_other, &met[d]));
+  }
+  for (d = 0; d < 2; d++) {
+    while (cudaStreamQuery(s[d]) == cudaErrorNotReady) sched_yield();
+    CUDA(cudaStreamDestroy(s[d]));
+  }
+  CUDA(cudaSetDevice(0));
+}
+
 int main(void) {
   a_query_calls_no_function();
+  functions_of_two_devices_meet();
   a_function_keeps_no_other_stream_from_going_on();
   device_memory_is_set_and_copied_behind_the_caller();
   copies_between_devices_keep_order_with_all_work_of_both();
