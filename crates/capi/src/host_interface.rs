@@ -177,10 +177,22 @@ unsafe extern "C" fn memory_free(ptr: *mut c_void) -> Status {
     })
 }
 
-/// Frees memory; memory of a graph stays the graph's, for its next launch.
+/// Frees memory; memory of a graph stays the graph's, for its next launch. That of the host goes behind the work of all devices, for which nobody
+/// waits.
 fn free(ptr: *mut c_void) -> Done {
     if let Ok(memory) = GraphMemory::find(ptr.cast()) {
         memory.set_live(false);
+        return Ok(());
+    }
+    let host = |a: &device::Allocation| a.base == ptr.addr() && a.label.kind != MemoryKind::Device;
+    if device::allocation(ptr.addr()).is_some_and(|a| host(&a)) {
+        let at = ptr.expose_provenance();
+        let free = move || {
+            // SAFETY: as below.
+            let freed = unsafe { device::free(std::ptr::with_exposed_provenance_mut(at)) };
+            freed.unwrap_or_else(|e| oxccl_runtime::log::warn(&e.text));
+        };
+        device::behind(|_| true, Box::new(free));
         return Ok(());
     }
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
@@ -188,22 +200,27 @@ fn free(ptr: *mut c_void) -> Done {
 }
 
 unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *mut c_void) -> Status {
-    let Ok(device) = stream(handle).map(|s| s.device()) else { return status::INVALID_HANDLE };
-    // SAFETY: the caller's promise.
-    unsafe { stream_alloc_on(handle, bytes, device as c_int, ptr) }
+    run(|| {
+        let s = stream(handle)?;
+        // SAFETY: the caller's promise.
+        unsafe { alloc_in_order(&s, bytes, s.device(), ptr) }
+    })
 }
 
 unsafe extern "C" fn stream_alloc_on(handle: hi::Stream, bytes: usize, device: c_int, ptr: *mut *mut c_void) -> Status {
-    run(|| {
-        let s = stream(handle)?;
-        let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
-            Some(memory) => memory,
-            None => device::alloc_on(bytes, MemoryKind::Device, device_of(device)?)
-                .map_err(failed(status::OUT_OF_MEMORY))?,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { put(ptr, memory.cast()) }
-    })
+    // SAFETY: the caller's promise.
+    run(|| unsafe { alloc_in_order(&stream(handle)?, bytes, device_of(device)?, ptr) })
+}
+
+/// # Safety
+/// `ptr` is writable.
+unsafe fn alloc_in_order(s: &Stream, bytes: usize, device: usize, ptr: *mut *mut c_void) -> Done {
+    let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
+        Some(memory) => memory,
+        None => device::alloc_on(bytes, MemoryKind::Device, device).map_err(failed(status::OUT_OF_MEMORY))?,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { put(ptr, memory.cast()) }
 }
 
 unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status {
@@ -376,7 +393,8 @@ unsafe extern "C" fn ipc_close(ptr: *mut c_void) -> Status {
             if is_drained {
                 let gone = opened.remove(&ptr.addr());
                 drop(opened);
-                drop(gone);
+                // Behind what other devices still have to do with it.
+                device::behind(|_| true, Box::new(move || drop(gone)));
                 return Ok(());
             }
             // The last user goes: work of the device that opened it, or of the current one, may use the memory. Behind the lock, which that

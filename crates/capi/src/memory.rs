@@ -22,11 +22,18 @@ pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
     unsafe { write_out("MemAlloc", "ptr", ptr, memory.cast()) }
 }
 
-/// Waits for the work of the memory's device first, as `cudaFree` does: what the runtime's calls did not wait for may use it.
+/// The memory goes behind the work of its device, which may use it: the runtime's calls do not wait for all of it. Nor does this one: what ends
+/// that work may come after it, as an abort.
 pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
-    if let Some(memory) = device::allocation(ptr.addr()) {
-        // What went wrong there is not the fault of this call; the streams' next wait tells.
-        let _ = device::drain(memory.label.device);
+    if let Some(memory) = device::allocation(ptr.addr()).filter(|memory| memory.base == ptr.addr()) {
+        let at = ptr.expose_provenance();
+        let free = move || {
+            // SAFETY: as below.
+            let freed = unsafe { device::free(std::ptr::with_exposed_provenance_mut(at)) };
+            freed.unwrap_or_else(|e| oxccl_runtime::log::warn(&e.text));
+        };
+        device::behind(|device| device == memory.label.device, Box::new(free));
+        return Ok(());
     }
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
     unsafe { device::free(ptr.cast()) }.map_err(of_the_device)

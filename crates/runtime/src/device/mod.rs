@@ -35,6 +35,7 @@ pub use memory::{
 pub(crate) use memory::{Exporter, SEGMENT_BITS, exported, withdrawn};
 pub use moves::{Area, Fill};
 pub use order::{StreamOptions, drain, synchronize};
+pub use serial::behind;
 pub use stream::Stream;
 pub(crate) use stream::{IdleStream, Likeness, Settle, Step, Task, Tasks, Touches, abandoned, caught};
 

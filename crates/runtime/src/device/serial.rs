@@ -23,6 +23,27 @@ fn last() -> MutexGuard<'static, Vec<(Vec<usize>, Event)>> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Does `work` behind all that the streams of these devices hold now: at once where that is nothing, else on whichever thread looks after that.
+/// Does not wait.
+pub fn behind(devices: impl Fn(usize) -> bool, work: Box<dyn FnOnce() + Send>) {
+    let pending = helper::streams(|s| devices(s.device) && s.pending());
+    let Some(first) = pending.first() else { return work() };
+    let last = Stream::on_device(first.device);
+    for stream in pending {
+        let end = Event::new();
+        Stream(stream).record_now(&end);
+        last.wait_now(&end);
+    }
+    // It is nobody's but its own.
+    let stream = last.clone();
+    let call = Box::new(move || {
+        work();
+        drop(stream);
+    });
+    // A new stream captures nothing.
+    let _ = last.call_own(call);
+}
+
 impl Stream {
     /// Works on what the stream holds now, until that waits for something or is a function of the program. Errors stay for who
     /// waits for the stream.

@@ -414,3 +414,29 @@ fn special_handles_mean_a_stream_of_the_device_that_is_asked_for() {
         assert_ne!(other.join().unwrap(), own.number());
     }
 }
+
+#[test]
+fn work_behind_a_device_waits_for_its_streams_and_keeps_nobody() {
+    let [gate, passed, done] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let stream = Stream::on_device(6);
+    let (open, through) = (gate.clone(), passed.clone());
+    let function = move || {
+        while !open.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        through.store(true, Ordering::Release);
+    };
+    stream.launch_host(Box::new(function)).unwrap();
+    let (said, through) = (done.clone(), passed);
+    super::behind(
+        |device| device == 6,
+        Box::new(move || said.store(through.load(Ordering::Acquire), Ordering::Release)),
+    );
+    assert!(!done.load(Ordering::Acquire) && !gate.load(Ordering::Acquire), "the function waits, and nobody for it");
+    gate.store(true, Ordering::Release);
+    let end = oxccl_sys::Deadline::after(std::time::Duration::from_secs(20));
+    while !done.load(Ordering::Acquire) && !end.passed() {
+        std::thread::yield_now();
+    }
+    assert!(done.load(Ordering::Acquire), "it was done before the function, or never");
+}
