@@ -186,13 +186,9 @@ fn free(ptr: *mut c_void) -> Done {
     }
     let host = |a: &device::Allocation| a.base == ptr.addr() && a.label.kind != MemoryKind::Device;
     if device::allocation(ptr.addr()).is_some_and(|a| host(&a)) {
-        let at = ptr.expose_provenance();
-        let free = move || {
-            // SAFETY: as below.
-            let freed = unsafe { device::free(std::ptr::with_exposed_provenance_mut(at)) };
-            freed.unwrap_or_else(|e| oxccl_runtime::log::warn(&e.text));
-        };
-        device::behind(|_| true, Box::new(free));
+        let memory = device::retire(ptr.cast()).map_err(failed(status::INVALID_VALUE))?;
+        // SAFETY: no call uses freed memory by contract, and what was enqueued before is done.
+        device::behind(|_| true, Box::new(move || unsafe { memory.release() }));
         return Ok(());
     }
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.

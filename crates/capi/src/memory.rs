@@ -25,18 +25,14 @@ pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
 /// The memory goes behind the work of its device, which may use it: the runtime's calls do not wait for all of it. Nor does this one: what ends
 /// that work may come after it, as an abort.
 pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
-    if let Some(memory) = device::allocation(ptr.addr()).filter(|memory| memory.base == ptr.addr()) {
-        let at = ptr.expose_provenance();
-        let free = move || {
-            // SAFETY: as below.
-            let freed = unsafe { device::free(std::ptr::with_exposed_provenance_mut(at)) };
-            freed.unwrap_or_else(|e| oxccl_runtime::log::warn(&e.text));
-        };
-        device::behind(|device| device == memory.label.device, Box::new(free));
+    if ptr.is_null() {
         return Ok(());
     }
-    // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
-    unsafe { device::free(ptr.cast()) }.map_err(of_the_device)
+    let device = device::allocation(ptr.addr()).map(|memory| memory.label.device);
+    let memory = device::retire(ptr.cast()).map_err(of_the_device)?;
+    // SAFETY: no call uses freed memory by contract, and what was enqueued before is done.
+    device::behind(|d| device == Some(d), Box::new(move || unsafe { memory.release() }));
+    Ok(())
 }
 
 /// Where the original asks the runtime of the device, whatever goes wrong is that runtime's error.

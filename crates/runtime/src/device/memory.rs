@@ -147,12 +147,17 @@ impl Registry {
         None
     }
 
-    fn release(&mut self, address: usize) -> Result<()> {
-        let Some(Live { segment: base, bytes, .. }) = self.live.remove(&address) else {
-            return Err(Error::argument(format!(
+    /// Takes an allocation from the program.
+    fn retire(&mut self, address: usize) -> Result<Live> {
+        self.live.remove(&address).ok_or_else(|| {
+            Error::argument(format!(
                 "{address:#x} was not allocated by this library, or was freed before; nothing is freed"
-            )));
-        };
+            ))
+        })
+    }
+
+    /// Gives the memory of one that was retired to others.
+    fn release(&mut self, address: usize, Live { segment: base, bytes, .. }: Live) -> Result<()> {
         // Every live allocation names a live segment: both are changed under the same lock.
         let Some(segment) = self.segments.get_mut(&base) else {
             return Err(Error::internal(format!("allocation {address:#x} names no segment")));
@@ -254,7 +259,34 @@ pub unsafe fn free(ptr: *mut u8) -> Result<()> {
     }
     let mut registry = registry();
     GENERATION.fetch_add(1, Ordering::AcqRel);
-    registry.release(ptr as usize)
+    let live = registry.retire(ptr as usize)?;
+    registry.release(ptr as usize, live)
+}
+
+/// Memory that the program has freed, but work may still use: it is lost unless it is [released](Retired::release).
+#[must_use]
+pub struct Retired {
+    address: usize,
+    live: Live,
+}
+
+/// Takes memory of [`alloc`] from the program: it is no allocation any more, and nobody else's yet. `InvalidArgument` as of [`free`].
+pub fn retire(ptr: *mut u8) -> Result<Retired> {
+    Ok(Retired { address: ptr as usize, live: registry().retire(ptr as usize)? })
+}
+
+impl Retired {
+    /// Gives it to others.
+    ///
+    /// # Safety
+    /// As for [`free`].
+    pub unsafe fn release(self) {
+        let mut registry = registry();
+        GENERATION.fetch_add(1, Ordering::AcqRel);
+        if let Err(e) = registry.release(self.address, self.live) {
+            crate::log::warn(&e.text);
+        }
+    }
 }
 
 /// The live allocation that holds `address`.

@@ -30,7 +30,7 @@ pub(crate) use helper::{Crowd, assist_any};
 pub use launch::{Executable, UpdateError};
 pub use memory::{
     Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, alloc_on, allocation, free, open_shared,
-    share,
+    retire, share,
 };
 pub(crate) use memory::{Exporter, SEGMENT_BITS, exported, withdrawn};
 pub use moves::{Area, Fill};

@@ -23,12 +23,17 @@ fn last() -> MutexGuard<'static, Vec<(Vec<usize>, Event)>> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The device of streams that only wait for others: who waits for a device does not wait for those.
+const NOBODY: usize = usize::MAX;
+
 /// Does `work` behind all that the streams of these devices hold now: at once where that is nothing, else on whichever thread looks after that.
 /// Does not wait.
 pub fn behind(devices: impl Fn(usize) -> bool, work: Box<dyn FnOnce() + Send>) {
-    let pending = helper::streams(|s| devices(s.device) && s.pending());
-    let Some(first) = pending.first() else { return work() };
-    let last = Stream::on_device(first.device);
+    let pending = helper::streams(|s| s.device != NOBODY && devices(s.device) && s.pending());
+    if pending.is_empty() {
+        return work();
+    }
+    let last = Stream::on_device(NOBODY);
     for stream in pending {
         let end = Event::new();
         Stream(stream).record_now(&end);

@@ -415,6 +415,51 @@ fn special_handles_mean_a_stream_of_the_device_that_is_asked_for() {
     }
 }
 
+/// Else who waits for a device would wait for the others, whose work may need what that thread calls next.
+#[test]
+fn who_waits_for_a_device_waits_for_no_work_behind_several() {
+    let gates = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let streams: Vec<Stream> = [4, 3].into_iter().map(Stream::on_device).collect();
+    for (stream, gate) in streams.iter().zip(&gates) {
+        let open = gate.clone();
+        let function = move || {
+            while !open.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        stream.launch_host(Box::new(function)).unwrap();
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let said = done.clone();
+    super::behind(|device| [3, 4].contains(&device), Box::new(move || said.store(true, Ordering::Release)));
+    gates[0].store(true, Ordering::Release);
+    super::synchronize(4).unwrap();
+    super::drain(4).unwrap();
+    assert!(!done.load(Ordering::Acquire), "the other device's work is not done");
+    gates[1].store(true, Ordering::Release);
+    super::synchronize(3).unwrap();
+    let end = oxccl_sys::Deadline::after(Duration::from_secs(20));
+    while !done.load(Ordering::Acquire) && !end.passed() {
+        std::thread::yield_now();
+    }
+    assert!(done.load(Ordering::Acquire));
+}
+
+#[test]
+fn memory_that_is_retired_is_nobodys_until_it_is_released() {
+    let at = super::alloc(4096).unwrap();
+    let retired = super::retire(at).unwrap();
+    assert!(super::allocation(at.addr()).is_none() && super::retire(at).is_err());
+    // SAFETY: it is refused.
+    assert!(unsafe { super::free(at) }.is_err());
+    let others: Vec<_> = (0..64).map(|_| super::alloc(4096).unwrap()).collect();
+    assert!(!others.contains(&at));
+    // SAFETY: nobody uses it.
+    unsafe { retired.release() };
+    // SAFETY: nor these.
+    others.into_iter().for_each(|other| unsafe { super::free(other) }.unwrap());
+}
+
 #[test]
 fn work_behind_a_device_waits_for_its_streams_and_keeps_nobody() {
     let [gate, passed, done] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
