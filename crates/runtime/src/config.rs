@@ -1,7 +1,7 @@
 //! Every variable the runtime reads, as a documented object, and the values one communicator runs with.
 //!
-//! The environment, and the configuration files behind it (`file`), are read here and nowhere else, once per communicator
-//! ([`Config::from_env`]).
+//! The environment, and the configuration files behind it (`file`), are read here and nowhere else, when a communicator is made
+//! ([`Config::from_env`]); what a process has once when that is first needed.
 
 mod file;
 pub mod tuning;
@@ -64,11 +64,11 @@ variables! {
     LARGE_PAGES: "OXCCL_LARGE_PAGES", "0/1", "1", "0, 1",
         "Memory that this library did not allocate, from 2 MiB on, is put on large pages (madvise, MADV_COLLAPSE) after it was used a few times: the kernel then copies it up to twice as fast between processes. Never where /sys/kernel/mm/transparent_hugepage/enabled says never. 0: its pages stay as they are.";
     INIT_TIMEOUT: "OXCCL_INIT_TIMEOUT", "seconds", "120", "1..=86400",
-        "How long an init waits for the other ranks.";
+        "How long an init waits for the other ranks, and a call for the answer of a peer to which it opens a connection (OXCCL_OP_TIMEOUT, if that is less).";
     COMM_SECRET: "OXCCL_COMM_SECRET", "text", "", "any text, the same on all ranks",
         "With NCCL_COMM_ID: who does not have the same text cannot join. Without it that address is the only secret, and whoever can reach it may join: such a job must trust its network. Ids of ncclGetUniqueId carry a random secret anyway.";
     OP_TIMEOUT: "OXCCL_OP_TIMEOUT", "seconds", "0", "0..=604800",
-        "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit.";
+        "An operation that takes longer ends in an error that names the ranks it waits for. 0: no limit, but that of OXCCL_INIT_TIMEOUT for the opening of connections.";
     DEATH_GRACE: "OXCCL_DEATH_GRACE_MS", "milliseconds", "100", "0..=60000",
         "After a peer died or left, an operation that needs it ends with the remote error when nothing has moved for this long. A connection that broke for no reason that is heard of is told after ten times as long; a wait without a limit is logged after a hundred times as long, a second at least.";
     LSA_TEAM_SIZE: "NCCL_LSA_TEAM_SIZE", "integer", "0", "0..=4096",

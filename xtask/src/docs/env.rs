@@ -7,8 +7,11 @@ pub fn render() -> String {
     let mut text = String::from(
         "# Environment variables\n\n\
          Written by `cargo xtask docs` from the table in `crates/runtime/src/config.rs`; do not edit.\n\n\
-         The environment is read once, when a communicator is made. A value outside its range is refused with a\n\
-         warning that names the variable, and the default is used.\n\n\
+         The environment is read when a communicator is made; the number of devices and the times of spinning and of the\n\
+         helper once per process. A value outside its range is refused with a warning that names the variable, and the\n\
+         default is used; but any number except 0 is 1 to `NCCL_LAUNCH_ORDER_IMPLICIT` and `NCCL_LAUNCH_RACE_FATAL`, and\n\
+         `NCCL_NUM_RMA_CTX` is capped. Variables of NCCL for the log, the network and the config of communicators are in\n\
+         [the guide](guide/environment.md).\n\n\
          | variable | takes | default | valid | what it does |\n|---|---|---|---|---|\n",
     );
     for v in VARIABLES {

@@ -115,7 +115,7 @@ pub struct PerfArgs {
     /// Only one of the two halves of a row: 0 in place, 1 out of place
     #[arg(short = 'O', long = "out_of_place", value_parser = clap::value_parser!(u8).range(0..=1))]
     pub half: Option<u8>,
-    /// Graph launches; this library has no graphs on host devices, so only 0 is accepted
+    /// Graph launches; this tool makes none, so only 0 is accepted
     #[arg(short = 'G', long = "cudagraph", alias = "hipgraph", default_value_t = 0)]
     pub graph: usize,
     /// Compute unit mask of a GPU; without effect on host devices
@@ -206,7 +206,7 @@ impl PerfArgs {
             self.jsonl.is_none() || self.cpu_time == 0 && self.average == DEFAULT_AVERAGE,
             "--jsonl measures from the first rank's start to the last one's end: leave out -C and -a"
         );
-        ensure!(self.graph == 0, "-G: graphs are not available on host devices; leave it at 0");
+        ensure!(self.graph == 0, "-G: this tool launches no graphs; leave it at 0");
         ensure!(
             !(self.register == 2 && self.memory == Memory::Malloc),
             "-R 2 needs memory of ncclMemAlloc: leave out --memory malloc"
