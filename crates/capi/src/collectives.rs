@@ -214,9 +214,7 @@ impl Call {
             _ => Err(too_large(self.name, self.count, dtype, blocks)),
         }
     }
-}
 
-impl Call {
     /// The bias is read when the output has been written.
     fn check_bias(&self, dtype: DataType) -> Outcome {
         let bytes = self.count.saturating_mul(dtype.size());

@@ -184,15 +184,11 @@ fn free(ptr: *mut c_void) -> Done {
         memory.set_live(false);
         return Ok(());
     }
-    let host = |a: &device::Allocation| a.base == ptr.addr() && a.label.kind != MemoryKind::Device;
-    if device::allocation(ptr.addr()).is_some_and(|a| host(&a)) {
-        let memory = device::retire(ptr.cast()).map_err(failed(status::INVALID_VALUE))?;
-        // SAFETY: no call uses freed memory by contract, and what was enqueued before is done.
-        device::behind(|_| true, Box::new(move || unsafe { memory.release() }));
-        return Ok(());
-    }
+    let of_the_host = device::allocation(ptr.addr()).is_some_and(|a| a.label.kind != MemoryKind::Device);
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
-    unsafe { device::free(ptr.cast()) }.map_err(failed(status::INVALID_VALUE))
+    let freed =
+        unsafe { if of_the_host { device::free_behind(ptr.cast(), |_| true) } else { device::free(ptr.cast()) } };
+    freed.map_err(failed(status::INVALID_VALUE))
 }
 
 unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *mut c_void) -> Status {

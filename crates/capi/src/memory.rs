@@ -29,10 +29,8 @@ pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
         return Ok(());
     }
     let device = device::allocation(ptr.addr()).map(|memory| memory.label.device);
-    let memory = device::retire(ptr.cast()).map_err(of_the_device)?;
-    // SAFETY: no call uses freed memory by contract, and what was enqueued before is done.
-    device::behind(|d| device == Some(d), Box::new(move || unsafe { memory.release() }));
-    Ok(())
+    // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
+    unsafe { device::free_behind(ptr.cast(), |d| device == Some(d)) }.map_err(of_the_device)
 }
 
 /// Where the original asks the runtime of the device, whatever goes wrong is that runtime's error.

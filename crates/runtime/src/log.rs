@@ -162,15 +162,17 @@ fn parse_subsys(text: Option<&str>) -> u64 {
         "RAS",
     ];
     let Some(text) = text else { return Subsys::INIT.0 | Subsys::BOOTSTRAP.0 | Subsys::ENV.0 };
+    listed(text, |item| NAMES.iter().position(|name| *name == item).map_or(0, |i| 1 << i))
+}
+
+/// The bits of a list of names, in any case; `^` in front: all but those. `ALL` is all of them, unknown names say nothing.
+fn listed(text: &str, bit: impl Fn(&str) -> u64) -> u64 {
     let (invert, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-    let mut bits = 0;
-    for item in list.split(',') {
-        if item.eq_ignore_ascii_case("ALL") {
-            bits = u64::MAX;
-        } else if let Some(i) = NAMES.iter().position(|n| n.eq_ignore_ascii_case(item)) {
-            bits |= 1 << i;
-        }
-    }
+    let named = |item: &str| match item.to_ascii_uppercase().as_str() {
+        "ALL" => u64::MAX,
+        name => bit(name),
+    };
+    let bits = list.split(',').fold(0, |bits, item| bits | named(item));
     if invert { !bits } else { bits }
 }
 

@@ -544,8 +544,12 @@ impl Core {
 
     /// The same for what an operation sets up on its way: not longer than it may stand still.
     pub(crate) fn limits_on_the_way(&self) -> Bound<'_> {
+        Bound { deadline: self.deadline_on_the_way(), abort: &self.abort }
+    }
+
+    fn deadline_on_the_way(&self) -> Deadline {
         let most = self.config.init_timeout;
-        Bound { deadline: Deadline::after(self.config.op_timeout.map_or(most, |t| t.min(most))), abort: &self.abort }
+        Deadline::after(self.config.op_timeout.map_or(most, |t| t.min(most)))
     }
 
     pub(crate) fn same_process(&self, rank: usize) -> bool {
@@ -581,8 +585,7 @@ impl Core {
     pub(crate) fn call_for_stream(&self, to: u32, purpose: u8) -> Result<Option<TcpStream>> {
         let mut calls = lock(&self.calls);
         let at = calls.iter().position(|(called, _)| *called == (to, purpose)).unwrap_or_else(|| {
-            let most = self.config.init_timeout;
-            let deadline = Deadline::after(self.config.op_timeout.map_or(most, |t| t.min(most)));
+            let deadline = self.deadline_on_the_way();
             let route = Route { comm_hash: self.hash, from: self.rank as u32, to, purpose };
             calls.push(((to, purpose), Dial::new(&self.peers[to as usize].tcp, &self.key, route, deadline)));
             calls.len() - 1

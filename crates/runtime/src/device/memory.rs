@@ -265,13 +265,13 @@ pub unsafe fn free(ptr: *mut u8) -> Result<()> {
 
 /// Memory that the program has freed, but work may still use: it is lost unless it is [released](Retired::release).
 #[must_use]
-pub struct Retired {
+pub(super) struct Retired {
     address: usize,
     live: Live,
 }
 
 /// Takes memory of [`alloc`] from the program: it is no allocation any more, and nobody else's yet. `InvalidArgument` as of [`free`].
-pub fn retire(ptr: *mut u8) -> Result<Retired> {
+pub(super) fn retire(ptr: *mut u8) -> Result<Retired> {
     Ok(Retired { address: ptr as usize, live: registry().retire(ptr as usize)? })
 }
 
@@ -280,7 +280,7 @@ impl Retired {
     ///
     /// # Safety
     /// As for [`free`].
-    pub unsafe fn release(self) {
+    pub(super) unsafe fn release(self) {
         let mut registry = registry();
         GENERATION.fetch_add(1, Ordering::AcqRel);
         if let Err(e) = registry.release(self.address, self.live) {

@@ -30,12 +30,12 @@ pub(crate) use helper::{Crowd, assist_any};
 pub use launch::{Executable, UpdateError};
 pub use memory::{
     Allocation, GraphMemory, MemoryKind, Shared, alloc, alloc_alone, alloc_as, alloc_on, allocation, free, open_shared,
-    retire, share,
+    share,
 };
 pub(crate) use memory::{Exporter, SEGMENT_BITS, exported, withdrawn};
 pub use moves::{Area, Fill};
 pub use order::{StreamOptions, drain, synchronize};
-pub use serial::behind;
+pub use serial::{behind, free_behind};
 pub use stream::Stream;
 pub(crate) use stream::{IdleStream, Likeness, Settle, Step, Task, Tasks, Touches, abandoned, caught};
 

@@ -193,12 +193,7 @@ pub fn drain(device: usize) -> Result<()> {
     // What a stream that captures was given before runs all the same. All are marked first: what others enqueue meanwhile may wait for
     // what the caller does next.
     let pending = helper::streams(|s| s.device == device && s.pending()).into_iter().map(Stream);
-    let marked = pending.map(|stream| {
-        let end = Event::new();
-        stream.record_now(&end);
-        end
-    });
-    marked.collect::<Vec<_>>().iter().try_for_each(Event::synchronize)
+    pending.map(|stream| stream.end()).collect::<Vec<_>>().iter().try_for_each(Event::synchronize)
 }
 
 /// The words for a capture that ended badly; here because they tell of streams.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use oxccl_sys::sync::{AtomicBool, Ordering, yield_now};
 use oxccl_types::Result;
 
+use super::memory::retire;
 use super::moves::Area;
 use super::stream::{Stream, Waited};
 use super::{Event, helper};
@@ -35,9 +36,7 @@ pub fn behind(devices: impl Fn(usize) -> bool, work: Box<dyn FnOnce() + Send>) {
     }
     let last = Stream::on_device(NOBODY);
     for stream in pending {
-        let end = Event::new();
-        Stream(stream).record_now(&end);
-        last.wait_now(&end);
+        last.wait_now(&Stream(stream).end());
     }
     // It is nobody's but its own.
     let stream = last.clone();
@@ -49,7 +48,28 @@ pub fn behind(devices: impl Fn(usize) -> bool, work: Box<dyn FnOnce() + Send>) {
     let _ = last.call_own(call);
 }
 
+/// Frees memory of [`alloc`](super::alloc) behind what these devices' streams hold now: it is the program's no more at once. Does not wait.
+///
+/// # Errors
+/// `InvalidArgument` for any other address, which may be null.
+///
+/// # Safety
+/// No work that is enqueued later uses it.
+pub unsafe fn free_behind(ptr: *mut u8, devices: impl Fn(usize) -> bool) -> Result<()> {
+    let memory = retire(ptr)?;
+    // SAFETY: the work that may use it is done then, and none comes later by the caller's promise.
+    behind(devices, Box::new(move || unsafe { memory.release() }));
+    Ok(())
+}
+
 impl Stream {
+    /// A new event behind what was last enqueued.
+    pub(super) fn end(&self) -> Event {
+        let end = Event::new();
+        self.record_now(&end);
+        end
+    }
+
     /// Works on what the stream holds now, until that waits for something or is a function of the program. Errors stay for who
     /// waits for the stream.
     pub fn go_ahead(&self) {
@@ -87,14 +107,11 @@ impl Stream {
             all.into_iter().map(Stream).filter(|s| !s.same(self))
         };
         for other in others(true) {
-            let end = Event::new();
-            other.record_now(&end);
-            self.wait_now(&end);
+            self.wait_now(&other.end());
         }
         // SAFETY: the caller's promise.
         unsafe { self.copy_area(area, [0; 2]) }?;
-        let end = Event::new();
-        self.record_now(&end);
+        let end = self.end();
         self.go_ahead();
         if !end.query() {
             // Before the streams are looked for: one that is made meanwhile is among them, or finds this.

@@ -448,8 +448,8 @@ fn who_waits_for_a_device_waits_for_no_work_behind_several() {
 #[test]
 fn memory_that_is_retired_is_nobodys_until_it_is_released() {
     let at = super::alloc(4096).unwrap();
-    let retired = super::retire(at).unwrap();
-    assert!(super::allocation(at.addr()).is_none() && super::retire(at).is_err());
+    let retired = super::memory::retire(at).unwrap();
+    assert!(super::allocation(at.addr()).is_none() && super::memory::retire(at).is_err());
     // SAFETY: it is refused.
     assert!(unsafe { super::free(at) }.is_err());
     let others: Vec<_> = (0..64).map(|_| super::alloc(4096).unwrap()).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Flavour, Level};
+use super::{Flavour, Level, listed};
 
 /// What the user gets who asks for nothing.
 const FORMAT: &str = "[%F %T] ";
@@ -13,7 +13,7 @@ const LONGEST: usize = 255;
 #[derive(Debug)]
 pub(super) struct Stamps {
     /// A bit per level.
-    levels: u8,
+    levels: u64,
     format: String,
 }
 
@@ -38,25 +38,21 @@ impl Stamps {
     }
 }
 
-fn bit(level: Level) -> u8 {
+fn bit(level: Level) -> u64 {
     1 << level as u8
 }
 
-/// The levels of a list, in any case; `^` in front: all but those. Unknown names say nothing.
-fn parse_levels(text: &str, flavour: Flavour) -> u8 {
-    let (invert, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-    let named = |item: &str| match item.to_ascii_uppercase().as_str() {
+/// The levels of a list.
+fn parse_levels(text: &str, flavour: Flavour) -> u64 {
+    listed(text, |name| match name {
         "VERSION" => bit(Level::Version),
         "WARN" => bit(Level::Warn),
         "INFO" => bit(Level::Info),
         "ABORT" => bit(Level::Abort),
         "TRACE" => bit(Level::Trace),
         "ERROR" if flavour == Flavour::Rccl => bit(Level::Error),
-        "ALL" => u8::MAX,
         _ => 0,
-    };
-    let bits = list.split(',').fold(0, |bits, item| bits | named(item));
-    if invert { !bits } else { bits }
+    })
 }
 
 /// `format` with the first `%1f` to `%9f` replaced by that many digits of the fraction of a second, cut and not rounded.
@@ -100,7 +96,7 @@ mod tests {
         assert_eq!(of(None, Flavour::Nccl), bit(Level::Warn));
         assert_eq!(of(Some("info,Version,x"), Flavour::Nccl), bit(Level::Info) | bit(Level::Version));
         assert_eq!(of(Some("^WARN"), Flavour::Nccl), !bit(Level::Warn));
-        assert_eq!((of(Some("ALL"), Flavour::Nccl), of(Some("^ALL"), Flavour::Nccl)), (u8::MAX, 0));
+        assert_eq!((of(Some("ALL"), Flavour::Nccl), of(Some("^ALL"), Flavour::Nccl)), (u64::MAX, 0));
         assert_eq!(of(Some("error"), Flavour::Nccl), 0);
         assert_eq!(of(Some("error"), Flavour::Rccl), bit(Level::Error));
         assert_eq!(of(Some(""), Flavour::Nccl), 0);

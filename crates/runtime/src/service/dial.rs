@@ -1,7 +1,6 @@
 //! A call of another rank's service that never blocks: whoever waits for something else besides polls it.
 //!
-//! It is made again while nothing is heard of the listener, since what calls a busy one may be lost on the way, for as long as it takes to notice
-//! that a host is gone; and a few times if it hung up. Where nobody listens any more, or the listener says no, it fails at once.
+//! It is made again as [`Persistence`] says.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -16,12 +15,10 @@ use rustix::net::RecvFlags;
 
 use super::auth::{Caller, CommKey, Hello, Kind};
 use super::io::{self as bounded, Limits};
-use super::{ADDRESS_SLICE, CALLS, HANDSHAKE_TIME, Route};
+use super::{ADDRESS_SLICE, HANDSHAKE_TIME, Persistence, Route};
 
 /// Whoever has not polled a call for so long finds a listener that has given it up.
 const STALE: Duration = Duration::from_millis(HANDSHAKE_TIME.as_millis() as u64 / 2);
-/// Between two calls, at first and at most.
-const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
 /// One call.
 pub(crate) struct Dial {
@@ -33,10 +30,7 @@ pub(crate) struct Dial {
     deadline: Deadline,
     /// When it was polled last, ns.
     polled: u64,
-    /// For a listener that is not heard of.
-    patience: Deadline,
-    calls: u32,
-    pause: Duration,
+    persistence: Persistence,
     state: State,
 }
 
@@ -60,9 +54,7 @@ impl Dial {
             time: deadline.slice(Duration::MAX),
             deadline,
             polled: clock::now_ns(),
-            patience: Deadline::after(deadline.slice(bounded::SILENCE)),
-            calls: 1,
-            pause: PAUSES[0],
+            persistence: Persistence::new(deadline),
             state: State::Pause(Deadline::after(Duration::ZERO)),
         }
     }
@@ -168,18 +160,10 @@ impl Dial {
 
     /// What follows a call that failed with `error`.
     fn after(&mut self, error: io::Error) -> io::Result<State> {
-        use ErrorKind::{ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
-        let again = match error.kind() {
-            TimedOut | HostUnreachable | NetworkUnreachable => !self.patience.passed(),
-            ConnectionReset => self.calls < CALLS,
-            _ => false,
-        };
-        if !again || self.deadline.passed() {
-            return Err(error);
+        match self.persistence.after(&error) {
+            Some(pause) if !self.deadline.passed() => Ok(State::Pause(Deadline::after(pause))),
+            _ => Err(error),
         }
-        let pause = self.pause;
-        (self.calls, self.pause) = (self.calls + 1, (3 * pause).min(PAUSES[1]));
-        Ok(State::Pause(Deadline::after(pause)))
     }
 
     /// The socket whose news it waits for, if it waits for one.
@@ -196,7 +180,7 @@ impl Dial {
         match &self.state {
             State::Pause(until) => {
                 limits.check()?;
-                limits.pause(until.slice(PAUSES[1]));
+                limits.pause(until.slice(Persistence::LONGEST));
             }
             State::Connects(_, fd, _) => limits.wait_briefly(fd, PollFlags::OUT).map(drop)?,
             State::Proves(stream, _) | State::Arrives(stream) => {

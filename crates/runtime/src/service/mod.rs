@@ -311,32 +311,55 @@ pub fn fetch(
 /// the next call hears.
 pub(crate) const CALLS: u32 = 5;
 
-/// What `attempt` gives. It is made again while nothing is heard of the listener, since what calls a busy one may be lost on the way,
+/// Whether a call that failed is made again: while nothing is heard of the listener, since what calls a busy one may be lost on the way,
 /// for as long as it takes to notice that a host is gone; and a few times if it hung up. Where nobody listens any more, or
-/// the listener says no, it fails at once.
+/// the listener says no, not at all.
+struct Persistence {
+    patience: Deadline,
+    calls: u32,
+    pause: Duration,
+}
+
+impl Persistence {
+    /// Longest pause between two calls.
+    const LONGEST: Duration = Duration::from_millis(100);
+
+    /// Of calls that are over at `deadline`.
+    fn new(deadline: Deadline) -> Persistence {
+        let patience = Deadline::after(deadline.slice(io::SILENCE));
+        Persistence { patience, calls: 1, pause: Duration::from_millis(10) }
+    }
+
+    /// How long to wait before the next call, after one that failed so; `None`: it is the last one.
+    fn after(&mut self, error: &std::io::Error) -> Option<Duration> {
+        use std::io::ErrorKind::{ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
+        let again = match error.kind() {
+            TimedOut | HostUnreachable | NetworkUnreachable => !self.patience.passed(),
+            ConnectionReset => self.calls < CALLS,
+            _ => false,
+        };
+        let pause = self.pause;
+        (self.calls, self.pause) = (self.calls + 1, (3 * pause).min(Persistence::LONGEST));
+        again.then_some(pause)
+    }
+}
+
+/// What `attempt` gives, which is made again as [`Persistence`] says.
 fn persistently<T>(
     limits: &Limits<'_>,
     over: impl Fn() -> bool,
     attempt: impl Fn() -> std::io::Result<T>,
 ) -> std::io::Result<T> {
-    use std::io::ErrorKind::{ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
-    let patience = Deadline::after(limits.deadline.slice(io::SILENCE));
-    let (mut calls, mut pause) = (1, Duration::from_millis(10));
+    let mut persistence = Persistence::new(limits.deadline);
     loop {
         let error = match attempt() {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let again = match error.kind() {
-            TimedOut | HostUnreachable | NetworkUnreachable => !patience.passed(),
-            ConnectionReset => calls < CALLS,
-            _ => false,
-        };
-        if !again || over() || limits.check().is_err() {
-            return Err(error);
+        match persistence.after(&error) {
+            Some(pause) if !over() && limits.check().is_ok() => limits.pause(pause),
+            _ => return Err(error),
         }
-        limits.pause(pause);
-        (calls, pause) = (calls + 1, (3 * pause).min(Duration::from_millis(100)));
     }
 }
 
