@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use oxccl_types::DataType;
 
+use crate::RedOp;
 use crate::avx512_fp8::Fp8;
 use crate::baseline::{self, E4m3, E5m2, Element};
-use crate::lanes::{FAR_NATIVE, Lanes, Table, level_table};
-use crate::{avx2, past, small, wide};
+use crate::lanes::{FAR_NATIVE, Lanes, PROD, SUM, Table, level_table};
+use crate::{avx2, avx512_fp16 as fp16, past, small, wide};
 
 /// Whether this machine has every feature that the functions here enable.
 pub(crate) fn available() -> bool {
@@ -34,10 +35,12 @@ fn narrower<L: Lanes>(count: usize, srcs: usize, long: usize, dtype: DataType) -
 }
 
 /// The loops that take a part of a call of `whole` elements of each of `srcs` sources.
-pub(crate) fn table_for(dtype: DataType, srcs: usize, whole: usize) -> &'static Table {
+pub(crate) fn table_for(dtype: DataType, op: RedOp, srcs: usize, whole: usize) -> &'static Table {
     let narrower = match dtype {
         DataType::Float32 => F32::narrower(whole, srcs),
         DataType::Float64 => F64::narrower(whole, srcs),
+        DataType::Float16 if op == RedOp::Sum && F16::is_direct::<SUM>(srcs) => None,
+        DataType::Float16 if op == RedOp::Prod && F16::is_direct::<PROD>(srcs) => None,
         DataType::Float16 => F16::narrower(whole, srcs),
         DataType::Bfloat16 => Bf16::narrower(whole, srcs),
         _ => None,
@@ -238,7 +241,7 @@ macro_rules! f32_operations {
 
 pub(crate) use f32_operations;
 
-/// Binary16, through the conversion instructions.
+/// Binary16, through the conversion instructions; sums and products of two without them where the processor can.
 pub(crate) enum F16 {}
 
 impl Lanes for F16 {
@@ -256,9 +259,31 @@ impl Lanes for F16 {
     }
 
     #[inline(always)]
+    fn is_direct<const OP: u8>(srcs: usize) -> bool {
+        (OP == SUM || OP == PROD) && srcs == 2 && fp16::available()
+    }
+
+    #[inline(always)]
+    unsafe fn short_way<const OP: u8>(
+        dsts: &[*mut u8],
+        srcs: &[*const u8],
+        range: &Range<usize>,
+        far: bool,
+    ) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        Self::is_direct::<OP>(srcs.len()).then(|| unsafe { fp16::combine_two::<OP>(dsts, srcs, range.clone(), far) })
+    }
+
+    #[inline(always)]
     unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
         // SAFETY: the caller's promise.
-        unsafe { past::sum_of_two::<Self>(dsts, srcs, range) }
+        unsafe {
+            if fp16::available() {
+                fp16::sum_of_two_past(dsts, srcs, range)
+            } else {
+                past::sum_of_two::<Self>(dsts, srcs, range)
+            }
+        }
     }
 
     #[inline(always)]

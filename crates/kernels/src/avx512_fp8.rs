@@ -13,6 +13,7 @@ use std::ops::Range;
 use crate::avx512::{mask64, max_ps, min_ps};
 use crate::avx512_fp8_bytes as bytes;
 use crate::avx512_fp8_half::{self as half, Codes, Half};
+use crate::avx512_fp16 as fp16;
 use crate::fp8_format::Format;
 use crate::lanes::{self, Lanes};
 use crate::small;
@@ -198,6 +199,7 @@ impl<F: Format> Lanes for Fp8<F> {
             Some(match (OP, srcs.len()) {
                 (lanes::MAX, _) => lanes::blocks_unrolled::<Codes<F, true>, OP>(dsts, srcs, range, far),
                 (lanes::MIN, _) => lanes::blocks_unrolled::<Codes<F, false>, OP>(dsts, srcs, range, far),
+                (lanes::SUM, 2) if fp16::takes(range.len()) => fp16::sum_of_two_fp8::<F>(dsts, srcs, range, far),
                 (lanes::SUM, 2) if bytes::available() => bytes::sum_of_two::<F>(dsts, srcs, range, far),
                 (lanes::SUM | lanes::PROD, 2) => lanes::blocks_unrolled::<Half<F, false>, OP>(dsts, srcs, range, far),
                 (lanes::SUM, _) => lanes::blocks::<Half<F, true>, OP>(dsts, srcs, range, far, None),
@@ -208,12 +210,15 @@ impl<F: Format> Lanes for Fp8<F> {
 
     #[inline(always)]
     unsafe fn past_caches(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
-        // Without byte permutations the core is busy longer than memory.
-        if !bytes::available() {
-            return range.start;
-        }
         // SAFETY: the caller's promise.
-        unsafe { bytes::sum_of_two_past::<F>(dsts, srcs, range) }
+        unsafe {
+            match () {
+                () if fp16::takes(range.len()) => fp16::sum_of_two_fp8_past::<F>(dsts, srcs, range),
+                () if bytes::available() => bytes::sum_of_two_past::<F>(dsts, srcs, range),
+                // Without byte permutations the core is busy longer than memory.
+                () => range.start,
+            }
+        }
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use crate::lanes::Lanes;
 /// # Safety
 /// The level's features are there.
 #[inline(always)]
-unsafe fn bytes_of(even: __m512i, odd: __m512i) -> __m512i {
+pub(crate) unsafe fn bytes_of(even: __m512i, odd: __m512i) -> __m512i {
     // SAFETY: the caller's promise. 0xe4 takes the first where the third has ones, else the second.
     unsafe { _mm512_ternarylogic_epi32::<0xe4>(even, odd, _mm512_set1_epi16(0xff)) }
 }
@@ -27,7 +27,7 @@ unsafe fn bytes_of(even: __m512i, odd: __m512i) -> __m512i {
 /// # Safety
 /// The level's features are there.
 #[inline(always)]
-unsafe fn or_and(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(crate) unsafe fn or_and(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { _mm512_ternarylogic_epi32::<0xf8>(a, b, c) }
 }

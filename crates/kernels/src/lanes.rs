@@ -44,6 +44,13 @@ pub(crate) trait Lanes: Sized {
         None
     }
 
+    /// Whether this operation on so many sources has a [`short_way`](Lanes::short_way) that is better than narrower vectors.
+    #[inline(always)]
+    fn is_direct<const OP: u8>(srcs: usize) -> bool {
+        let _ = srcs;
+        false
+    }
+
     /// Reduces a small call, or what remains of a longer one; a factor multiplies the accumulator before it is rounded.
     /// `PAIR` promises one destination, two sources and no factor.
     ///
@@ -563,7 +570,7 @@ macro_rules! level_table {
             // SAFETY: the caller's promise.
             unsafe {
                 if count > L::SMALL {
-                    match L::narrower(count, srcs.len()) {
+                    match L::narrower(count, srcs.len()).filter(|_| !L::is_direct::<OP>(srcs.len())) {
                         Some((table, dtype)) => table.reduce[dtype as usize][OP as usize](dsts, srcs, count),
                         None => reduce_long::<L, OP>(dsts, srcs, 0..count),
                     }

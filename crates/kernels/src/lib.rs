@@ -12,6 +12,8 @@ mod avx2_fp8;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod avx512_fp16;
+#[cfg(target_arch = "x86_64")]
 mod avx512_fp8;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fp8_bytes;
@@ -160,7 +162,8 @@ pub unsafe fn reduce_part(
 ) {
     let table = best();
     #[cfg(target_arch = "x86_64")]
-    let table = if std::ptr::eq(table, &avx512::TABLE) { avx512::table_for(dtype, srcs.len(), whole) } else { table };
+    let table =
+        if std::ptr::eq(table, &avx512::TABLE) { avx512::table_for(dtype, op, srcs.len(), whole) } else { table };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = whole;
     // SAFETY: the caller's promise; the level's features were detected.

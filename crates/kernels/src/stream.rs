@@ -191,14 +191,15 @@ mod tests {
     /// Every byte is what the ordinary loops store, whatever the type, the places and the numbers of buffers.
     #[test]
     fn results_are_those_of_the_ordinary_loops() {
-        const ROOM: usize = 12_000;
+        const ROOM: usize = 40_000;
         let ordinary = |i: usize, j: usize| 0x30 | ((i * 5 + j * 3) % 7) as u8;
         // 8-bit floats go their own way: numbers of all magnitudes, and some that are none.
         let any = |i: usize, j: usize| (i * (37 + 2 * j) + i / 251) as u8;
         for (level, dtype) in Level::available().flat_map(|level| DataType::ALL.map(|dtype| (level, dtype))) {
             let table = level.table();
             for (srcs, dsts) in [(2, 1), (2, 2), (3, 3), (8, 8), (9, 2)] {
-                for (offset, bytes) in [(0, 8192), (8, 9000), (56, 1024), (64, 1088), (1, 4096), (16, 40)] {
+                for (offset, bytes) in [(0, 8192), (8, 9000), (56, 1024), (64, 1088), (1, 4096), (16, 40), (64, 33_000)]
+                {
                     let count = bytes / dtype.size();
                     let byte = |i, j| if dtype.size() == 1 { any(i, j) } else { ordinary(i, j) };
                     let inputs: Vec<Vec<u8>> = (0..srcs).map(|j| (0..ROOM).map(|i| byte(i, j)).collect()).collect();

@@ -235,10 +235,16 @@ fn calls_by_narrower_vectors_match_the_oracle() {
     }
     for dtype in types {
         let long = if dtype.size() == 2 { 32 << 10 } else { 16 << 10 } / dtype.size();
-        let narrow = |srcs, whole| std::ptr::eq(crate::avx512::table_for(dtype, srcs, whole), Level::Avx2.table());
+        let table = |op, srcs, whole| crate::avx512::table_for(dtype, op, srcs, whole);
+        let narrow = |srcs, whole| std::ptr::eq(table(RedOp::Max, srcs, whole), Level::Avx2.table());
         assert!(narrow(2, long) && !narrow(2, long - 1) && !narrow(5, long), "{dtype:?}");
+        let direct = dtype == DataType::Float16 && crate::avx512_fp16::available();
+        for op in [RedOp::Sum, RedOp::Prod] {
+            assert_eq!(std::ptr::eq(table(op, 2, long), Level::Avx512.table()), direct, "{op:?} of {dtype:?}");
+        }
     }
-    assert!(std::ptr::eq(crate::avx512::table_for(DataType::Int32, 2, 1 << 20), Level::Avx512.table()));
+    let integers = crate::avx512::table_for(DataType::Int32, RedOp::Sum, 2, 1 << 20);
+    assert!(std::ptr::eq(integers, Level::Avx512.table()));
     crate::wide::WAKES.set(false);
 }
 
@@ -268,14 +274,18 @@ fn parts_of_a_call_have_the_bits_of_the_whole() {
 /// Stores to `dst` the combination of `a` and `b` and compares with the oracle.
 fn check_pair(level: Level, dtype: DataType, op: RedOp, a: &[u8], b: &[u8]) {
     let size = dtype.size();
-    let mut got = vec![0; a.len()];
-    // SAFETY: all three hold as many elements.
-    unsafe {
-        reduce_at(level.table(), dtype, op, &[got.as_mut_ptr()], &[a.as_ptr(), b.as_ptr()], a.len() / size, Post::None);
-    }
     let want: Vec<u8> =
         a.chunks(size).zip(b.chunks(size)).flat_map(|(a, b)| oracle(dtype, op, &[a, b], Post::None)).collect();
-    assert_same(dtype, &got, &want, || format!("{level:?} {op:?}"));
+    // Long calls may go another way than short ones.
+    for part in [a.len(), 8 << 10] {
+        let mut got = vec![0; a.len()];
+        for ((a, b), got) in a.chunks(part).zip(b.chunks(part)).zip(got.chunks_mut(part)) {
+            let (to, from) = ([got.as_mut_ptr()], [a.as_ptr(), b.as_ptr()]);
+            // SAFETY: all three hold as many elements.
+            unsafe { reduce_at(level.table(), dtype, op, &to, &from, a.len() / size, Post::None) };
+        }
+        assert_same(dtype, &got, &want, || format!("{level:?} {op:?} in parts of {part} bytes"));
+    }
 }
 
 #[test]
@@ -301,6 +311,23 @@ fn all_pairs_of_finite_eight_bit_floats() {
             for op in OPS {
                 check_pair(level, dtype, op, &a, &b);
             }
+        }
+    }
+}
+
+/// Random pairs of binary16 and bfloat16, whose exponents are at most a few apart, so that roundings meet ties.
+#[test]
+fn pairs_of_sixteen_bit_floats_round_once() {
+    let mut rng = rng();
+    for dtype in [DataType::Float16, DataType::Bfloat16] {
+        let a: Vec<u16> = (0..1 << 16).map(|_| rng.u16(..)).collect();
+        let mantissa = if dtype == DataType::Float16 { 10 } else { 7 };
+        let near = |a: &u16| (a.wrapping_add(rng.u16(..16) << mantissa) & 0x7fff) | (rng.u16(..) & 0x8000);
+        let b: Vec<u8> = a.iter().map(near).flat_map(u16::to_le_bytes).collect();
+        let a: Vec<u8> = a.into_iter().flat_map(u16::to_le_bytes).collect();
+        for (level, op) in Level::available().flat_map(|level| OPS.map(|op| (level, op))) {
+            check_pair(level, dtype, op, &a, &b);
+            check_pair(level, dtype, op, &b, &a);
         }
     }
 }
