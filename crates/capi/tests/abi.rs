@@ -265,6 +265,13 @@ fn puts_and_signals_need_no_call_of_the_target() {
 }
 
 #[test]
+fn a_killed_rank_is_heard_of_though_a_process_that_it_forked_lives() {
+    for library in Library::BOTH {
+        compile_and_run(library, "forked.c");
+    }
+}
+
+#[test]
 fn groups_can_be_simulated() {
     for library in Library::BOTH {
         compile_and_run(library, "simulate.c");

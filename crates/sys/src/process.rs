@@ -10,8 +10,8 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 /// A handle on this process, to be handed to others: valid in every pid namespace.
 ///
 /// Where the kernel, a filter of system calls or a tool that runs the program knows no `pidfd_open`, the handle is the
-/// reading end of a pipe of which only this process (and what it forks without exec) has the writing end: it tells of
-/// the end as well, but not the number of the process.
+/// reading end of a pipe of which only this process has the writing end: it tells of the end as well, but not the number
+/// of the process.
 ///
 /// # Errors
 /// Those of `pidfd_open` and `pipe`.
@@ -26,6 +26,7 @@ pub fn pidfd_of_self() -> io::Result<OwnedFd> {
 /// The reading end of a pipe that hangs up when this process ends.
 fn pipe_of_self() -> io::Result<OwnedFd> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    crate::forked::end_with_process(&writer);
     // Only the end of the process may close it.
     std::mem::forget(writer);
     Ok(reader)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oxccl_sys::Deadline;
+use oxccl_sys::forked::end_with_process;
 use oxccl_types::{Error, Result, ResultCode};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -155,6 +156,7 @@ impl Root {
             Ok(accepted) => accepted,
             Err(e) => return self.accept_failed(&e),
         };
+        end_with_process(&stream);
         if self.callers.len() >= MOST_CALLERS
             && let Some((_, oldest)) = self.callers.pop_first()
         {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use oxccl_sys::forked::end_with_process;
 use oxccl_sys::sync::{AtomicBool, Ordering};
 use oxccl_sys::{Deadline, pacing};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -159,6 +160,7 @@ pub(super) fn begin_connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     // A hint. What carries data to another machine gets it back.
     let _ = pacing::leave_out(&fd);
     notice_silence(&fd);
+    end_with_process(&fd);
     match rustix::net::connect(&fd, address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
         Err(e) => Err(e.into()),

@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
+use oxccl_sys::forked::end_with_process;
 use oxccl_sys::sync::AtomicBool;
 use oxccl_sys::{Deadline, pacing, unix};
 use oxccl_types::{Error, Result};
@@ -137,6 +138,7 @@ impl Service {
         let address = ProcessAddress { uuid };
         let unix =
             unix::listen_abstract(&address.socket_name()).map_err(|e| system("cannot listen on a unix socket", e))?;
+        end_with_process(&unix);
         let interfaces = interfaces::choose(config.ifname.as_deref(), config.family)?;
         let tcp = listen(&interfaces[0], 0)
             .map_err(|e| system(&format!("cannot listen on {} {}", interfaces[0].name, interfaces[0].ip), e))?;
@@ -269,6 +271,7 @@ pub(crate) fn listen_at(address: &SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // A hint, as for what is connected to.
     let _ = pacing::leave_out(&listener);
+    end_with_process(&listener);
     rustix::net::listen(&listener, 4096)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use oxccl_sys::forked::end_with_process;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_sys::{Deadline, unix};
 use rustix::event::{Timespec, epoll};
@@ -252,6 +253,7 @@ impl Callers {
         match self.tcp.accept() {
             Ok((stream, from)) => {
                 super::io::notice_silence(&stream);
+                end_with_process(&stream);
                 if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
                     self.greet(stream.into(), from.to_string());
                 }
