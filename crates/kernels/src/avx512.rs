@@ -50,8 +50,8 @@ pub(crate) fn table_for(dtype: DataType, op: RedOp, srcs: usize, whole: usize) -
 
 /// Bytes per source from which on a sum waits for the caches, of types that are accumulated as they lie in memory.
 const LONG_NATIVE: usize = 16 << 10;
-/// The same of 16-bit floats, which are converted.
-const LONG_CONVERTED: usize = 32 << 10;
+/// The same of 16-bit floats, which are converted: the arithmetic takes longer than the caches, and wide vectors a third less of it.
+const LONG_CONVERTED: usize = 512 << 10;
 
 macro_rules! operation {
     ($name:ident, $v:ty, $a:ident, $b:ident, $e:expr) => {

@@ -228,13 +228,13 @@ fn calls_by_narrower_vectors_match_the_oracle() {
     assert!(crate::avx512::I32::narrower(17, 2).is_none());
     for level in Level::available().filter(|level| *level == Level::Avx512) {
         for dtype in types {
-            let long = if dtype.size() == 2 { 32 << 10 } else { 16 << 10 };
+            let long = if dtype.size() == 2 { 512 << 10 } else { 16 << 10 };
             check_counts(level, dtype, &[9, 17, 33, 130, long / dtype.size() + 7], &mut rng);
             check_scaling(level, dtype, [17, 130], &mut rng);
         }
     }
     for dtype in types {
-        let long = if dtype.size() == 2 { 32 << 10 } else { 16 << 10 } / dtype.size();
+        let long = if dtype.size() == 2 { 512 << 10 } else { 16 << 10 } / dtype.size();
         let table = |op, srcs, whole| crate::avx512::table_for(dtype, op, srcs, whole);
         let narrow = |srcs, whole| std::ptr::eq(table(RedOp::Max, srcs, whole), Level::Avx2.table());
         assert!(narrow(2, long) && !narrow(2, long - 1) && !narrow(5, long), "{dtype:?}");

@@ -3,7 +3,8 @@
 //! Intel's processors switch the upper halves of their floating-point units on when such vectors come, and run slower while they are
 //! on: what follows a single sum of 64 bytes takes 0.3 us longer, and 1.6 us where the last one was long ago (measured, docs/performance.md).
 //! Moves of such vectors, and sums of integers, cost nothing. So short calls of 16- to 64-bit floats go by vectors of 32 bytes there, and long
-//! ones, which wait for the caches; between them lies what the first-level cache feeds, and 8-bit floats take twice as long by those. Results that leave past the caches are made as ever.
+//! ones, which wait for the caches, or for memory where elements are converted; between them lies what is fed faster than it is summed, and
+//! 8-bit floats take twice as long by those. Results that leave past the caches are made as ever.
 
 /// Bytes per source up to which a call is short: what wider vectors save is less than a hundredth of a microsecond.
 const SHORT: usize = 1 << 10;
