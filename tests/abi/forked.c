@@ -1,5 +1,5 @@
 /* A rank that is killed while a process that it forked lives on, as the workers that load data do: the rank of another host hears of
- * it at once, and the child neither keeps its connections nor closes what is not its own. */
+ * it at once, and until then the connections are what they were. */
 #include "abi_test.h"
 
 #include <signal.h>

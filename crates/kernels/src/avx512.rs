@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use oxccl_types::DataType;
 
-use crate::RedOp;
 use crate::avx512_fp8::Fp8;
 use crate::baseline::{self, E4m3, E5m2, Element};
 use crate::lanes::{FAR_NATIVE, Lanes, PROD, SUM, Table, level_table};
@@ -35,12 +34,10 @@ fn narrower<L: Lanes>(count: usize, srcs: usize, long: usize, dtype: DataType) -
 }
 
 /// The loops that take a part of a call of `whole` elements of each of `srcs` sources.
-pub(crate) fn table_for(dtype: DataType, op: RedOp, srcs: usize, whole: usize) -> &'static Table {
+pub(crate) fn table_for(dtype: DataType, srcs: usize, whole: usize) -> &'static Table {
     let narrower = match dtype {
         DataType::Float32 => F32::narrower(whole, srcs),
         DataType::Float64 => F64::narrower(whole, srcs),
-        DataType::Float16 if op == RedOp::Sum && F16::is_direct::<SUM>(srcs) => None,
-        DataType::Float16 if op == RedOp::Prod && F16::is_direct::<PROD>(srcs) => None,
         DataType::Float16 => F16::narrower(whole, srcs),
         DataType::Bfloat16 => Bf16::narrower(whole, srcs),
         _ => None,
@@ -268,10 +265,10 @@ impl Lanes for F16 {
         dsts: &[*mut u8],
         srcs: &[*const u8],
         range: &Range<usize>,
-        far: bool,
+        _: bool,
     ) -> Option<usize> {
         // SAFETY: the caller's promise.
-        Self::is_direct::<OP>(srcs.len()).then(|| unsafe { fp16::combine_two::<OP>(dsts, srcs, range.clone(), far) })
+        Self::is_direct::<OP>(srcs.len()).then(|| unsafe { fp16::combine_two::<OP>(dsts, srcs, range.clone()) })
     }
 
     #[inline(always)]

@@ -24,8 +24,8 @@ pub(crate) fn available() -> bool {
     is_x86_feature_detected!("avx512fp16")
 }
 
-/// Bytes per source from which on 8-bit floats go this way. It is the only one of theirs that wakes the units of which `wide`
-/// speaks, for which a short call waits longer than for the sum.
+/// Bytes per source from which on 8-bit floats go this way: below, the way in bytes wakes the units of which `wide` speaks for the last
+/// elements at most, which takes longer than a short sum.
 const LONG: usize = 16 << 10;
 
 /// Whether the sum of two sources of so many 8-bit floats goes this way.
@@ -35,7 +35,7 @@ pub(crate) fn takes(count: usize) -> bool {
 }
 
 macro_rules! instruction {
-    ($(#[$doc:meta])* $name:ident, $v:ty, $class:ident, $text:literal) => {
+    ($(#[$doc:meta])* $name:ident, $v:ty, $class:ident, $text:literal $(, $option:ident)?) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -44,12 +44,12 @@ macro_rules! instruction {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
         unsafe fn $name(a: $v, b: $v) -> $v {
             let out;
-            // SAFETY: the caller's promise; nothing but the result changes.
+            // SAFETY: the caller's promise; nothing but the result and flags change.
             unsafe {
                 asm!(
-                    concat!($text, " {out}, {a}, {b}"),
+                    $text,
                     out = lateout($class) out, a = in($class) a, b = in($class) b,
-                    options(pure, nomem, nostack, preserves_flags)
+                    options(pure, nomem, nostack $(, $option)?)
                 );
             }
             out
@@ -58,19 +58,19 @@ macro_rules! instruction {
 }
 
 instruction!(
-    /// The sums of 32 binary16.
-    add_32, __m512i, zmm_reg, "vaddph"
+    /// The sums of 32 binary16, to nearest whatever the program has set.
+    add_32, __m512i, zmm_reg, "vaddph {out}, {a}, {b}, {{rn-sae}}", preserves_flags
 );
 instruction!(
     /// The sums of 16 binary16.
-    add_16, __m256i, ymm_reg, "vaddph"
+    add_16, __m256i, ymm_reg, "vaddph {out}, {a}, {b}"
 );
 instruction!(
     /// The products of 16 binary16.
-    mul_16, __m256i, ymm_reg, "vmulph"
+    mul_16, __m256i, ymm_reg, "vmulph {out}, {a}, {b}"
 );
 
-/// Of 32 binary16 `x * factor - less`, rounded once.
+/// Of 32 binary16 `x * factor - less`, rounded once, to nearest.
 ///
 /// # Safety
 /// The machine is [`available`].
@@ -81,7 +81,7 @@ unsafe fn times_less(x: __m512i, factor: __m512i, less: __m512i) -> __m512i {
     // SAFETY: the caller's promise; nothing but the result changes.
     unsafe {
         asm!(
-            "vfmsub213ph {out}, {factor}, {less}",
+            "vfmsub213ph {out}, {factor}, {less}, {{rn-sae}}",
             out = inout(zmm_reg) out, factor = in(zmm_reg) factor, less = in(zmm_reg) less,
             options(pure, nomem, nostack, preserves_flags)
         );
@@ -89,20 +89,26 @@ unsafe fn times_less(x: __m512i, factor: __m512i, less: __m512i) -> __m512i {
     out
 }
 
-/// The whole blocks of the sum or product of two sources of binary16; the first element that is not done.
+/// The sum or product of two sources of binary16; the first element that is not done, of the last few.
 ///
 /// # Safety
 /// As [`lanes::reduce`]; there are two sources, and the machine is [`available`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
-pub(crate) unsafe fn combine_two<const OP: u8>(
-    dsts: &[*mut u8],
-    srcs: &[*const u8],
-    range: Range<usize>,
-    far: bool,
-) -> usize {
+pub(crate) unsafe fn combine_two<const OP: u8>(dsts: &[*mut u8], srcs: &[*const u8], range: Range<usize>) -> usize {
+    let (end, far) = (range.end, range.len() * Binary16::SIZE >= Binary16::FAR);
     // SAFETY: the caller's promise.
-    unsafe { lanes::blocks_unrolled::<Binary16, OP>(dsts, srcs, range, far) }
+    unsafe {
+        let from = lanes::blocks_unrolled::<Binary16, OP>(dsts, srcs, range, far);
+        if end - from <= LAST {
+            return from;
+        }
+        lanes::remainder::<Binary16, OP>(dsts, srcs, from..end, None);
+        end
+    }
 }
+
+/// Elements that are left for the way of small calls.
+const LAST: usize = 8;
 
 /// Their sum past the caches.
 ///

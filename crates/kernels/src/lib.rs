@@ -162,8 +162,7 @@ pub unsafe fn reduce_part(
 ) {
     let table = best();
     #[cfg(target_arch = "x86_64")]
-    let table =
-        if std::ptr::eq(table, &avx512::TABLE) { avx512::table_for(dtype, op, srcs.len(), whole) } else { table };
+    let table = if std::ptr::eq(table, &avx512::TABLE) { avx512::table_for(dtype, srcs.len(), whole) } else { table };
     #[cfg(not(target_arch = "x86_64"))]
     let _ = whole;
     // SAFETY: the caller's promise; the level's features were detected.

@@ -3,10 +3,11 @@
 //! A peer on another host hears of our end by its connection to us, which lives for as long as any process has it open; so does a
 //! queue of callers that nobody will serve. What is marked here is replaced by an unconnected socket in a child at once, by a
 //! handler of `fork`, which `vfork`, `posix_spawn` and a bare `clone` do not run: what they start is another program or touches
-//! nothing. The numbers stay taken, so that a child that closes them closes nobody else's.
+//! nothing. The numbers stay taken, so that a child that closes them closes nobody else's. A fork between the call that makes a
+//! descriptor and its mark misses it: marks come first.
 //!
 //! The mark is on the open file, not in a table that all who close would have to keep: the number of a signal that is never sent, as
-//! nobody asked for one.
+//! nobody asked for one. A duplicate is marked too, for its number.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -32,33 +33,35 @@ pub fn end_with_process(fd: &impl AsFd) {
         let _ = unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
     });
     let fd = fd.as_fd().as_raw_fd();
+    END.fetch_max(fd + 1, Ordering::Relaxed);
     // SAFETY: an open descriptor; no memory is touched.
-    if unsafe { libc::fcntl(fd, F_SETSIG, MARK) } == 0 {
-        END.fetch_max(fd + 1, Ordering::Relaxed);
-    }
+    unsafe { libc::fcntl(fd, F_SETSIG, MARK) };
 }
 
-/// In the child of a fork, before anything else runs there.
+/// In the child of a fork, before `fork` returns there.
 unsafe extern "C" fn let_go() {
-    let end = END.load(Ordering::Relaxed);
+    // What this process forks in turn finds nothing any more.
+    let end = END.swap(0, Ordering::Relaxed);
     // SAFETY: calls of the system that signal handlers may make too, on numbers that are ours to replace: their open files bear
     // the mark. This process has one thread; the error number is its own and comes back as it was.
     unsafe {
         let error = *libc::__errno_location();
-        let other = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        // The first of them, or what takes its place for good where all numbers are in use.
+        let mut other = -1;
         for fd in (0..end).filter(|fd| is_marked(*fd)) {
-            if other < 0 || libc::dup3(other, fd, libc::O_CLOEXEC) < 0 {
+            if other < 0 {
                 libc::close(fd);
+                other = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
             }
-        }
-        if other >= 0 {
-            libc::close(other);
+            if other >= 0 && other != fd {
+                libc::dup3(other, fd, libc::O_CLOEXEC);
+            }
         }
         *libc::__errno_location() = error;
     }
 }
 
-/// Whether `fd` is an open file that bears the mark. Who wants the signal for itself has named who is to get it.
+/// Whether `fd` is an open file that bears the mark. Who wants the signal for itself has named who is to get it, who lives.
 fn is_marked(fd: c_int) -> bool {
     // SAFETY: no memory is touched; a number that is not open is an error.
     unsafe { libc::fcntl(fd, F_GETSIG) == MARK && libc::fcntl(fd, libc::F_GETOWN) == 0 }

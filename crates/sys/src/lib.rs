@@ -2,7 +2,7 @@
 //!
 //! Shared memory and atomic words inside it, futexes and doorbells, descriptor passing, process handles,
 //! reading and writing another process' memory, clocks, and what the machine looks like to this process.
-//! It knows no communicator, no rank and no protocol, and keeps no state but what is known of the process once and for all.
+//! It knows no communicator, no rank and no protocol, and keeps no state but facts about the process.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("oxccl-sys knows Linux only");

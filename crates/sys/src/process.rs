@@ -10,8 +10,8 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 /// A handle on this process, to be handed to others: valid in every pid namespace.
 ///
 /// Where the kernel, a filter of system calls or a tool that runs the program knows no `pidfd_open`, the handle is the
-/// reading end of a pipe of which only this process has the writing end: it tells of the end as well, but not the number
-/// of the process.
+/// reading end of a pipe of which only this process has the writing end (see [`crate::forked`]): it tells of the end as well,
+/// but not the number of the process.
 ///
 /// # Errors
 /// Those of `pidfd_open` and `pipe`.

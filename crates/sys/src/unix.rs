@@ -30,7 +30,9 @@ pub struct PeerCredentials {
 /// # Errors
 /// `AddrInUse`; others of `socket`, `bind`, `listen`.
 pub fn listen_abstract(name: &[u8]) -> io::Result<UnixListener> {
-    UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    crate::forked::end_with_process(&listener);
+    Ok(listener)
 }
 
 /// Connects to the abstract name `name`; waits for a full queue of the listener until `deadline`. Reads and writes of
@@ -44,6 +46,7 @@ pub fn connect_abstract(name: &[u8], deadline: Deadline) -> io::Result<UnixStrea
         return Err(io::ErrorKind::TimedOut.into());
     }
     let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    crate::forked::end_with_process(&fd);
     sockopt::set_socket_timeout(&fd, sockopt::Timeout::Send, Some(left))?;
     sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(left))?;
     let address = rustix::net::SocketAddrUnix::new_abstract_name(name)?;

@@ -213,6 +213,7 @@ impl Root {
     }
 
     fn refused(&self, greeter: &Greeter, why: &str) {
+        let _ = epoll::delete(&self.epoll, greeter.fd());
         (self.log)(Level::Warn, &format!("bootstrap root: refused a connection from {}: {why}", greeter.from()));
     }
 
@@ -412,6 +413,8 @@ impl Root {
     /// A member has all it will get.
     fn done(&mut self, token: u64) {
         if let Some(member) = self.members.remove(&token) {
+            // Closing it does not do that while a forked process has it too; here and for the others.
+            let _ = epoll::delete(&self.epoll, &member.stream);
             self.count(member.rank);
             // Unread input would turn our close into a reset that destroys what we sent.
             let mut chunk = [0; 4096];
@@ -429,6 +432,7 @@ impl Root {
 
     fn lost(&mut self, token: u64, why: &str) {
         let Some(member) = self.members.remove(&token) else { return };
+        let _ = epoll::delete(&self.epoll, &member.stream);
         self.count(member.rank);
         if self.failure.is_none() {
             let text = format!(

@@ -157,10 +157,10 @@ pub(super) fn begin_connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    end_with_process(&fd);
     // A hint. What carries data to another machine gets it back.
     let _ = pacing::leave_out(&fd);
     notice_silence(&fd);
-    end_with_process(&fd);
     match rustix::net::connect(&fd, address) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
         Err(e) => Err(e.into()),

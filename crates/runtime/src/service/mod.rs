@@ -138,7 +138,6 @@ impl Service {
         let address = ProcessAddress { uuid };
         let unix =
             unix::listen_abstract(&address.socket_name()).map_err(|e| system("cannot listen on a unix socket", e))?;
-        end_with_process(&unix);
         let interfaces = interfaces::choose(config.ifname.as_deref(), config.family)?;
         let tcp = listen(&interfaces[0], 0)
             .map_err(|e| system(&format!("cannot listen on {} {}", interfaces[0].name, interfaces[0].ip), e))?;
@@ -269,9 +268,9 @@ pub(crate) fn listen(on: &interfaces::Interface, port: u16) -> std::io::Result<T
 /// Listens on an address, with a queue for thousands of callers.
 pub(crate) fn listen_at(address: &SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
+    end_with_process(&listener);
     // A hint, as for what is connected to.
     let _ = pacing::leave_out(&listener);
-    end_with_process(&listener);
     rustix::net::listen(&listener, 4096)?;
     listener.set_nonblocking(true)?;
     Ok(listener)

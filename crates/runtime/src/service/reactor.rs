@@ -240,6 +240,7 @@ impl Callers {
     fn accept_unix(&mut self) {
         match self.unix.accept() {
             Ok((stream, _)) => {
+                end_with_process(&stream);
                 let who = unix::peer_credentials(&stream).map_or(0, |c| c.pid);
                 if stream.set_nonblocking(true).is_ok() {
                     self.greet(stream.into(), format!("process {who}"));
@@ -252,8 +253,8 @@ impl Callers {
     fn accept_tcp(&mut self) {
         match self.tcp.accept() {
             Ok((stream, from)) => {
-                super::io::notice_silence(&stream);
                 end_with_process(&stream);
+                super::io::notice_silence(&stream);
                 if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
                     self.greet(stream.into(), from.to_string());
                 }
@@ -278,8 +279,9 @@ impl Callers {
     }
 
     fn refuse(&mut self, token: u64, why: &str) {
-        // Closing the descriptor takes it out of the epoll set.
         if let Some(greeter) = self.greeting.remove(&token) {
+            // Closing the descriptor does not take it out while a forked process has it too.
+            let _ = epoll::delete(&self.service.reactor.epoll, greeter.fd());
             let from = greeter.from();
             // Without the port, which is another one each time.
             let host = from.rsplit_once(':').map_or(from, |(host, _)| host);

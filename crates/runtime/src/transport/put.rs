@@ -10,6 +10,7 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use oxccl_sys::forked::end_with_process;
 use oxccl_types::{Error, Result};
 
 use super::tcp::raw::{Range, recv, send};
@@ -314,7 +315,9 @@ impl PutReceiver {
 
 /// The stream as something to be watched.
 pub(crate) fn watched(stream: &TcpStream) -> io::Result<Arc<std::os::fd::OwnedFd>> {
-    Ok(Arc::new(stream.try_clone()?.into()))
+    let stream = stream.try_clone()?;
+    end_with_process(&stream);
+    Ok(Arc::new(stream.into()))
 }
 
 #[cfg(all(test, not(loom)))]
