@@ -1,5 +1,6 @@
 // What the benchmarks share: the clock, the collectives, and inputs whose results are known.
 #pragma once
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,17 @@ static double now_us(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+// Binds the calling process to one of its cores, the ranks to one after the other. Null, or why it cannot be.
+static inline const char *bind_to_a_core(int rank) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all)) return "its cores cannot be told";
+  int at = rank % CPU_COUNT(&all), core = 0;
+  while (!CPU_ISSET(core, &all) || at-- > 0) core++;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  return sched_setaffinity(0, sizeof one, &one) ? "cannot be bound to a core" : NULL;
 }
 
 typedef struct {

@@ -70,15 +70,9 @@ static void fail(const char *what) {
   exit(1);
 }
 
-// To one of the cores that the program may use.
-static void bind_to_a_core(void) {
-  cpu_set_t all, one;
-  if (sched_getaffinity(0, sizeof all, &all)) fail("its cores cannot be told");
-  int at = me % CPU_COUNT(&all), core = 0;
-  while (!CPU_ISSET(core, &all) || at-- > 0) core++;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  if (sched_setaffinity(0, sizeof one, &one)) fail("cannot be bound to a core");
+static void bind(void) {
+  const char *unbound = bind_to_a_core(me);
+  if (unbound) fail(unbound);
 }
 
 // Turns of a loop that take a microsecond of a core.
@@ -265,7 +259,7 @@ static void start(char **hosts) {
     }
   }
   if (hosts && me >= ranks / 2) enter(hosts[1]);
-  bind_to_a_core();
+  bind();
   if (ncclCommInitRank(&comm, ranks, *id, me) != ncclSuccess) fail(ncclGetLastError(NULL));
   if (oxcclStreamCreate(&stream) != ncclSuccess) fail("no stream");
 }
@@ -369,7 +363,7 @@ int main(int argc, char **argv) {
 #ifdef WITH_MPI
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &me);
-  bind_to_a_core();
+  bind();
 #endif
   ranks = argc == 6 || argc == 8 ? atoi(argv[1]) : 0;
   if (ranks < 2 || ranks > 256 || atof(argv[2]) < 4 || atof(argv[3]) < atof(argv[2])) {

@@ -202,7 +202,7 @@ impl Bench {
         let Some((peer, program)) = self.peers.iter().find(|(peer, _)| peer.over_tcp.is_some()) else {
             return Ok(None);
         };
-        let lines = hosts.by_mpi(peer.launcher, ranks, program, &[collective, &bytes(size)?.to_string()])?;
+        let lines = hosts.by_mpi(peer.launcher, ranks, program, &["apart", collective, &bytes(size)?.to_string()])?;
         least(&lines, MEDIAN)
     }
 
