@@ -51,7 +51,11 @@ int main(void) {
     if (pipe(pipes[rank])) return perror("pipe"), 1;
     children[rank] = fork();
     if (children[rank] < 0) return perror("fork"), 1;
-    if (children[rank] == 0) _exit(one_rank(rank, pipes[rank][0]));
+    if (children[rank] == 0) {
+      /* So that the read ends if the parent does. */
+      for (int made = 0; made <= rank; made++) close(pipes[made][1]);
+      _exit(one_rank(rank, pipes[rank][0]));
+    }
   }
 
   /* After the forks: this process is the meeting point and has threads of the library from here on. */

@@ -61,7 +61,7 @@ impl AllowList {
         AllowList { names: Vec::new(), except: true }
     }
 
-    /// Reads an override. Empty text allows everything; spaces and case do not matter.
+    /// Reads an override. Text without a name allows everything; spaces and case do not matter.
     ///
     /// # Errors
     /// The first name that no algorithm has.
@@ -73,7 +73,8 @@ impl AllowList {
             let known = ALGORITHMS.iter().find(|a| a.name.eq_ignore_ascii_case(n));
             known.map(|a| a.name).ok_or_else(|| UnknownName { name: n.to_owned() })
         });
-        Ok(AllowList { names: names.collect::<Result<_, _>>()?, except })
+        let names: Vec<_> = names.collect::<Result<_, _>>()?;
+        Ok(AllowList { except: except || names.is_empty(), names })
     }
 
     /// Whether the algorithm called `name` is allowed.

@@ -288,7 +288,8 @@ fn staged_two_shot(shape: &Shape) -> (Steps, Steps) {
 pub(crate) fn inside_shares(name: &str, shape: &Shape, crowded: bool) -> (f64, f64) {
     let (n, local) = (f64::from(shape.ranks), f64::from(shape.local));
     let groups = n / local;
-    let levels = local.log2() / n.log2();
+    // Rounded, as all constants are: the last bits of a logarithm may differ between hosts, and their choices must not.
+    let levels = f64::from((local.log2() / n.log2()) as f32);
     // Of a binomial tree.
     let within = self::levels(shape.local) / (self::levels(shape.local) + self::levels(shape.ranks / shape.local));
     // Of what a rank gives each of the others.

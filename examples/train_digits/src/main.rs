@@ -44,7 +44,7 @@ fn options() -> Anyhow<Options> {
             ("--dtype", "bf16") => o.wires = vec![Wire::Bf16],
             ("--dtype", "both") => {}
             ("--ranks", n) => o.ranks = n.parse()?,
-            ("--epochs", n) => o.epochs = n.parse()?,
+            ("--epochs", n) => o.epochs = n.parse::<std::num::NonZeroUsize>()?.get(),
             ("--rank", n) => o.rank = Some(n.parse()?),
             _ => return Err(USAGE.into()),
         }

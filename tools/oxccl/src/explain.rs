@@ -41,7 +41,7 @@ pub struct ExplainArgs {
     #[arg(long, default_value = "1M", value_parser = parse_size)]
     bytes: usize,
     /// Ranks
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ranks: u32,
     /// Root rank
     #[arg(long, default_value_t = 0)]

@@ -13,14 +13,12 @@ use super::call::Call;
 use super::scratch::Scratch;
 use super::{limits, links, plan, votes};
 use crate::communicator::core::Core;
-use crate::config::tuning;
 use crate::device;
 use crate::request::{Request, VCounts};
 
 fn model(core: &Core) -> CostModel {
     let cores = core.config.constants.cores_told.unwrap_or_else(oxccl_sys::affinity::available_cores);
-    let per_core = core.config.constants.model.per_core;
-    CostModel { cores: cores as f64, per_core, ..tuning::default_model() }
+    CostModel { cores: cores as f64, ..core.config.constants.model }
 }
 
 /// The way to `rank`.
@@ -40,7 +38,7 @@ pub(crate) fn collective(core: &Core, request: &Request) -> Result<f64> {
         ranks: core.ranks as u32,
         root: call.root,
         channels,
-        in_place: call.send == call.recv.cast_const(),
+        in_place: call.is_in_place(core.rank as u32, call.send),
         local: core.local,
     };
     let bytes = call.total_bytes(core.ranks);

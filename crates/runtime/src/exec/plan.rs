@@ -7,7 +7,7 @@ use oxccl_schedule::algorithms::{Algorithm, find};
 use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent, saves_a_round};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::lend::{Lent, lends};
-use oxccl_schedule::select::{AllowList, Query, Reach, candidates, choose as schedule_choice};
+use oxccl_schedule::select::{AllowList, Query, Reach, candidates};
 use oxccl_types::{Collective, Error, Result};
 
 use super::ahead::Early;
@@ -293,32 +293,40 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
         })
     };
     let best = |allow: &AllowList, reach: Reach, needs: Needs| fastest(query(allow, reach), needs);
-    if core.whole && call.collective != Collective::AllToAllV {
-        let mapped = best(&core.allowed, Reach::MappedUser, Needs::MappedUser);
-        let far = best(&core.allowed, Reach::ReadableUser, Needs::MappedUser);
-        let staged = best(&core.allowed, Reach::MappedScratch, Needs::MappedScratch);
+    let link = if core.whole { Link::Shm } else { Link::Tcp };
+    let direct = core.whole && call.collective != Collective::AllToAllV;
+    let ways = [(Reach::MappedUser, Needs::MappedUser), (Reach::MappedScratch, Needs::MappedScratch)];
+    // An override that names nothing which serves this collective decides nothing of it, least of all by which way it goes.
+    let serves = direct && ways.into_iter().any(|(reach, needs)| best(&core.allowed, reach, needs).is_some())
+        || !candidates(&query(&core.allowed, Reach::Messages(link))).is_empty();
+    let all = AllowList::all();
+    let allowed = if serves { &core.allowed } else { &all };
+    if direct {
+        let mapped = best(allowed, Reach::MappedUser, Needs::MappedUser);
+        let far = best(allowed, Reach::ReadableUser, Needs::MappedUser);
+        let staged = best(allowed, Reach::MappedScratch, Needs::MappedScratch);
         if let Some((algorithm, _)) = mapped.or(staged) {
             // Buffers that peers cannot map need the scratch, also where the user named algorithms for mapped ones only.
-            let staged = staged.or_else(|| best(&AllowList::all(), Reach::MappedScratch, Needs::MappedScratch));
+            let staged = staged.or_else(|| best(&all, Reach::MappedScratch, Needs::MappedScratch));
             let beside_us = predict_beside(&core.config.constants.model, call.collective, bytes, core.ranks as u32);
             let slower = |us: f64| beside_us < us;
             // Each rank decides this for itself.
             let beside = staged.is_none_or(|s| slower(s.1)) && (!core.reaches || far.is_none_or(|f| slower(f.1)));
             let by_kernel = far.filter(|(_, us)| staged.is_none_or(|(_, staged_us)| *us < staged_us));
             let in_place = call.collective == Collective::Broadcast;
-            let far_in_place = Query { in_place, ..query(&core.allowed, Reach::ReadableUser) };
+            let far_in_place = Query { in_place, ..query(allowed, Reach::ReadableUser) };
             let far_in_place = fastest(far_in_place, Needs::MappedUser);
             // Where ranks share cores messages compete with the scratch, too.
             let crowded = trail::goes_on(core);
             let others = if crowded { far } else { by_kernel };
             let sent = others.zip(far_in_place).and_then(|(far, other)| {
                 let most = staged.filter(|_| crowded).map_or(f64::INFINITY, |(_, us)| us);
-                sent(core, call, bytes, [far.1.min(most), other.1.min(most)])
+                sent(core, call, allowed, [far.1.min(most), other.1.min(most)])
             });
             let far = if sent.is_some() { others } else { by_kernel };
             return Ok(Choice {
                 algorithm,
-                far: far_of_two(core, call).or(far.map(|f| f.0)),
+                far: far_of_two(core, call, allowed).or(far.map(|f| f.0)),
                 far_in_place: far_in_place.filter(|_| in_place).map(|f| f.0),
                 staged_in_place: by_kernel.is_none()
                     || pipes_in_place(&core.config.constants.model, call.collective, bytes, core.ranks as u32),
@@ -329,23 +337,13 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
             });
         }
     }
-    let link = if core.whole { Link::Shm } else { Link::Tcp };
     // Of the algorithms that need few slots; those that need more have shorter ones, and are taken for a little faster than they are.
     let slot_bytes = links::piece_bytes(core, call.collective, 0) as u64;
     let max_channels = core.config.max_channels;
-    let q = Query { max_channels, slot_bytes, ..query(&core.allowed, Reach::Messages(link)) };
+    let q = Query { max_channels, slot_bytes, ..query(allowed, Reach::Messages(link)) };
     let found = candidates(&q).into_iter().find_map(|c| find(c.algorithm).map(|a| (a, c.channels)));
-    let (algorithm, channels) = match found {
-        Some(found) => found,
-        // The override names nothing that serves this collective: it then decides nothing.
-        None => {
-            let all = Query { allow: AllowList::all(), ..q };
-            let c =
-                schedule_choice(&all).ok_or_else(|| Error::internal(format!("nothing serves {}", call.collective)))?;
-            let a = find(c.algorithm).ok_or_else(|| Error::internal(format!("algorithm {} vanished", c.algorithm)))?;
-            (a, c.channels)
-        }
-    };
+    let (algorithm, channels) =
+        found.ok_or_else(|| Error::internal(format!("no algorithm serves {}", call.collective)))?;
     Ok(Choice {
         algorithm,
         far: None,
@@ -360,17 +358,18 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
 
 /// The algorithm of a reduction of two ranks that the kernel copies for because its root [waits](super::awaited) for it. The other rank
 /// carries a part of longer ones; of shorter ones that costs more than it gains (measured, docs/performance-changes.md).
-fn far_of_two(core: &Core, call: &Call) -> Option<&'static Algorithm> {
+fn far_of_two(core: &Core, call: &Call, allowed: &AllowList) -> Option<&'static Algorithm> {
     let short = call.collective == Collective::Reduce && sized(core, call) < FAR_BY_BOTH;
-    let one_shot = find("one_shot").filter(|a| core.allowed.allows(a.name));
+    let one_shot = find("one_shot").filter(|a| allowed.allows(a.name));
     // What all ranks know alike.
     one_shot.filter(|_| short && core.ranks == 2 && core.trades_lines)
 }
 
-/// The message algorithm for a call of `bytes` over memory that the kernel, or scratch, could move in as many us as `far` says, the
+/// The message algorithm for a call over memory that the kernel, or scratch, could move in as many us as `far` says, the
 /// second time where the root works in place; and in which of the two cases it is faster.
-fn sent(core: &Core, call: &Call, bytes: u64, far: [f64; 2]) -> Option<(&'static Algorithm, bool, bool)> {
-    let flat = find("flat").filter(|flat| core.allowed.allows(flat.name))?;
+fn sent(core: &Core, call: &Call, allowed: &AllowList, far: [f64; 2]) -> Option<(&'static Algorithm, bool, bool)> {
+    let flat = find("flat").filter(|flat| allowed.allows(flat.name))?;
+    let bytes = sized(core, call);
     let (collective, ranks, root) = (call.collective, core.ranks as u32, call.root);
     let shape = Shape { collective, ranks, root, channels: 1, in_place: false, local: core.local };
     let us = predict_sent(&core.config.constants.model, flat, &shape, bytes)?;

@@ -198,6 +198,14 @@ impl PerfArgs {
             "--comms does not go with -R or with the operator mulsum, which belong to one communicator"
         );
         ensure!(self.procs != Some(0), "--procs must be at least 1");
+        ensure!(
+            self.procs.is_none() || self.rendezvous.is_none(),
+            "--procs starts all ranks on this host; --rendezvous is for ranks that a launcher starts on several"
+        );
+        ensure!(
+            self.aggregate == 1 || self.subject != Subject::Collective(Coll::Hypercube),
+            "-m: the calls of a hypercube follow each other, they are no group"
+        );
         ensure!(self.iters != Some(0) && self.aggregate > 0, "-n and -m must be at least 1");
         ensure!(self.step_factor != Some(0) && self.step_factor != Some(1), "-f must be at least 2");
         ensure!(self.step_factor.is_some() || self.step_bytes > 0, "-i must be at least 1");

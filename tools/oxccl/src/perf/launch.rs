@@ -78,9 +78,6 @@ fn spawn(fd: &OwnedFd, proc: usize, procs: usize) -> Result<Child> {
     // The first word too: the program may have been called through a link of another name.
     command.arg0(words.next().unwrap_or_else(|| "oxccl".into())).args(words).stdin(Stdio::null());
     command.env(FD, raw.to_string()).env(PROC, proc.to_string()).env(PROCS, procs.to_string());
-    if proc != 0 {
-        command.stdout(Stdio::null());
-    }
     // SAFETY: only async-signal-safe system calls between fork and exec; the descriptor is open in the parent.
     unsafe {
         command.pre_exec(move || {

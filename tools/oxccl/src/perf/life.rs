@@ -13,7 +13,7 @@ use oxccl_types::DataType;
 use serde_json::json;
 
 use super::{
-    args::PerfArgs,
+    args::{PerfArgs, Subject},
     control::{Control, WORDS},
     failure,
     jsonl::Points,
@@ -34,6 +34,7 @@ pub struct Life<'a> {
     pub control: &'a Control,
     pub rank: usize,
     pub ranks: usize,
+    guard: &'a failure::Guard,
     round: std::cell::Cell<u64>,
 }
 
@@ -42,14 +43,26 @@ impl<'a> Life<'a> {
     ///
     /// # Errors
     /// Several ranks in a process.
-    pub fn new(args: &'a PerfArgs, control: &'a Control, rank: usize, ranks: usize) -> Result<Life<'a>> {
+    pub fn new(
+        args: &'a PerfArgs,
+        control: &'a Control,
+        guard: &'a failure::Guard,
+        rank: usize,
+        ranks: usize,
+    ) -> Result<Life<'a>> {
         ensure!(args.threads * args.devices == 1, "init and late measure one rank per process: leave out -t and -g");
-        Ok(Life { args, control, rank, ranks, round: std::cell::Cell::new(0) })
+        Ok(Life { args, control, rank, ranks, guard, round: std::cell::Cell::new(0) })
     }
 
+    /// What each rank says, to all; from here on the next round has its time (`-T`).
     fn share(&self, words: [u64; WORDS]) -> Result<Vec<[u64; WORDS]>> {
         let round = self.round.replace(self.round.get() + 1);
-        self.control.share(self.rank, round, words)
+        let said = self.control.share(self.rank, round, words)?;
+        if self.args.timeout > 0 {
+            let what = if self.args.subject == Subject::Init { "a round of init" } else { "a round of late" };
+            self.guard.arm(what.into(), Duration::from_secs(self.args.timeout));
+        }
+        Ok(said)
     }
 
     /// A fresh id, of rank 0's making.

@@ -130,7 +130,7 @@ fn start(args: &PerfArgs, process: &Process) -> Result<u8> {
     }
     if args.subject != Subject::Collective(args.collective()) {
         let control = process.control.as_ref().context("init and late need all ranks on one host: --procs")?;
-        let life = life::Life::new(args, control, place.proc, place.procs)?;
+        let life = life::Life::new(args, control, &guard, place.proc, place.procs)?;
         let code = if args.subject == Subject::Init { life.init()? } else { life.late()? };
         guard.finish();
         return Ok(code);

@@ -97,6 +97,10 @@ impl Place {
         parent: impl Fn() -> String,
     ) -> Result<Place> {
         let Some(l) = LAUNCHERS.iter().find(|l| var(l.rank).is_some() && var(l.size).is_some()) else {
+            ensure!(
+                address.is_none(),
+                "--rendezvous: no launcher started this process; set RANK, WORLD_SIZE and LOCAL_RANK for each of the ranks"
+            );
             return Ok(Place { proc: 0, procs: 1, local: 0, meeting: Meeting::Alone });
         };
         let number = |name: &str| -> Result<usize> {
