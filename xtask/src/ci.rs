@@ -173,8 +173,8 @@ fn without_gpu(results: &mut Vec<String>) -> Result<()> {
 
 fn perf(_: &mut Vec<String>) -> Result<()> {
     for collective in ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"] {
-        let line = format!("{}/bin/{collective}_perf --procs 4 -b 8 -e 4M -f 8 -n 5 -w 2", prefix().display());
-        Program::new(&line, Duration::from_secs(120)).run()?;
+        let tool = prefix().join(format!("bin/{collective}_perf"));
+        Program::at(tool, Duration::from_secs(120)).args("--procs 4 -b 8 -e 4M -f 8 -n 5 -w 2").run()?;
     }
     Ok(())
 }

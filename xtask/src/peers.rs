@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::program::exists;
-use crate::{packages, root};
+use crate::program::{Program, bounded, exists};
+use crate::{packages, root, target};
 
 /// All that the peers' benchmark has, as in JSON lines.
 pub const COLLECTIVES: [&str; 10] = [
@@ -87,6 +88,9 @@ const PEERS: &[Peer] = &[
     },
 ];
 
+/// Longest that a build may take.
+pub const BUILD: Duration = Duration::from_secs(1800);
+
 /// Median and least time per call, us.
 type Times = Vec<(f64, f64)>;
 
@@ -117,11 +121,13 @@ pub fn run(plan: &Plan) -> Result<()> {
 
 /// The optimised `oxccl`.
 pub fn build_ours() -> Result<()> {
-    let status = Command::new("cargo").args(["build", "--release", "-p", "oxccl-cli"]).current_dir(root()).status()?;
-    if !status.success() {
-        bail!("oxccl does not build");
-    }
-    Ok(())
+    let build = Program::new("cargo build --release -p oxccl-cli", BUILD);
+    build.run().context("oxccl does not build")
+}
+
+/// Where it is then.
+pub fn ours() -> PathBuf {
+    target().join("release/oxccl")
 }
 
 /// Where programs and figures go.
@@ -197,8 +203,8 @@ impl Peer {
 
     fn launch_by(&self, arguments: &str, program: &Path, ranks: u32) -> Command {
         let arguments = arguments.replace("{n}", &ranks.to_string());
-        let mut command = Command::new("timeout");
-        command.arg("300").arg(self.launcher).args(arguments.split(' ')).arg(program);
+        let mut command = bounded(Duration::from_secs(300), self.launcher);
+        command.args(arguments.split(' ')).arg(program);
         command
     }
 }
@@ -218,8 +224,8 @@ fn measure_ours(plan: &Plan, collective: &str, folder: &Path) -> Result<String> 
     let _ = std::fs::remove_file(&lines);
     let name = our_name(collective);
     for size in &plan.sizes {
-        let mut command = Command::new("timeout");
-        command.arg("120").arg(root().join("target/release/oxccl")).args(["perf", name, "-b", size, "-e", size]);
+        let mut command = bounded(Duration::from_secs(120), ours());
+        command.args(["perf", name, "-b", size, "-e", size]);
         command.args(["--procs", &plan.ranks.to_string(), "--jsonl"]).arg(&lines);
         output(&mut command)?;
     }
