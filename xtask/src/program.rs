@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail};
 
 /// `program`, which is ended with its children after a limit, or when the thread that starts it has ended.
 ///
-/// `timeout` puts both into a process group of their own, which a terminal's interrupt does not reach: by itself it would go on when this
-/// process is interrupted. The kernel tells it of that, where `setpriv` can ask for it, and it ends what it has started.
+/// `timeout` puts both into a process group of their own, which a terminal's interrupt does not reach: by itself it would
+/// go on when this process is interrupted. The kernel tells it of that, where `setpriv` can ask for it, and it ends what it
+/// has started.
 pub fn bounded(limit: Duration, program: impl AsRef<OsStr>) -> Command {
     static TOLD_OF_DEATH: OnceLock<bool> = OnceLock::new();
     // Older ones, and those of other systems, cannot.
@@ -45,7 +46,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// `line`, a program and its arguments, is split at spaces: paths, which may have some, are for [`at`](Self::at) and [`arg`](Self::arg).
+    /// `line`, a program and its arguments, is split at spaces: paths, which may have some, are for [`at`](Self::at) and
+    /// [`arg`](Self::arg).
     pub fn new(line: &str, limit: Duration) -> Program {
         let mut words = line.split_whitespace();
         let program = Program::at(words.next().unwrap_or_default(), limit);
@@ -112,9 +114,9 @@ fn check(status: ExitStatus, text: &str) -> Result<()> {
         (Some(0), _) => Ok(()),
         (Some(124), _) => bail!("took too long and was ended: {text}"),
         // `timeout` says the one of a program that was killed, and dies of the other when it kills what does not end.
-        (Some(137), _) | (_, Some(KILL)) => bail!(
-            "was killed, since it took too long and did not end when told to, or by the kernel, which had no memory left: {text}"
-        ),
+        (Some(137), _) | (_, Some(KILL)) => {
+            bail!("was killed: it took too long and did not end when told to, or the kernel had no memory left: {text}")
+        }
         _ => bail!("{status}: {text}"),
     }
 }
