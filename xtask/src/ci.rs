@@ -1,9 +1,10 @@
 //! All checks, in order, each timed, until the first failure.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::program::{Program, exists};
 use crate::{counts, docs, install, root, tidy};
@@ -57,8 +58,8 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "train",
-        about: "training on real data equals a single process",
-        run: |_| cargo("run --release --locked --quiet -p train_digits", 600),
+        about: "the Rust interface's examples run, and training on real data equals a single process",
+        run: |_| rust_programs(),
     },
     Step { name: "deny", about: "licences, advisories and sources of dependencies", run: deny },
 ];
@@ -113,12 +114,13 @@ fn rustdoc(_: &mut Vec<String>) -> Result<()> {
 
 fn test(results: &mut Vec<String>) -> Result<()> {
     // Not stopped at the first failing binary: one run tells all.
-    keep_results(Program::new("cargo test --workspace --locked --no-fail-fast", Duration::from_secs(2400)), results)
+    let program = Program::new("cargo test --workspace --locked --no-fail-fast", Duration::from_secs(2400));
+    keep_results(program, &[], results)
 }
 
 fn large(results: &mut Vec<String>) -> Result<()> {
     let line = "cargo test --locked -p oxccl-runtime --test differential beyond -- --ignored --nocapture";
-    keep_results(Program::new(line, Duration::from_secs(600)), results)
+    keep_results(Program::new(line, Duration::from_secs(600)), &[("differential", 1)], results)
 }
 
 fn loom(results: &mut Vec<String>) -> Result<()> {
@@ -128,33 +130,69 @@ fn loom(results: &mut Vec<String>) -> Result<()> {
             // Models, not what is shipped.
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_TARGET_DIR", root().join("target/loom"));
-    keep_results(program, results)
+    keep_results(program, &[("oxccl_loom", 1), ("oxccl_sys", 1)], results)
 }
 
 /// The examples, then some chapters of the interface, against the release libraries; step test runs all chapters.
 fn c_programs(results: &mut Vec<String>) -> Result<()> {
     install::check(&prefix())?;
     let line = "cargo test --locked -p oxccl-capi --test chapters -- --exact collectives p2p errors";
-    keep_results(Program::new(line, Duration::from_secs(600)).env("OXCCL_TEST_PREFIX", prefix()), results)
+    let program = Program::new(line, Duration::from_secs(600)).env("OXCCL_TEST_PREFIX", prefix());
+    keep_results(program, &[("chapters", 3)], results)
 }
 
-/// Runs tests; their result lines go to `results` also when they fail.
-fn keep_results(program: Program, results: &mut Vec<String>) -> Result<()> {
-    let mut passed = 0;
+/// Runs tests; their result lines go to `results` also when they fail. Of each binary in `least` so many have to pass.
+fn keep_results(program: Program, least: &[(&str, usize)], results: &mut Vec<String>) -> Result<()> {
+    let mut passed = Passed::default();
     let lines = program.run_and_show(|line| {
+        passed.see(line);
         // What was left out is told again at the end; the mark may stand behind the name of a test.
         if line.starts_with("test result:") || line.ends_with("... FAILED") || line.contains("SKIPPED: ") {
-            passed += count_passed(line);
             results.push(line.to_owned());
         }
     });
     lines?;
-    // A filter that matches nothing passes too; that would be a check which cannot fail.
-    if passed == 0 {
-        bail!("no test ran");
-    }
-    results.push(format!("{passed} tests passed"));
+    results.push(format!("{} tests passed", passed.check(least)?));
     Ok(())
+}
+
+/// How many tests of each binary passed.
+#[derive(Default)]
+struct Passed {
+    by_binary: BTreeMap<String, usize>,
+    /// Whose lines come now.
+    binary: String,
+}
+
+impl Passed {
+    /// Looks at a line of `cargo test`.
+    fn see(&mut self, line: &str) {
+        if let Some(binary) = binary_of(line) {
+            self.binary = binary.to_owned();
+        } else if line.trim_start().starts_with("Doc-tests ") {
+            "documentation".clone_into(&mut self.binary);
+        } else if line.starts_with("test result:") {
+            *self.by_binary.entry(self.binary.clone()).or_default() += count_passed(line);
+        }
+    }
+
+    /// How many passed in all. A filter that matches nothing passes too; that would be a check which cannot fail.
+    fn check(&self, least: &[(&str, usize)]) -> Result<usize> {
+        for (binary, least) in least {
+            let passed = self.by_binary.get(*binary).copied().unwrap_or(0);
+            ensure!(passed >= *least, "{passed} tests of {binary} ran, of {least} or more");
+        }
+        let passed = self.by_binary.values().sum();
+        ensure!(passed > 0, "no test ran");
+        Ok(passed)
+    }
+}
+
+/// The name in `Running tests/NAME.rs (target/debug/deps/NAME-0123456789abcdef)`.
+fn binary_of(line: &str) -> Option<&str> {
+    let path = line.contains("Running").then(|| line.trim_end().strip_suffix(')'))??.rsplit_once('(')?.1;
+    let name = path.rsplit_once("/deps/")?.1;
+    name.rsplit_once('-').map(|(name, _)| name)
 }
 
 /// The number in `test result: ok. 12 passed; ...`, else 0.
@@ -173,10 +211,19 @@ fn without_gpu(results: &mut Vec<String>) -> Result<()> {
 
 fn perf(_: &mut Vec<String>) -> Result<()> {
     for collective in ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall", "sendrecv"] {
-        let line = format!("{}/bin/{collective}_perf --procs 4 -b 8 -e 4M -f 8 -n 5 -w 2", prefix().display());
-        Program::new(&line, Duration::from_secs(120)).run()?;
+        let tool = prefix().join(format!("bin/{collective}_perf"));
+        Program::at(tool, Duration::from_secs(120)).args("--procs 4 -b 8 -e 4M -f 8 -n 5 -w 2").run()?;
     }
     Ok(())
+}
+
+/// The programs that the README and the guide begin with, as they are built for tests, and the one that trains.
+fn rust_programs() -> Result<()> {
+    cargo("build --locked -p oxccl --examples", 600)?;
+    for name in ["hello", "processes", "threads"] {
+        cargo(&format!("run --locked --quiet -p oxccl --example {name}"), 60)?;
+    }
+    cargo("run --release --locked --quiet -p train_digits", 600)
 }
 
 fn deny(results: &mut Vec<String>) -> Result<()> {
@@ -198,6 +245,28 @@ mod tests {
         assert_eq!(count_passed("test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured"), 12);
         assert_eq!(count_passed("test result: FAILED. 8 passed; 1 failed"), 8);
         assert_eq!(count_passed("test a::b ... FAILED"), 0);
+    }
+
+    #[test]
+    fn every_binary_that_is_named_has_to_run_tests() {
+        let mut passed = Passed::default();
+        for line in [
+            "     Running unittests src/lib.rs (target/loom/release/deps/oxccl_loom-0123456789abcdef)",
+            "test result: ok. 10 passed; 0 failed",
+            "     Running unittests src/lib.rs (/a b/release/deps/oxccl_sys-0123456789abcdef)",
+            "test result: ok. 0 passed; 0 failed",
+            "   Doc-tests oxccl_sys",
+            "test result: ok. 2 passed; 0 failed",
+        ] {
+            passed.see(line);
+        }
+        assert_eq!(passed.check(&[]).expect("some ran"), 12);
+        assert_eq!(passed.check(&[("oxccl_loom", 10)]).expect("all ran"), 12);
+        for (binary, least) in [("oxccl_loom", 11), ("oxccl_sys", 1), ("chapters", 1)] {
+            let e = passed.check(&[("oxccl_loom", 1), (binary, least)]).expect_err("too few").to_string();
+            assert!(e.contains(binary), "{e}");
+        }
+        Passed::default().check(&[]).expect_err("none at all");
     }
 
     #[test]

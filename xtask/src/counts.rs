@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::program::{Program, exists};
-use crate::root;
+use crate::{root, target};
 
 mod callgrind;
 mod table;
@@ -116,7 +116,7 @@ fn build(lines: bool) -> Result<PathBuf> {
     let folder = folder(lines);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut cargo = Program::new("cargo build --release --locked -p oxccl-nccl", Duration::from_secs(1800));
-    let mut built = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |d| root().join(d));
+    let mut built = target();
     if lines {
         built = folder.join("build");
         cargo = cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only").env("CARGO_TARGET_DIR", &built);

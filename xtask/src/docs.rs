@@ -59,7 +59,7 @@ fn documents() -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// A program of the repository, which tests compile and run, without the comment at its head.
+/// A program of the repository, which steps of `ci` compile and run, without the comment at its head.
 fn program(language: &str, path: &str) -> Result<String> {
     let text = fs::read_to_string(crate::root().join(path)).with_context(|| format!("cannot read {path}"))?;
     let comment = |l: &&str| l.starts_with("//!") || l.starts_with("/*") || l.starts_with(" *") || l.is_empty();

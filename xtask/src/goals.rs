@@ -47,16 +47,34 @@ pub fn run(only: &[&str]) -> Result<()> {
         bail!("no part is called {unknown} (known: {})", known.join(" "));
     }
     let bench = Bench::new()?;
-    let mut rows = Vec::new();
-    for (name, part) in PARTS.iter().filter(|p| only.is_empty() || only.contains(&p.0)) {
-        eprintln!("==== {name}");
-        rows.extend(part(&bench)?);
-    }
-    let (trip, pace) = (bench.round_trip()?, bench.pace()?);
-    println!("\n{}; a line there and back: {trip:.2} us, a thousand sixes of sums: {pace:.2} us\n", bench.describe());
+    let (rows, failed) = measure(only, |part| part(&bench));
+    let us =
+        |measured: Result<f64>| measured.map_or_else(|e| format!("not measured: {e:#}"), |us| format!("{us:.2} us"));
+    let (trip, pace) = (us(bench.round_trip()), us(bench.pace()));
+    println!("\n{}; a line there and back: {trip}, a thousand sixes of sums: {pace}\n", bench.describe());
     println!("| goal | measured | met |\n|---|---|---|");
     rows.iter().for_each(|row| println!("{row}"));
+    if !failed.is_empty() {
+        bail!("not measured: {}", failed.join(" "));
+    }
     Ok(())
+}
+
+/// The rows of the parts named, or of all, and which parts failed: what the others found is not lost with those.
+fn measure(only: &[&str], measure: impl Fn(Part) -> Result<Vec<Row>>) -> (Vec<Row>, Vec<&'static str>) {
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for (name, part) in PARTS.into_iter().filter(|p| only.is_empty() || only.contains(&p.0)) {
+        eprintln!("==== {name}");
+        match measure(part) {
+            Ok(found) => rows.extend(found),
+            Err(e) => {
+                eprintln!("{name}: {e:#}");
+                rows.push(Row::not_measured(name, &e));
+                failed.push(name);
+            }
+        }
+    }
+    (rows, failed)
 }
 
 /// 2 processes beside the peers and the floor.
@@ -244,7 +262,7 @@ fn mixed_calls_between_hosts(bench: &Bench) -> Result<Vec<Row>> {
 fn between_hosts(bench: &Bench, goal: &str, measure: impl FnOnce(&Hosts) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
     match bench.hosts() {
         Ok(hosts) => measure(&hosts),
-        Err(e) => Ok(vec![Row::new(goal, format!("not measured: {e:#}"), false)]),
+        Err(e) => Ok(vec![Row::not_measured(goal, &e)]),
     }
 }
 
@@ -372,11 +390,26 @@ fn life(bench: &Bench) -> Result<Vec<Row>> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
     fn an_unknown_part_is_named_before_anything_is_measured() {
         let error = run(&["pears"]).expect_err("no such part").to_string();
         assert!(error.contains("pears") && error.contains("pairs"), "{error}");
+    }
+
+    #[test]
+    fn a_part_that_fails_is_a_row_and_the_others_go_on() {
+        let calls = Cell::new(0);
+        let second_fails = |_| {
+            calls.set(calls.get() + 1);
+            if calls.get() == 2 { bail!("no luck\nat | all") } else { Ok(vec![Row::new("g", "1".into(), true)]) }
+        };
+        let (rows, failed) = measure(&["pairs", "large", "line"], second_fails);
+        let rows: Vec<String> = rows.iter().map(Row::to_string).collect();
+        assert_eq!(rows, ["| g | 1 | yes |", r"| large | not measured: no luck at \| all | no |", "| g | 1 | yes |"]);
+        assert_eq!(failed, ["large"]);
     }
 }

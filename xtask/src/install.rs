@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::program::{Program, exists};
+use crate::target;
 
 /// The version of the C interface.
 const ABI: &str = "2.29.7";
@@ -189,12 +190,6 @@ fn build(plan: &Plan) -> Result<()> {
     Program::new(&line, Duration::from_secs(1800)).run()
 }
 
-/// The folder of cargo's outputs.
-fn target() -> PathBuf {
-    let root = crate::root();
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
-}
-
 /// Copies by way of a new file, so that a program that runs from the old one is not disturbed.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut new = to.as_os_str().to_owned();
@@ -270,7 +265,7 @@ pub fn check(prefix: &Path) -> Result<()> {
             let name = source.file_stem().unwrap_or_default().display();
             let program = work.join(format!("{name}-{}", library.package));
             compile(prefix, source, &program, library.package)?;
-            Program::new("", Duration::from_secs(60)).arg(&program).run()?;
+            Program::at(&program, Duration::from_secs(60)).run()?;
         }
     }
     println!("{} C programs run with each of 2 libraries", programs.len());

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::program::exists;
-use crate::{packages, root};
+use crate::program::{Program, bounded, exists};
+use crate::{packages, root, target};
 
 /// All that the peers' benchmark has, as in JSON lines.
 pub const COLLECTIVES: [&str; 10] = [
@@ -87,6 +88,9 @@ const PEERS: &[Peer] = &[
     },
 ];
 
+/// Longest that a build may take.
+pub const BUILD: Duration = Duration::from_secs(1800);
+
 /// Median and least time per call, us.
 type Times = Vec<(f64, f64)>;
 
@@ -95,6 +99,9 @@ pub fn run(plan: &Plan) -> Result<()> {
     build_ours()?;
     let folder = folder()?;
     let peers = build_peers(&folder)?;
+    if peers.is_empty() {
+        bail!("no peer is installed");
+    }
     println!(
         "{} ranks, f32, out of place; us per call: median of rounds (least); ratio = best peer / oxccl, medians",
         plan.ranks
@@ -114,11 +121,13 @@ pub fn run(plan: &Plan) -> Result<()> {
 
 /// The optimised `oxccl`.
 pub fn build_ours() -> Result<()> {
-    let status = Command::new("cargo").args(["build", "--release", "-p", "oxccl-cli"]).current_dir(root()).status()?;
-    if !status.success() {
-        bail!("oxccl does not build");
-    }
-    Ok(())
+    let build = Program::new("cargo build --release -p oxccl-cli", BUILD);
+    build.run().context("oxccl does not build")
+}
+
+/// Where it is then.
+pub fn ours() -> PathBuf {
+    target().join("release/oxccl")
 }
 
 /// Where programs and figures go.
@@ -194,8 +203,8 @@ impl Peer {
 
     fn launch_by(&self, arguments: &str, program: &Path, ranks: u32) -> Command {
         let arguments = arguments.replace("{n}", &ranks.to_string());
-        let mut command = Command::new("timeout");
-        command.arg("300").arg(self.launcher).args(arguments.split(' ')).arg(program);
+        let mut command = bounded(Duration::from_secs(300), self.launcher);
+        command.args(arguments.split(' ')).arg(program);
         command
     }
 }
@@ -215,8 +224,8 @@ fn measure_ours(plan: &Plan, collective: &str, folder: &Path) -> Result<String> 
     let _ = std::fs::remove_file(&lines);
     let name = our_name(collective);
     for size in &plan.sizes {
-        let mut command = Command::new("timeout");
-        command.arg("120").arg(root().join("target/release/oxccl")).args(["perf", name, "-b", size, "-e", size]);
+        let mut command = bounded(Duration::from_secs(120), ours());
+        command.args(["perf", name, "-b", size, "-e", size]);
         command.args(["--procs", &plan.ranks.to_string(), "--jsonl"]).arg(&lines);
         output(&mut command)?;
     }
@@ -257,12 +266,20 @@ fn print_table(plan: &Plan, collective: &str, table: &BTreeMap<(u64, &str), Time
     for size in plan.sizes.iter().filter_map(|s| bytes(s).ok()) {
         let cell = |name: &str| table.get(&(size, name)).map(summary);
         let show = |s: Option<(f64, f64)>| s.map_or("-".into(), |(m, l)| format!("{m:.2} ({l:.2})"));
-        let best = peers.iter().filter_map(|p| cell(p)).map(|s| s.0).fold(f64::INFINITY, f64::min);
+        let best = peers.iter().filter_map(|p| cell(p)).map(|s| s.0).reduce(f64::min);
         let ours = cell("oxccl");
-        let ratio = ours.map_or("-".into(), |o| format!("{:.2}", best / o.0));
+        let ratio = best.zip(ours).map_or("-".into(), |(best, ours)| format!("{:.2}", best / ours.0));
         let others: Vec<String> = peers.iter().map(|p| show(cell(p))).collect();
         println!("| {size} | {} | {} | {ratio} |", show(ours), others.join(" | "));
     }
+}
+
+/// The collective of this name, by which it goes in JSON lines or in `oxccl perf`.
+fn collective(name: &str) -> Result<String> {
+    let found = COLLECTIVES.into_iter().find(|known| *known == name || our_name(known) == name);
+    found
+        .map(str::to_owned)
+        .with_context(|| format!("no collective is called {name} (known: {})", COLLECTIVES.join(" ")))
 }
 
 /// Reads `--ranks N --collectives a,b --sizes 8,64K --rounds N`.
@@ -270,12 +287,11 @@ pub fn plan(words: &[&str]) -> Result<Plan> {
     let mut plan = Plan::default();
     for pair in words.chunks(2) {
         let [name, value] = pair else { bail!("{} needs a value", pair[0]) };
-        let list = || value.split(',').map(str::to_owned).collect();
         match *name {
             "--ranks" => plan.ranks = value.parse().with_context(|| format!("{value} is no number of ranks"))?,
             "--rounds" => plan.rounds = value.parse().with_context(|| format!("{value} is no number of rounds"))?,
-            "--collectives" => plan.collectives = list(),
-            "--sizes" => plan.sizes = list(),
+            "--collectives" => plan.collectives = value.split(',').map(collective).collect::<Result<_>>()?,
+            "--sizes" => plan.sizes = value.split(',').map(str::to_owned).collect(),
             other => bail!("unknown option {other} (known: --ranks --collectives --sizes --rounds)"),
         }
     }
@@ -298,6 +314,10 @@ mod tests {
         assert_eq!(field(line, "in_place"), None);
         let p = plan(&["--ranks", "4", "--sizes", "8,1M"]).expect("a good plan");
         assert_eq!((p.ranks, p.sizes.len()), (4, 2));
+        let p = plan(&["--collectives", "all_reduce,allgather,sendrecv"]).expect("both ways to write them");
+        assert_eq!(p.collectives, ["allreduce", "allgather", "sendrecv"]);
+        let e = plan(&["--collectives", "all_reduce,nonsense"]).err().expect("no such collective").to_string();
+        assert!(e.contains("nonsense") && e.contains("sendrecv"), "{e}");
         assert!(plan(&["--ranks"]).is_err() && plan(&["--sizes", "x"]).is_err() && plan(&["--ranks", "1"]).is_err());
     }
 

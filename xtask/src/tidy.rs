@@ -30,15 +30,53 @@ impl File {
         self.lines().filter(|(_, l)| !l.trim_start().starts_with("//"))
     }
 
-    /// Code before the unit tests at the end of the file; nothing of files that are tests.
+    /// Code without what is compiled for tests only; nothing of files that are tests.
     pub fn product_code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let end = self.lines().find(|(_, l)| l.starts_with("#[cfg(test)]")).map_or(usize::MAX, |(n, _)| n);
-        self.code().filter(move |(n, _)| !self.is_test && *n < end)
+        let mut items = TestItems::default();
+        let product = self.lines().filter(move |(_, line)| !self.is_test && !items.have(line));
+        product.filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 
     /// Whether this is Rust.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
+    }
+}
+
+/// Finds the lines of items and statements that are compiled for tests only. Where one ends its indentation tells, since
+/// sources are formatted.
+#[derive(Default)]
+struct TestItems {
+    /// That of the item which the last line was part of.
+    indent: Option<usize>,
+    /// What stood before that item is over.
+    begun: bool,
+    /// It ends with a brace: lines of text in it end as they like.
+    block: bool,
+}
+
+impl TestItems {
+    /// Whether `line`, the next one of the file, is part of such an item.
+    fn have(&mut self, line: &str) -> bool {
+        let text = line.trim();
+        let indent = line.len() - line.trim_start().len();
+        let Some(item) = self.indent else {
+            if text == "#[cfg(test)]" || text.starts_with("#[cfg(all(test,") {
+                *self = TestItems { indent: Some(indent), ..TestItems::default() };
+            }
+            return self.indent.is_some();
+        };
+        if !self.begun && (text.starts_with("#[") || text.starts_with("//")) {
+            return true;
+        }
+        self.begun = true;
+        if indent == item {
+            self.block |= text.ends_with('{');
+            if text.starts_with('}') || !self.block && text.ends_with(['}', ';', ',']) {
+                self.indent = None;
+            }
+        }
+        true
     }
 }
 
@@ -60,6 +98,11 @@ pub fn run() -> Result<()> {
     }
 }
 
+/// Whether an attribute names tests, other than to leave them out.
+fn has_test(attribute: &str) -> bool {
+    attribute.contains("test") && !attribute.contains("not(test)")
+}
+
 /// Marks the files of modules that are declared under `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
 fn mark_test_modules(files: &mut [File]) {
     let mut modules = Vec::new();
@@ -70,7 +113,7 @@ fn mark_test_modules(files: &mut [File]) {
             name => format!("{folder}/{}", name.trim_end_matches(".rs")),
         };
         let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
-        for pair in lines.windows(2).filter(|p| p[0].starts_with("#[cfg(") && p[0].contains("test")) {
+        for pair in lines.windows(2).filter(|p| p[0].starts_with("#[cfg(") && has_test(p[0])) {
             if let Some((_, module)) = pair[1].strip_suffix(';').and_then(|l| l.split_once("mod ")) {
                 modules.push(format!("{folder}/{module}"));
             }
@@ -112,12 +155,81 @@ mod tests {
     fn modules_for_tests_are_no_product() {
         let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned(), is_test: false };
         let mut files = [
-            file("a/src/lib.rs", "//! A.\n#[cfg(all(test, loom))]\nmod model;\nmod real;\n"),
+            file("a/src/lib.rs", "//! A.\n#[cfg(all(test, loom))]\nmod model;\n#[cfg(not(test))]\nmod real;\n"),
             file("a/src/real.rs", "//! R.\n#[cfg(test)]\npub(crate) mod deep;\n"),
             file("a/src/model.rs", "//! M.\n"),
             file("a/src/real/deep/x.rs", "//! X.\n"),
         ];
         mark_test_modules(&mut files);
         assert_eq!(files.map(|f| f.is_test), [false, false, true, true]);
+    }
+
+    #[test]
+    fn items_for_tests_are_no_product_and_what_follows_is() {
+        let text = "\
+//! A.
+#[cfg(test)]
+mod early;
+#[cfg(all(test, not(loom)))]
+#[allow(dead_code)]
+/// Words.
+pub fn long(
+    a: u32,
+) -> u32
+where
+    u32: Copy,
+{
+    if a > 0 {
+        return 1;
+    }
+
+    2
+}
+fn product() {
+    first();
+    #[cfg(test)]
+    seen(
+        1,
+    );
+    // Words.
+    second();
+}
+struct Product {
+    #[cfg(test)]
+    count: u32,
+    field: u32,
+}
+#[cfg(test)]
+mod state {
+    fn a() {}
+
+    fn b() {}
+}
+#[cfg(not(test))]
+mod state {}
+#[cfg(test)]
+mod tests {
+    const TEXT: &str = \"\\
+a, b,
+\";
+    fn c() {}
+}
+";
+        let mut file = File { path: "a/src/a.rs".to_owned(), text: text.to_owned(), is_test: false };
+        let product: Vec<&str> = file.product_code().map(|(_, line)| line.trim()).collect();
+        let expected = [
+            "fn product() {",
+            "first();",
+            "second();",
+            "}",
+            "struct Product {",
+            "field: u32,",
+            "}",
+            "#[cfg(not(test))]",
+            "mod state {}",
+        ];
+        assert_eq!(product, expected);
+        file.is_test = true;
+        assert_eq!(file.product_code().count(), 0);
     }
 }

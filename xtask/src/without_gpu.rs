@@ -60,7 +60,7 @@ fn says(program: Program, what: &str) -> Result<()> {
 fn plain(prefix: &Path, work: &Path, sources: &Path) -> Result<()> {
     let program = work.join("train");
     compile("gcc -Wall -Wextra -Werror", prefix, sources.join("train.c"), &program)?;
-    let run = Program::new("", TIME).arg(prefix.join("bin/oxccl"));
+    let run = Program::at(prefix.join("bin/oxccl"), TIME);
     says(run.arg("run").arg("--devices").arg("4").arg("--").arg(program), "4 devices agree")
 }
 
@@ -87,6 +87,6 @@ fn cmake(prefix: &Path, work: &Path, sources: &Path) -> Result<()> {
         .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()))
         .run()?;
     Program::new("cmake --build", TIME).arg(&build).run()?;
-    let run = Program::new("", TIME).arg(prefix.join("bin/oxccl"));
+    let run = Program::at(prefix.join("bin/oxccl"), TIME);
     says(run.arg("run").arg("--devices").arg("2").arg("--").arg(build.join("train")), "2 devices agree")
 }

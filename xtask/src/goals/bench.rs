@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::hosts::Hosts;
 use super::points::Pair;
-use crate::peers::{Peer, build_ours, build_peers, bytes, field, folder, our_name, output};
+use crate::peers::{Peer, build_ours, build_peers, bytes, field, folder, our_name, ours, output};
+use crate::program::bounded;
 use crate::root;
 
 /// The programs, built.
@@ -159,7 +161,7 @@ impl Bench {
         if self.cores < 2 {
             return Ok(0.0);
         }
-        let lines = output(Command::new("timeout").arg("60").arg(&self.floor).args(["2", of, "8"]))?;
+        let lines = output(bounded(MINUTE, &self.floor).args(["2", of, "8"]))?;
         Ok(least(&lines, field)?.unwrap_or(0.0))
     }
 
@@ -168,9 +170,8 @@ impl Bench {
         if ranks > self.cores || collective == "alltoallv" {
             return Ok(None);
         }
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(&self.floor).args([&ranks.to_string(), collective, &bytes(size)?.to_string()]);
-        least(&output(&mut command)?, MEDIAN)
+        let words = [&ranks.to_string(), collective, &bytes(size)?.to_string()];
+        least(&output(bounded(MINUTE, &self.floor).args(words))?, MEDIAN)
     }
 
     /// Median us of the fastest peer: one whose ranks yield, where they outnumber the cores.
@@ -187,8 +188,8 @@ impl Bench {
     /// Median us of ours. `None`: a size of which a rank has no element.
     pub fn ours(&self, what: &Ours) -> Result<Option<f64>> {
         let lines = self.lines();
-        let mut command = Command::new("timeout");
-        command.arg("120").arg(ours()).args(["perf", our_name(&what.collective), "-b", &what.size, "-e", &what.size]);
+        let mut command = bounded(2 * MINUTE, ours());
+        command.args(["perf", our_name(&what.collective), "-b", &what.size, "-e", &what.size]);
         command.args(what.options.split(' ')).arg("--jsonl").arg(&lines);
         if what.tcp {
             command.env("OXCCL_SHM", "0");
@@ -231,13 +232,12 @@ impl Bench {
 
     /// What `oxccl` prints.
     pub fn told(&self, arguments: &str) -> Result<Told> {
-        output(Command::new("timeout").arg("120").arg(ours()).args(arguments.split(' '))).map(Told)
+        output(bounded(2 * MINUTE, ours()).args(arguments.split(' '))).map(Told)
     }
 }
 
-fn ours() -> PathBuf {
-    Path::new(&root()).join("target/release/oxccl")
-}
+/// Longest that a short measurement may take.
+pub const MINUTE: Duration = Duration::from_secs(60);
 
 pub const MEDIAN: &str = "time_us_median";
 

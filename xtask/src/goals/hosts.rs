@@ -1,6 +1,7 @@
 //! Two hosts on this machine: network namespaces joined by a pair of virtual Ethernet devices, and how programs start in them. They
 //! are gone when this is dropped. Needs the right to make them (root) and `ip`.
 
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,19 +9,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::bench::MINUTE;
 use crate::packages;
 use crate::peers::output;
-use crate::program::exists;
+use crate::program::{bounded, end, exists};
 
 /// The device of each, by the same name.
 const DEVICE: &str = "veth0";
+
+/// What Open MPI calls in place of `ssh`.
+const AGENT: &str = "oxccl-agent";
+
+/// What namespaces are called, before the process that made them and the host's number.
+const NAME: &str = "oxccl-goals";
 
 /// See the module.
 pub struct Hosts {
     names: [String; 2],
     addresses: [String; 2],
-    /// What Open MPI calls in place of `ssh`.
-    agent: PathBuf,
+    /// Where the agent is.
+    folder: PathBuf,
 }
 
 impl Hosts {
@@ -32,11 +40,12 @@ impl Hosts {
         if !exists("ip") {
             packages::install("iproute2")?;
         }
+        delete_left();
         let id = std::process::id();
         let hosts = Hosts {
-            names: [0, 1].map(|host| format!("oxccl-goals-{id}-{host}")),
+            names: [0, 1].map(|host| format!("{NAME}-{id}-{host}")),
             addresses: [1, 2].map(|host| format!("10.213.77.{host}")),
-            agent: folder.join("agent"),
+            folder: folder.to_owned(),
         };
         hosts.make()?;
         hosts.write_agent()?;
@@ -91,15 +100,16 @@ impl Hosts {
              exec ip netns exec $there unshare --uts sh -c \"hostname $there; $*\"\n",
             choices.join("\n")
         );
-        std::fs::write(&self.agent, text)?;
-        std::fs::set_permissions(&self.agent, std::fs::Permissions::from_mode(0o755))?;
+        let agent = self.folder.join(AGENT);
+        std::fs::write(&agent, text)?;
+        std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755))?;
         Ok(())
     }
 
-    /// `program` on `host`, at most `seconds` long.
-    fn on(&self, host: usize, seconds: u32, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host], "timeout", &seconds.to_string()]).arg(program);
+    /// `program` on `host`, bounded: `ip` becomes it.
+    fn on(&self, host: usize, program: &Path) -> Command {
+        let mut command = bounded(2 * MINUTE, "ip");
+        command.args(["netns", "exec", &self.names[host]]).arg(program);
         command
     }
 
@@ -107,16 +117,24 @@ impl Hosts {
     /// where they are several.
     pub fn by_mpi(&self, launcher: &str, ranks: u32, program: &Path, words: &[&str]) -> Result<String> {
         let [a, b] = &self.addresses;
-        let (agent, each) = (self.agent.display(), ranks / 2);
+        let each = ranks / 2;
         // What carries messages within a host has another name in each version of it: it chooses by itself.
         let alone = if each > 1 { "--mca mpi_yield_when_idle 1" } else { "--mca btl tcp,self" };
         let options = format!(
             "--allow-run-as-root --bind-to none -np {ranks} --host {a}:{each},{b}:{each} --leave-session-attached \
-             --mca plm_rsh_agent {agent} --mca oob_tcp_if_include {DEVICE} --mca pml ob1 \
+             --mca plm_rsh_agent {AGENT} --mca oob_tcp_if_include {DEVICE} --mca pml ob1 \
              --mca btl_tcp_if_include {DEVICE} {alone}"
         );
-        let mut command = self.on(0, 120, Path::new(launcher));
+        let mut command = self.on(0, Path::new(launcher));
+        command.env("PATH", self.path()?);
         output(command.args(options.split_whitespace()).arg(program).args(words))
+    }
+
+    /// PATH with the agent in front: Open MPI takes a path that has spaces for a command line.
+    fn path(&self) -> Result<OsString> {
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(self.folder.clone()).chain(std::env::split_paths(&others));
+        std::env::join_paths(folders).context("the agent's folder cannot be in PATH")
     }
 
     /// Runs `program` as so many ranks, half of them on each host, as a launcher that spans hosts does.
@@ -125,7 +143,7 @@ impl Hosts {
         let each = ranks as usize / 2;
         let start = |rank: usize| -> Result<Child> {
             let host = rank / each;
-            let mut command = self.on(host, 120, program);
+            let mut command = self.on(host, program);
             command.args(words).arg("--rendezvous").arg(format!("{}:{PORT}", self.addresses[0]));
             let numbers = [("RANK", rank), ("WORLD_SIZE", 2 * each), ("LOCAL_RANK", rank % each)];
             command.envs(numbers.map(|(name, number)| (name, number.to_string())));
@@ -139,8 +157,8 @@ impl Hosts {
             match start(rank) {
                 Ok(child) => started.push(child),
                 Err(e) => {
-                    // They would wait for it. They may be over by themselves.
-                    started.iter_mut().for_each(|child| drop(child.kill().and_then(|()| child.wait())));
+                    // They would wait for it.
+                    started.iter_mut().for_each(end);
                     return Err(e);
                 }
             }
@@ -161,11 +179,28 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for name in &self.names {
-            // One that was not made is not there.
-            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
-        }
+        self.names.iter().for_each(|name| delete(name));
     }
+}
+
+/// Deletes a namespace. One that was not made is not there.
+fn delete(name: &str) {
+    let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
+}
+
+/// Deletes the namespaces of processes that ended without doing so, as those that are interrupted do.
+fn delete_left() {
+    // Who may not list them may not make any either, which is told then.
+    let Ok(list) = output(Command::new("ip").args(["netns", "list"])) else { return };
+    left(&list, |process| Path::new("/proc").join(process).exists()).for_each(delete);
+}
+
+/// Those in `list`, of `ip netns list`, whose process is not there.
+fn left(list: &str, is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+    list.lines().filter_map(|line| line.split_whitespace().next()).filter(move |name| {
+        let numbers = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-')?.split_once('-'));
+        numbers.is_some_and(|(process, _)| !is_there(process))
+    })
 }
 
 #[cfg(test)]
@@ -179,7 +214,7 @@ mod tests {
         let hosts = Hosts {
             names: ["oxccl-test-one".into(), "oxccl-test-two".into()],
             addresses: ["10.0.0.1".into(), "10.0.0.2".into()],
-            agent: folder.join("agent"),
+            folder: folder.to_owned(),
         };
         hosts.write_agent().unwrap();
         // In place of `ip`: prints what it is called with.
@@ -187,10 +222,16 @@ mod tests {
         std::fs::write(&ip, "#!/bin/sh\necho \"$@\"\n").unwrap();
         std::fs::set_permissions(&ip, std::fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-        let call = |words: &[&str]| output(Command::new(&hosts.agent).args(words).env("PATH", &path));
+        let call = |words: &[&str]| output(Command::new(folder.join(AGENT)).args(words).env("PATH", &path));
         let told = call(&["-x", "-q", "10.0.0.2", "orted", "-mca", "x"]).unwrap();
         let there = "netns exec oxccl-test-two unshare --uts sh -c hostname oxccl-test-two; orted -mca x\n";
         assert_eq!(told, there);
         call(&["10.0.0.3", "orted"]).expect_err("no such host");
+    }
+
+    #[test]
+    fn what_processes_that_are_gone_left_is_deleted() {
+        let list = "oxccl-goals-7-1 (id: 3)\noxccl-goals-7-0\noxccl-goals-8-0 (id: 1)\nother-7-0\noxccl-goals\n";
+        assert_eq!(left(list, |process| process == "8").collect::<Vec<_>>(), ["oxccl-goals-7-1", "oxccl-goals-7-0"]);
     }
 }

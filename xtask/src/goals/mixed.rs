@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::bench::{Bench, MEDIAN, least};
+use super::bench::{Bench, MEDIAN, MINUTE, least};
 use super::hosts::Hosts;
-use crate::peers::{Peer, output};
-use crate::root;
+use crate::peers::{BUILD, Peer, output};
+use crate::program::{Program, bounded};
+use crate::{root, target};
 
 /// Of each least and most bytes.
 const RANGES: [[&str; 2]; 3] = [["64", "2048"], ["64", "131072"], ["4096", "524288"]];
@@ -53,9 +54,8 @@ pub struct Mixed {
 impl Mixed {
     pub fn new(bench: &Bench) -> Result<Mixed> {
         let source = root().join("benches/peers/mixed.c");
-        let cargo = ["build", "--release", "-p", "oxccl-nccl"];
-        output(Command::new("cargo").args(cargo).current_dir(root()))?;
-        let (built, library) = (root().join("target/release"), bench.folder().join("libnccl.so.2"));
+        Program::new("cargo build --release -p oxccl-nccl", BUILD).run()?;
+        let (built, library) = (target().join("release"), bench.folder().join("libnccl.so.2"));
         // Absent at the first time.
         let _ = std::fs::remove_file(&library);
         std::os::unix::fs::symlink(built.join("libnccl.so"), library)?;
@@ -93,8 +93,8 @@ impl Mixed {
     }
 
     fn our_command(&self, bench: &Bench, calls: Calls, memory: &str) -> Command {
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(&self.ours).args(calls.words(memory)).env("LD_LIBRARY_PATH", bench.folder());
+        let mut command = bounded(MINUTE, &self.ours);
+        command.args(calls.words(memory)).env("LD_LIBRARY_PATH", bench.folder());
         command
     }
 

@@ -30,6 +30,13 @@ impl Row {
     pub fn new(goal: &str, measured: String, met: bool) -> Row {
         Row { goal: goal.into(), measured, met }
     }
+
+    /// Not met, for want of a measurement.
+    pub fn not_measured(goal: &str, e: &anyhow::Error) -> Row {
+        // A row is a line.
+        let why: Vec<String> = format!("{e:#}").split_whitespace().map(|word| word.replace('|', "\\|")).collect();
+        Row::new(goal, format!("not measured: {}", why.join(" ")), false)
+    }
 }
 
 impl fmt::Display for Row {

@@ -1,6 +1,6 @@
 //! The rules, each a function from files to faults.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::File;
 
@@ -211,23 +211,52 @@ fn links(file: &File, files: &[File], faults: &mut Vec<String>) {
     }
 }
 
-/// An acquire has a release: every `SYNC: label` stands in at least two places.
+/// What stands at a `SYNC: label`, in all of its places.
+struct Label<'a> {
+    path: &'a str,
+    line: usize,
+    places: usize,
+    acquires: bool,
+    releases: bool,
+}
+
+/// An acquire has a release: every `SYNC: label` stands in at least two places, at an order of each side, or at a fence.
 fn sync_labels(files: &[File], faults: &mut Vec<String>) {
-    let mut labels: BTreeMap<&str, BTreeSet<(&str, usize)>> = BTreeMap::new();
+    let mut labels: BTreeMap<&str, Label<'_>> = BTreeMap::new();
     for file in files.iter().filter(|f| f.is_rust() && f.path.starts_with("crates/")) {
-        for (n, line) in file.lines() {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
             // A comment about the labels themselves has them in backquotes.
             if let Some((_, rest)) = line.split_once("// SYNC: ") {
-                let label = rest.split([' ', ',', ';', '.', ':', '(']).next().unwrap_or("");
-                labels.entry(label).or_default().insert((&file.path, n));
+                let name = rest.split([' ', ',', ';', '.', ':', '(']).next().unwrap_or("");
+                let new = Label { path: &file.path, line: at + 1, places: 0, acquires: false, releases: false };
+                let label = labels.entry(name).or_insert(new);
+                label.places += 1;
+                let (acquires, releases) = sides(&lines[at..]);
+                label.acquires |= acquires;
+                label.releases |= releases;
             }
         }
     }
-    for (label, places) in labels {
-        if let (1, Some((path, n))) = (places.len(), places.first()) {
-            faults.push(format!("{path}:{n}: SYNC: {label} has no partner"));
+    for (name, Label { path, line, places, acquires, releases }) in labels {
+        match (places, acquires, releases) {
+            (1, ..) => faults.push(format!("{path}:{line}: SYNC: {name} has no partner")),
+            (_, false, _) => faults.push(format!("{path}:{line}: nothing acquires at SYNC: {name}")),
+            (_, _, false) => faults.push(format!("{path}:{line}: nothing releases at SYNC: {name}")),
+            _ => {}
         }
     }
+}
+
+/// Whether the code at the label in the first line, or in the few lines behind it, acquires, and whether it releases.
+fn sides(lines: &[&str]) -> (bool, bool) {
+    const NEAR: usize = 6;
+    let next = lines.iter().skip(1).position(|line| line.contains("// SYNC: ")).map_or(lines.len(), |n| n + 1);
+    let code = |line: &&str| line.split("//").next().unwrap_or("").to_owned();
+    let near: String = lines[..next.min(NEAR)].iter().map(code).collect();
+    let has = |words: &[&str]| words.iter().any(|word| near.contains(word));
+    let both = has(&["AcqRel", "SeqCst", "barrier::", "fence("]);
+    (both || has(&["Acquire"]), both || has(&["Release"]))
 }
 
 #[cfg(test)]
@@ -250,6 +279,16 @@ mod tests {
             ("crates/runtime/src/a.rs", "//! A. \n", "white space"),
             ("crates/runtime/src/a.rs", "//! A.", "no newline"),
             ("crates/runtime/src/a.rs", "//! A.\nx(); // SYNC: lonely\n", "no partner"),
+            (
+                "crates/runtime/src/a.rs",
+                "//! A.\nx(Release); // SYNC: pair\n// SYNC: pair\ny(Release); // Acquire\n",
+                "nothing acquires",
+            ),
+            (
+                "crates/runtime/src/a.rs",
+                "//! A.\nx(Acquire); // SYNC: pair\n// SYNC: pair\n\n\n\n\n\ny(Release);\n",
+                "nothing releases",
+            ),
             ("crates/schedule/src/a.rs", "//! A.\nuse std::time::Instant;\n", "is pure"),
             (
                 "crates/schedule/Cargo.toml",
@@ -275,7 +314,8 @@ mod tests {
                 "crates/runtime/src/a.rs",
                 "//! A.\n#![deny(unsafe_op_in_unsafe_fn)]\n// unsafe in words\nlet a = \"unsafe\";\n",
             ),
-            ("crates/runtime/src/a.rs", "//! A.\nx(); // SYNC: pair, release\ny(); // SYNC: pair, acquire\n"),
+            ("crates/runtime/src/a.rs", "//! A.\nx(Release); // SYNC: pair\n// SYNC: pair\ny(Acquire);\n"),
+            ("crates/runtime/src/a.rs", "//! A.\n// SYNC: pair, other\nfence(o);\n// SYNC: pair\nbarrier::heavy();\n"),
             ("crates/schedule/src/a.rs", "//! A.\n#[cfg(test)]\nmod tests { use std::time::Instant; }\n"),
             ("docs/a.md", "See [there](../Cargo.toml#top) and [far](https://example.org).\n"),
         ];
