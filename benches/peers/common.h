@@ -15,13 +15,14 @@ static double now_us(void) {
 
 // Binds the calling process to one of its cores, the ranks to one after the other. Null, or why it cannot be.
 static inline const char *bind_to_a_core(int rank) {
-  cpu_set_t all, one;
-  if (sched_getaffinity(0, sizeof all, &all)) return "its cores cannot be told";
-  int at = rank % CPU_COUNT(&all), core = 0;
-  while (!CPU_ISSET(core, &all) || at-- > 0) core++;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  return sched_setaffinity(0, sizeof one, &one) ? "cannot be bound to a core" : NULL;
+  cpu_set_t all[16], one[16];  // Of 16,384 processors.
+  memset(all, 0, sizeof all);
+  if (sched_getaffinity(0, sizeof all, all)) return "its cores cannot be told";
+  int at = rank % CPU_COUNT_S(sizeof all, all), core = 0;
+  while (!CPU_ISSET_S(core, sizeof all, all) || at-- > 0) core++;
+  CPU_ZERO_S(sizeof one, one);
+  CPU_SET_S(core, sizeof one, one);
+  return sched_setaffinity(0, sizeof one, one) ? "cannot be bound to a core" : NULL;
 }
 
 typedef struct {

@@ -82,7 +82,9 @@ fn pairs(bench: &Bench) -> Result<Vec<Row>> {
     let [device, malloc, floor] = beside_all(bench, &["8", "128", "2K", "32K", "512K", "8M"])?;
     let (short, long) = floor.split(is_short);
     Ok(vec![
-        device.ahead("2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer"),
+        device.ahead(
+            "2 processes, memory of the library, 8 B to 8 MiB: ahead of the best peer (8 MiB both ways: 0.97 of it)",
+        ),
         device.in_the_mean("the same, geometric mean at least 1.6", 1.6),
         malloc.ahead("malloc memory: ahead of the best peer"),
         long.ahead("0.6 of the floor's speed from 32 KiB on"),
@@ -95,7 +97,9 @@ fn pairs(bench: &Bench) -> Result<Vec<Row>> {
 fn large(bench: &Bench) -> Result<Vec<Row>> {
     let [device, malloc, floor] = beside_all(bench, &["32M", "128M"])?;
     Ok(vec![
-        device.ahead("2 processes, memory of the library, 32 and 128 MiB: ahead of the best peer"),
+        device.ahead(
+            "2 processes, memory of the library, 32 and 128 MiB: ahead of the best peer (both ways: 0.97 of it)",
+        ),
         malloc.ahead("32 and 128 MiB, malloc memory: ahead of the best peer"),
         floor.ahead("32 and 128 MiB: 0.6 of the floor's speed"),
     ])
@@ -363,8 +367,13 @@ fn life(bench: &Bench) -> Result<Vec<Row>> {
     let init = bench.told("perf init --procs 8")?;
     let (ms, kib) = (init.number("median ")? / 1e3, init.number("memory of an unused communicator")?);
     let helpers = init.number("threads of the library")?;
+    let first = init.number("first communicator of the processes")? / 1e3;
     let mut rows = vec![
-        Row::new("8 processes begin within 20 ms", format!("{ms:.1} ms"), ms < 20.0),
+        Row::new(
+            "8 processes begin within 20 ms: their first communicator; another one",
+            format!("{first:.1} ms; {ms:.1} ms"),
+            first.max(ms) < 20.0,
+        ),
         Row::new("memory of a communicator before its first use: under 1 MiB", format!("{kib:.1} KiB"), kib < 1024.0),
         Row::new("at most 1 helper thread", format!("{helpers}"), helpers <= 1.0),
     ];

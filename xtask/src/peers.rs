@@ -71,9 +71,10 @@ const PEERS: &[Peer] = &[
         packages: "openmpi-bin libopenmpi-dev",
         compiler: "mpicc.openmpi",
         launcher: "mpirun.openmpi",
-        arguments: "--allow-run-as-root --oversubscribe -np {n}",
+        // The program binds its ranks itself, to the cores that ours have.
+        arguments: "--allow-run-as-root --oversubscribe --bind-to none -np {n}",
         over_tcp: Some(
-            "--allow-run-as-root --oversubscribe -np {n} --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo",
+            "--allow-run-as-root --oversubscribe --bind-to none -np {n} --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo",
         ),
         yields: true,
     },
@@ -82,7 +83,7 @@ const PEERS: &[Peer] = &[
         packages: "mpich libmpich-dev",
         compiler: "mpicc.mpich",
         launcher: "mpiexec.mpich",
-        arguments: "-n {n}",
+        arguments: "-bind-to none -n {n}",
         over_tcp: None,
         yields: false,
     },

@@ -53,12 +53,14 @@ struct TestItems {
     begun: bool,
     /// It ends with a brace: lines of text in it end as they like.
     block: bool,
+    /// Brackets that are open.
+    open: isize,
 }
 
 impl TestItems {
     /// Whether `line`, the next one of the file, is part of such an item.
     fn have(&mut self, line: &str) -> bool {
-        let text = line.trim();
+        let text = line.split_once(" // ").map_or(line, |(code, _)| code).trim();
         let indent = line.len() - line.trim_start().len();
         let Some(item) = self.indent else {
             if text == "#[cfg(test)]" || text.starts_with("#[cfg(all(test,") {
@@ -72,10 +74,20 @@ impl TestItems {
         self.begun = true;
         if indent == item {
             self.block |= text.ends_with('{');
-            if text.starts_with('}') || !self.block && text.ends_with(['}', ';', ',']) {
+            let goes_on = text.starts_with('}') && text.ends_with('{');
+            if !goes_on && (text.starts_with('}') || !self.block && text.ends_with(['}', ';', ','])) {
                 self.indent = None;
             }
+        } else if !self.block && self.open == 0 && text.ends_with(';') {
+            // What was broken into lines, without a bracket of its own.
+            self.indent = None;
+        } else if indent < item && !text.is_empty() && !self.block {
+            // The end of what it stands in.
+            self.indent = None;
+            return false;
         }
+        let count = |brackets: [char; 3]| text.matches(brackets).count() as isize;
+        self.open += count(['(', '[', '{']) - count([')', ']', '}']);
         true
     }
 }
@@ -185,6 +197,11 @@ where
 
     2
 }
+#[cfg(test)]
+const LONG: u32 =
+    1;
+#[cfg(test)]
+use x; // Words.
 fn product() {
     first();
     #[cfg(test)]

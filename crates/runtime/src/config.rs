@@ -55,7 +55,7 @@ variables! {
         "Shared scratch per rank and communicator for memory that peers cannot map; ranks that share cores have twice as much where the kernel's copies are not the faster way, and three and more of them 1.75 times as much, but at most 384 KiB more, on Intel's processors from Sapphire Rapids on; a rank with one peer has twice as much, or up to 6 MiB on processors whose stores wait for lines of another core, for what it gives alone. Only touched pages cost memory.";
     SLOT_BYTES: "OXCCL_SLOT_BYTES", "bytes", "32768", "4096..=4194304",
         "Bytes of one slot of a connection. Between up to 16 ranks of one machine that have cores of their own slots are four times as long, but no longer than 128 KiB or this, on processors where two copies by way of one cost less than the kernel's single one (AMD's from Zen 3 on); of two ranks twice that.";
-    ALGO: "OXCCL_ALGO", "list", "", "names of docs/algorithms.md, ^ in front inverts",
+    ALGO: "OXCCL_ALGO", "list", "", "names of docs/algorithms.md, ^ in front inverts; none for a collective: all",
         "Algorithms that selection may use, as `ring,tree` or `^ring`. NCCL_ALGO is read when this is unset.";
     MAX_CHANNELS: "OXCCL_MAX_CHANNELS", "integer", "1", "1..=4",
         "Greatest number of channels of a message program.";

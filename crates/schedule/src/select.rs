@@ -77,6 +77,11 @@ impl AllowList {
         Ok(AllowList { except: except || names.is_empty(), names })
     }
 
+    /// Whether it allows everything.
+    pub fn is_all(&self) -> bool {
+        self.except && self.names.is_empty()
+    }
+
     /// Whether the algorithm called `name` is allowed.
     pub fn allows(&self, name: &str) -> bool {
         self.names.contains(&name) != self.except

@@ -5,7 +5,7 @@
 
 use crate::defect::{Defect, Kind};
 use crate::engine;
-use crate::ir::{Buffer, Chunk, Op, Place, Program, Rank, Schedule};
+use crate::ir::{Buffer, Chunk, Needs, Op, Place, Program, Rank, Schedule};
 use crate::memory::{Layout, same_extent};
 use crate::race::Races;
 use crate::symbolic::Oracle;
@@ -86,6 +86,39 @@ pub fn deadlock_free(s: &Schedule, slots: u32, pieces: u32) -> Result<(), Defect
         ends(s, channel, slots, pieces).map_err(|stuck| explain_deadlock(s, channel, slots, &stuck))?;
     }
     Ok(())
+}
+
+/// Checks that `s` touches nothing but what `needs` gives its ranks: connections, or memory of others that they have mapped.
+///
+/// # Errors
+/// The first op that reaches further. `s` must be well formed.
+pub fn keeps_to(s: &Schedule, needs: Needs) -> Result<(), Defect> {
+    for p in &s.programs {
+        for (channel, ops) in p.channels.iter().enumerate() {
+            for (at, op) in ops.iter().enumerate() {
+                if let Some(what) = beyond(p.rank, op, needs) {
+                    let what = format!("{what}, and its algorithm says that it needs {needs:?}");
+                    return Err(Defect::at_op(Kind::Malformed, s, p.rank, channel as u32, at, what));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What `op` of rank `me` uses that `needs` does not give.
+fn beyond(me: Rank, op: &Op, needs: Needs) -> Option<&'static str> {
+    let messages = op.sends_to().or(op.receives_from()).is_some();
+    match (needs, op) {
+        (Needs::Messages, Op::Move { .. } | Op::Signal | Op::Wait { .. }) => Some("it uses mapped memory"),
+        (Needs::MappedUser | Needs::MappedScratch, _) if messages => Some("it uses a connection"),
+        (Needs::MappedScratch, Op::Move { srcs, dsts }) => srcs
+            .iter()
+            .chain(dsts)
+            .any(|place| place.rank != me && place.chunk.buffer != Buffer::Scratch)
+            .then_some("it uses another rank's buffer"),
+        _ => None,
+    }
 }
 
 fn ends(s: &Schedule, channel: u32, slots: u32, pieces: u32) -> Result<(), engine::Stuck> {

@@ -2,7 +2,7 @@
 
 use oxccl_schedule::algorithms::{self, Algorithm};
 use oxccl_schedule::ir::{Needs, Shape};
-use oxccl_schedule::verify::{Limits, deadlock_free, verify, verify_in_turns};
+use oxccl_schedule::verify::{Limits, deadlock_free, keeps_to, verify, verify_in_turns};
 use oxccl_types::Collective;
 
 const PIECES: u32 = 3;
@@ -14,6 +14,9 @@ fn check(a: &Algorithm, shape: &Shape) {
     let s = a.schedule(shape);
     let least = a.min_slots.max(1);
     if let Err(d) = verify(&s, Limits { slots: least, pieces: PIECES }) {
+        panic!("{} {shape:?}: {d}", a.name);
+    }
+    if let Err(d) = keeps_to(&s, a.needs) {
         panic!("{} {shape:?}: {d}", a.name);
     }
     if a.min_slots > 0 {

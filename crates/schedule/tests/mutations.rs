@@ -3,7 +3,7 @@
 use oxccl_schedule::Kind;
 use oxccl_schedule::algorithms::{ALGORITHMS, Algorithm, find};
 use oxccl_schedule::ir::{Buffer, Chunk, Needs, Op, Program, Schedule, Shape};
-use oxccl_schedule::verify::{Limits, verify, verify_in_turns};
+use oxccl_schedule::verify::{Limits, keeps_to, verify, verify_in_turns};
 use oxccl_types::Collective;
 
 const LIMITS: Limits = Limits { slots: 4, pieces: 4 };
@@ -42,6 +42,20 @@ fn every(direct: bool) -> impl Iterator<Item = (&'static Algorithm, Schedule)> {
             shapes.filter(|s| s.local == 1 || matches!(a.name, "hierarchical" | "leader" | "relay" | "binomial"));
         shapes.filter(|s| a.supports(s)).map(move |s| (a, a.schedule(&s)))
     })
+}
+
+/// Right schedules under the name of what needs less: mapped buffers where scratch or connections alone are there, and the like.
+#[test]
+fn memory_and_connections_that_the_algorithm_does_not_ask_for() {
+    let all = [Needs::Messages, Needs::MappedUser, Needs::MappedScratch];
+    for (a, s) in every(true).chain(every(false)) {
+        keeps_to(&s, a.needs).unwrap_or_else(|d| panic!("{}: {d}", a.name));
+        // Who has mapped the buffers of all has mapped their scratch.
+        let enough = |needs| needs == a.needs || (a.needs, needs) == (Needs::MappedScratch, Needs::MappedUser);
+        for needs in all.into_iter().filter(|needs| !enough(*needs)) {
+            assert_eq!(keeps_to(&s, needs).map_err(|d| d.kind), Err(Kind::Malformed), "{} with {needs:?}", a.name);
+        }
+    }
 }
 
 #[test]

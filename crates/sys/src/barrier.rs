@@ -28,6 +28,18 @@ fn register() -> bool {
     *REGISTERED.get_or_init(|| call(REGISTER_GLOBAL_EXPEDITED) && call(GLOBAL_EXPEDITED))
 }
 
+/// Registers when the library is loaded, while the process has but one thread, most likely: later the kernel waits for all of its
+/// processors to come by, ten milliseconds and more. Nothing follows from it for a program that has no use for it.
+#[cfg(all(not(loom), not(miri)))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        registered();
+    }
+    at_load
+};
+
 /// Models have no kernel to ask.
 #[cfg(loom)]
 pub fn registered() -> bool {

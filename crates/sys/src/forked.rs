@@ -46,16 +46,20 @@ unsafe extern "C" fn let_go() {
     // the mark. This process has one thread; the error number is its own and comes back as it was.
     unsafe {
         let error = *libc::__errno_location();
-        // The first of them, or what takes its place for good where all numbers are in use.
-        let mut other = -1;
+        let (mut other, mut extra) = (-1, false);
         for fd in (0..end).filter(|fd| is_marked(*fd)) {
             if other < 0 {
+                // First the old one: all numbers may be in use.
                 libc::close(fd);
                 other = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+                extra = other != fd;
             }
             if other >= 0 && other != fd {
                 libc::dup3(other, fd, libc::O_CLOEXEC);
             }
+        }
+        if other >= 0 && extra {
+            libc::close(other);
         }
         *libc::__errno_location() = error;
     }

@@ -117,11 +117,20 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
         Link::Tcp => mixed_piece_bytes(slot, 0),
         Link::Shm => slot,
     } as u64;
-    let of_environment = || AllowList::parse(&config.algo).unwrap_or_else(|_| AllowList::all());
-    q.allow = args.algorithms.clone().unwrap_or_else(of_environment);
+    let of_environment = || AllowList::parse(&config.algo).ok().filter(|allow| serves(&q, allow, args.link));
+    q.allow = args.algorithms.clone().or_else(of_environment).unwrap_or_else(AllowList::all);
     q.model = CostModel { per_core: args.per_core, ..constants.model };
     limit_flag_lines(&mut q, constants);
     q
+}
+
+/// Whether `allow` names anything that serves the call: else the environment's decides nothing of it.
+fn serves(q: &Query, allow: &AllowList, link: Link) -> bool {
+    let ways = match link {
+        Link::Tcp => &[Reach::Messages(CostLink::Tcp)][..],
+        Link::Shm => &[Reach::MappedUser, Reach::MappedScratch, Reach::Messages(CostLink::Shm)],
+    };
+    ways.iter().any(|reach| !candidates(&Query { reach: *reach, allow: allow.clone(), ..q.clone() }).is_empty())
 }
 
 /// As a communicator on one machine does, in this environment: longer payloads where ranks share cores and have memory of their

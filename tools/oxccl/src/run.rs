@@ -23,7 +23,7 @@ pub struct RunArgs {
     /// Folder of libnccl.so.2, with the host runtimes in oxccl-host below it [default: lib beside the tool's folder]
     #[arg(long, value_name = "DIR")]
     lib: Option<PathBuf>,
-    /// Load the libraries before any other: for programs whose own search path (RPATH) would find others first
+    /// Load the libraries for CUDA programs before any other: where the own search path (RPATH) of a program would find others first
     #[arg(long)]
     preload: bool,
     /// The program and its arguments

@@ -297,7 +297,8 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     let direct = core.whole && call.collective != Collective::AllToAllV;
     let ways = [(Reach::MappedUser, Needs::MappedUser), (Reach::MappedScratch, Needs::MappedScratch)];
     // An override that names nothing which serves this collective decides nothing of it, least of all by which way it goes.
-    let serves = direct && ways.into_iter().any(|(reach, needs)| best(&core.allowed, reach, needs).is_some())
+    let serves = core.allowed.is_all()
+        || direct && ways.into_iter().any(|(reach, needs)| best(&core.allowed, reach, needs).is_some())
         || !candidates(&query(&core.allowed, Reach::Messages(link))).is_empty();
     let all = AllowList::all();
     let allowed = if serves { &core.allowed } else { &all };

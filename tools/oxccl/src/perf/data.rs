@@ -246,7 +246,10 @@ impl Expected {
                 let magnitude: i64 = (0..n).map(|r| contribution(t, Op::Avg, n, r, i).abs()).sum();
                 let slack = (n + 2) as f64 * (unit * magnitude as f64 / n as f64 + least);
                 let (lo, hi) = (mean - slack, mean + slack);
+                // Of so many ranks 1/n itself may become zero.
+                let keeps = 1.0 / n as f64 > least;
                 return match fold(i) {
+                    _ if !keeps => (lo, hi),
                     sum if sum != 0 && sum == magnitude => (lo.max(least), hi),
                     sum if sum != 0 && -sum == magnitude => (lo, hi.min(-least)),
                     _ => (lo, hi),
