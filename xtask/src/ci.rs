@@ -144,8 +144,9 @@ fn c_programs(results: &mut Vec<String>) -> Result<()> {
 /// Runs tests; their result lines go to `results` also when they fail. Of each binary in `least` so many have to pass.
 fn keep_results(program: Program, least: &[(&str, usize)], results: &mut Vec<String>) -> Result<()> {
     let mut passed = Passed::default();
-    // The lines that name binaries are there whatever the user's settings of cargo.
-    let program = program.env("CARGO_TERM_QUIET", "false").env("CARGO_TERM_VERBOSE", "false");
+    // The lines that name binaries are there, and as they are read, whatever the user's settings of cargo.
+    let settings = [("CARGO_TERM_QUIET", "false"), ("CARGO_TERM_VERBOSE", "false"), ("CARGO_TERM_COLOR", "never")];
+    let program = settings.into_iter().fold(program, |program, (name, value)| program.env(name, value));
     let lines = program.run_and_show(|line| {
         passed.see(line);
         // What was left out is told again at the end; the mark may stand behind the name of a test.

@@ -60,7 +60,9 @@ struct TestItems {
 impl TestItems {
     /// Whether `line`, the next one of the file, is part of such an item.
     fn have(&mut self, line: &str) -> bool {
-        let text = line.split_once(" // ").map_or(line, |(code, _)| code).trim();
+        let text = line.trim();
+        let text =
+            if text.starts_with("//") { text } else { text.split_once(" // ").map_or(text, |(code, _)| code.trim()) };
         let indent = line.len() - line.trim_start().len();
         let Some(item) = self.indent else {
             if text == "#[cfg(test)]" || text.starts_with("#[cfg(all(test,") {
@@ -68,7 +70,12 @@ impl TestItems {
             }
             return self.indent.is_some();
         };
-        if !self.begun && (text.starts_with("#[") || text.starts_with("//")) {
+        let count = |brackets: [char; 3]| text.matches(brackets).count() as isize;
+        let attribute = self.open > 0 || text.starts_with("#[") || text.starts_with("//");
+        if !text.starts_with("//") {
+            self.open += count(['(', '[', '{']) - count([')', ']', '}']);
+        }
+        if !self.begun && attribute {
             return true;
         }
         self.begun = true;
@@ -86,8 +93,6 @@ impl TestItems {
             self.indent = None;
             return false;
         }
-        let count = |brackets: [char; 3]| text.matches(brackets).count() as isize;
-        self.open += count(['(', '[', '{']) - count([')', ']', '}']);
         true
     }
 }
@@ -202,6 +207,14 @@ const LONG: u32 =
     1;
 #[cfg(test)]
 use x; // Words.
+#[cfg(test)]
+#[expect(
+    dead_code,
+)]
+const SEVERAL: u32 = a
+    .map(|a| {
+        a
+    });
 fn product() {
     first();
     #[cfg(test)]

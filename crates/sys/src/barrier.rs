@@ -29,13 +29,15 @@ fn register() -> bool {
 }
 
 /// Registers when the library is loaded, while the process has but one thread, most likely: later the kernel waits for all of its
-/// processors to come by, ten milliseconds and more. Nothing follows from it for a program that has no use for it.
+/// processors to come by, ten milliseconds and more. Whether the barrier can be asked for is found out when it is first needed: the
+/// program may forbid it until then. One that has no use for it may be interrupted by the barriers of others.
 #[cfg(all(not(loom), not(miri)))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
-        registered();
+        // Once more costs nothing, and whether it worked is seen then.
+        call(REGISTER_GLOBAL_EXPEDITED);
     }
     at_load
 };
