@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::avx512::mask64;
+use crate::avx512::sums_of_lines;
 use crate::avx512_fp8_half::{bytes_of, or_and};
 use crate::fp8_format::Format;
 use crate::lanes::{self, FAR_NATIVE, Lanes};
@@ -303,54 +303,4 @@ impl<F: Format> Fp8Sums<F> {
     }
 }
 
-impl<F: Format> Lanes for Fp8Sums<F> {
-    type V = __m512i;
-    const N: usize = 64;
-    const SIZE: usize = 1;
-    const IS_FLOAT: bool = true;
-    const UNROLL: usize = 1;
-
-    #[inline(always)]
-    unsafe fn load(p: *const u8) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_loadu_si512(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn load_part(p: *const u8, n: usize) -> __m512i {
-        // SAFETY: the caller's promise; lanes outside the mask are not read.
-        unsafe { _mm512_maskz_loadu_epi8(mask64(n), p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(p: *mut u8, v: __m512i) {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_storeu_si512(p.cast(), v) }
-    }
-    #[inline(always)]
-    unsafe fn store_part(p: *mut u8, v: __m512i, n: usize) {
-        // SAFETY: the caller's promise; lanes outside the mask are not written.
-        unsafe { _mm512_mask_storeu_epi8(p.cast(), mask64(n), v) }
-    }
-    #[inline(always)]
-    unsafe fn sum(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller's promise, who calls this through `sum_of_two_fp8` and its way past the caches only.
-        unsafe { Self::add(a, b) }
-    }
-    /// Never used, as what follows: other loops serve them.
-    #[inline(always)]
-    unsafe fn splat(_: f64) -> __m512i {
-        // SAFETY: the caller promises the level's features.
-        unsafe { _mm512_setzero_si512() }
-    }
-    #[inline(always)]
-    unsafe fn prod(a: __m512i, _: __m512i) -> __m512i {
-        a
-    }
-    #[inline(always)]
-    unsafe fn max(a: __m512i, _: __m512i) -> __m512i {
-        a
-    }
-    #[inline(always)]
-    unsafe fn min(a: __m512i, _: __m512i) -> __m512i {
-        a
-    }
-}
+sums_of_lines!(Fp8Sums);

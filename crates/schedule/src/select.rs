@@ -158,6 +158,20 @@ pub struct Candidate {
     pub reason: String,
 }
 
+/// Whether what `q` allows serves its call in any way, whatever its reach: by messages over `link` or, if `direct`, in memory that all
+/// ranks have mapped. Else an override decides nothing of the collective.
+pub fn serves(q: &Query, link: Link, direct: bool) -> bool {
+    let found = |reach, fits: &dyn Fn(&Algorithm) -> bool| {
+        let q = Query { reach, eager_limit: 0, ..q.clone() };
+        candidates(&q).into_iter().filter_map(|c| find(c.algorithm)).any(fits)
+    };
+    let mapped = |reach, needs| found(reach, &|a| a.needs == needs && !a.needs_all_alike(q.collective));
+    q.allow.is_all()
+        || direct && mapped(Reach::MappedUser, Needs::MappedUser)
+        || direct && mapped(Reach::MappedScratch, Needs::MappedScratch)
+        || found(Reach::Messages(link), &|_| true)
+}
+
 /// All ways to serve `q`: those that the library prefers whatever the time first, see `precedence`; of these the fastest;
 /// equals in the order of the table, then fewer channels.
 pub fn candidates(q: &Query) -> Vec<Candidate> {
@@ -481,6 +495,25 @@ mod tests {
                 assert!(needs != Needs::MappedUser, "{reach:?} {c:?}");
                 assert!(needs == Needs::Messages || reach == Reach::MappedScratch, "{reach:?} {c:?}");
             }
+        }
+    }
+
+    /// An override counts for the collectives that it names something for, in whichever way that goes.
+    #[test]
+    fn overrides_serve_what_they_name_and_nothing_else() {
+        let served = |names: &str, collective, link, direct| {
+            let query = Query::new(collective, 1 << 20, 4, Reach::Messages(link));
+            super::serves(&Query { allow: AllowList::parse(names).unwrap(), ..query }, link, direct)
+        };
+        for (link, direct) in [(Link::Shm, true), (Link::Tcp, false)] {
+            assert!(served("ring", Collective::AllReduce, link, direct));
+            assert!(!served("ring", Collective::AllToAll, link, direct));
+            assert!(served(",", Collective::AllToAll, link, direct));
+            // Memory that is mapped, where there is such.
+            assert_eq!(served("two_shot", Collective::AllReduce, link, direct), direct);
+            // Not where all ranks would have to be alike.
+            assert!(!served("one_shot", Collective::AllReduce, link, direct));
+            assert_eq!(served("one_shot", Collective::Broadcast, link, direct), direct);
         }
     }
 }

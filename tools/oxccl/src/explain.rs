@@ -13,8 +13,7 @@ use oxccl_schedule::{
     algorithms,
     cost::{CostModel, Link as CostLink},
     explain::{draw, explain},
-    ir::Needs,
-    select::{AllowList, Query, Reach, candidates, published_bytes},
+    select::{AllowList, Query, Reach, candidates, published_bytes, serves},
 };
 use oxccl_types::Collective;
 
@@ -118,7 +117,10 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
         Link::Tcp => mixed_piece_bytes(slot, 0),
         Link::Shm => slot,
     } as u64;
-    let of_environment = || AllowList::parse(&config.algo).ok().filter(|allow| serves(&q, allow, args.link));
+    let link = if args.link == Link::Shm { CostLink::Shm } else { CostLink::Tcp };
+    let direct = args.link == Link::Shm && args.collective != Collective::AllToAllV;
+    let decides = |allow: &AllowList| serves(&Query { allow: allow.clone(), ..q.clone() }, link, direct);
+    let of_environment = || AllowList::parse(&config.algo).ok().filter(decides);
     q.allow = args.algorithms.clone().or_else(of_environment).unwrap_or_else(AllowList::all);
     q.model = CostModel { per_core: args.per_core, ..constants.model };
     limit_flag_lines(&mut q, constants);
@@ -128,20 +130,6 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
         q.eager_limit = 0;
     }
     q
-}
-
-/// Whether `allow` names anything that serves the call: else the environment's decides nothing of it, as in a communicator.
-fn serves(q: &Query, allow: &AllowList, link: Link) -> bool {
-    let ways = match link {
-        Link::Tcp => &[Reach::Messages(CostLink::Tcp)][..],
-        Link::Shm => &[Reach::MappedUser, Reach::MappedScratch, Reach::Messages(CostLink::Shm)],
-    };
-    ways.iter().any(|reach| {
-        let named = Query { reach: *reach, allow: allow.clone(), eager_limit: 0, ..q.clone() };
-        let mut found = candidates(&named).into_iter().filter_map(|c| algorithms::find(c.algorithm));
-        let by_messages = matches!(reach, Reach::Messages(_));
-        found.any(|a| by_messages || a.needs != Needs::Messages && !a.needs_all_alike(q.collective))
-    })
 }
 
 /// As a communicator on one machine does, in this environment: longer payloads where ranks share cores and have memory of their

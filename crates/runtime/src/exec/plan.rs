@@ -7,7 +7,7 @@ use oxccl_schedule::algorithms::{Algorithm, find};
 use oxccl_schedule::cost::{Link, pipes_in_place, predict_beside, predict_sent, saves_a_round};
 use oxccl_schedule::ir::{Buffer, Needs, Op, Program, Shape, part_range};
 use oxccl_schedule::lend::{Lent, lends};
-use oxccl_schedule::select::{AllowList, Query, Reach, candidates};
+use oxccl_schedule::select::{AllowList, Query, Reach, candidates, serves};
 use oxccl_types::{Collective, Error, Result};
 
 use super::ahead::Early;
@@ -295,13 +295,9 @@ pub(super) fn choose(core: &Core, call: &Call) -> Result<Choice> {
     let best = |allow: &AllowList, reach: Reach, needs: Needs| fastest(query(allow, reach), needs);
     let link = if core.whole { Link::Shm } else { Link::Tcp };
     let direct = core.whole && call.collective != Collective::AllToAllV;
-    let ways = [(Reach::MappedUser, Needs::MappedUser), (Reach::MappedScratch, Needs::MappedScratch)];
-    // An override that names nothing which serves this collective decides nothing of it, least of all by which way it goes.
-    let serves = core.allowed.is_all()
-        || direct && ways.into_iter().any(|(reach, needs)| best(&core.allowed, reach, needs).is_some())
-        || !candidates(&query(&core.allowed, Reach::Messages(link))).is_empty();
+    // An override that serves nothing does not decide by which way a call goes either.
     let all = AllowList::all();
-    let allowed = if serves { &core.allowed } else { &all };
+    let allowed = if serves(&query(&core.allowed, Reach::Messages(link)), link, direct) { &core.allowed } else { &all };
     if direct {
         let mapped = best(allowed, Reach::MappedUser, Needs::MappedUser);
         let far = best(allowed, Reach::ReadableUser, Needs::MappedUser);
