@@ -35,6 +35,10 @@ const BYTES: usize = 6 << 10;
 /// Bytes of a call up to which it is fused: what a line costs is little beside what larger ones cost, and a slot should hold
 /// several.
 const CALL_BYTES: u64 = 2048;
+/// The same where ranks share cores, since each line there waits for a turn of every process while calls made one by one begin before
+/// those in front of them have ended, many in a turn; and of calls of which each rank reads but a part (measured,
+/// docs/performance-changes.md).
+const SHORT_CALL_BYTES: u64 = 512;
 /// Bytes per all-reduce up to which one sum is made of all of them, and copied from there.
 const TINY: usize = 128;
 /// Bytes of the list of counts, which lies at the end of a slot.
@@ -106,8 +110,9 @@ impl Fusion {
             return None;
         }
         let call = Call::new(&request, core.ranks);
-        let most =
-            CALL_BYTES.min(limits::eager_limit(core, call.collective)).min(votes::none_up_to(core, call.collective));
+        let parts = call.collective.input_blocks(core.ranks) > 1;
+        let most = if core.crowded || parts { SHORT_CALL_BYTES } else { CALL_BYTES };
+        let most = most.min(limits::eager_limit(core, call.collective)).min(votes::none_up_to(core, call.collective));
         let most = most / Unit::of(core, &call).input as u64;
         Some(Fusion { call, most: most as u32 })
     }

@@ -156,6 +156,8 @@ pub(crate) struct Links {
     held: bool,
     /// What is sent waits for [`Links::let_go`].
     gather: bool,
+    /// What is small waits for what the same step sends behind it.
+    more: bool,
     /// The newest operation that has begun behind others.
     newest: u64,
     /// The lists of exchanges that are over, for the next ones.
@@ -202,10 +204,11 @@ impl Links {
         if self.gather && self.must_call(core, to, lane) {
             return Ok(None);
         }
-        let (hold, gather) = (self.hold, self.gather);
+        let (hold, gather, more) = (self.hold, self.gather, self.more);
         Ok(self.streams.get(core, to, lane, open_stream)?.map(|end| {
             end.hold(hold);
             end.gather(gather);
+            end.follows(more);
             end as &mut Sender
         }))
     }
@@ -266,6 +269,19 @@ impl Links {
     /// What is sent from now on does not wait.
     pub(super) fn gathered(&mut self) {
         self.gather = false;
+    }
+
+    /// Whether what is small waits from now on for what the same step sends behind it, to the same peers.
+    pub(super) fn more(&mut self, more: bool) {
+        self.more = more;
+    }
+
+    /// Nothing comes behind what is small on `lane`: it goes out.
+    pub(super) fn no_more(&mut self, lane: usize) -> Result<()> {
+        self.more = false;
+        let Ends { lanes, open } = &mut self.streams;
+        let mut peers = open.iter().filter(|(of, _)| *of == lane).map(|(_, peer)| *peer as usize);
+        peers.try_for_each(|peer| lanes[lane][peer].as_mut().map_or(Ok(()), |end| end.no_more()))
     }
 
     /// Whether an operation has begun behind `number`.

@@ -46,6 +46,7 @@ pub(crate) mod p2p;
 pub(crate) mod p2p_behind;
 mod p2p_outgrown;
 mod p2p_own;
+mod p2p_passed;
 pub(crate) mod p2p_quick;
 mod p2p_short;
 mod pair_v;

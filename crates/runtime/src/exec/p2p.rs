@@ -13,6 +13,7 @@ use super::call::{self, Call, describe};
 use super::links::{BEHIND, EXCHANGE_LANE, Links, P2P_LANE, Sender, is_local};
 use super::operation::{Course, Operation};
 use super::p2p_behind::Last;
+use super::p2p_passed::Passed;
 use super::p2p_quick::{Over, Quick};
 use super::p2p_short::Begun;
 use super::plan::{MessagePlan, alignment};
@@ -55,6 +56,9 @@ pub(crate) struct Exchange {
     /// The last call that was put to it.
     pub(super) calls: u32,
     pub(super) last: Last,
+    /// Of a step: peers with a message that was not accepted, or not received, and those that have not taken one that was.
+    passed: Passed,
+    waits: Passed,
     /// From, to, bytes that are left, and of all.
     pub(super) copies: Vec<(*const u8, *mut u8, u64, u64)>,
     lane: usize,
@@ -87,6 +91,8 @@ impl Exchange {
             over: 0,
             calls: 0,
             last: Last::default(),
+            passed: Passed::default(),
+            waits: Passed::default(),
             copies: vec![],
             lane,
             sequence,
@@ -347,43 +353,63 @@ impl Exchange {
     }
 
     fn step_sends(&mut self, core: &Core, links: &mut Links) -> Result<bool> {
+        // Some peer gets several.
+        let several = self.sends.len() - self.sent >= core.ranks;
+        links.more(several);
+        let progress = self.offer_sends(core, links, several);
+        links.no_more(self.lane)?;
+        self.sent += self.sends[self.sent..].iter().take_while(|t| t.complete).count();
+        progress
+    }
+
+    /// `several`: small ones over a network wait for each other until all was looked at.
+    fn offer_sends(&mut self, core: &Core, links: &mut Links, several: bool) -> Result<bool> {
         let mut progress = false;
-        // What waits to go out together with more is not done.
         let gathers = links.gathers();
-        // Who has not taken a message has not taken the next one.
-        let mut waits = None;
-        for i in self.sent..self.sends.len() {
-            // In order per peer: an earlier message that is not wholly accepted goes first.
-            let (before, rest) = self.sends.split_at_mut(i);
-            let (before, t) = (&before[self.sent..], &mut rest[0]);
+        self.passed.empty(core.ranks);
+        self.waits.empty(core.ranks);
+        for t in &mut self.sends[self.sent..] {
+            // In order per peer: an earlier message that is not wholly accepted goes first, and who has not taken a message has not
+            // taken the next one.
             let accepted = t.is_offered();
-            if t.complete || accepted && waits == Some(t.peer) {
+            if t.complete || if accepted { self.waits.has(t.peer) } else { self.passed.has(t.peer) } {
                 continue;
             }
-            if !accepted && before.iter().any(|b| b.peer == t.peer && !b.is_offered()) {
-                continue;
+            let end = links.sender(core, t.peer, self.lane)?;
+            if let Some(end) = end {
+                progress |= t.offer(core, end, self.sequence)?;
+                // What waits to go out together with more is not done.
+                let held = gathers || several && !accepted && !is_local(core, t.peer);
+                if t.is_offered() && !held && !self.waits.has(t.peer) {
+                    t.complete = end.poll_done(t.ticket)?;
+                    progress |= t.complete;
+                }
             }
-            let Some(end) = links.sender(core, t.peer, self.lane)? else { continue };
-            progress |= t.offer(core, end, self.sequence)?;
-            if t.is_offered() && !gathers && waits != Some(t.peer) {
-                t.complete = end.poll_done(t.ticket)?;
-                progress |= t.complete;
-                waits = if t.complete { waits } else { Some(t.peer) };
+            if !t.is_offered() {
+                self.passed.put(t.peer);
+            }
+            if !t.complete {
+                self.waits.put(t.peer);
+            }
+            if self.passed.all() {
+                break;
             }
         }
-        self.sent += self.sends[self.sent..].iter().take_while(|t| t.complete).count();
         Ok(progress)
     }
 
     /// Sends what can be sent of the sends from that one on; all before them were accepted.
     pub(super) fn offer_from(&mut self, first: usize, core: &Core, links: &mut Links) -> Result<()> {
-        for i in first..self.sends.len() {
-            let (before, rest) = self.sends.split_at_mut(i);
-            let t = &mut rest[0];
-            if !before[first..].iter().any(|b| b.peer == t.peer && !b.is_offered())
-                && let Some(end) = links.sender(core, t.peer, self.lane)?
-            {
+        self.passed.empty(core.ranks);
+        for t in &mut self.sends[first..] {
+            if self.passed.has(t.peer) {
+                continue;
+            }
+            if let Some(end) = links.sender(core, t.peer, self.lane)? {
                 t.offer(core, end, self.sequence)?;
+            }
+            if !t.is_offered() {
+                self.passed.put(t.peer);
             }
         }
         Ok(())
@@ -393,11 +419,11 @@ impl Exchange {
         let mut progress = false;
         while let Some(first) = self.recvs.get(self.over) {
             let call = first.call;
-            let end =
-                self.recvs[self.over..].iter().position(|t| t.call != call).map_or(self.recvs.len(), |n| self.over + n);
+            let alone = self.recvs.last().is_some_and(|t| t.call == call);
+            let next = if alone { None } else { self.recvs[self.over..].iter().position(|t| t.call != call) };
+            let end = next.map_or(self.recvs.len(), |n| self.over + n);
             progress |= self.step_recvs_of(self.over..end, core, links, budget)?;
-            self.over =
-                self.recvs[..end].iter().skip(self.over).position(|t| !t.complete).map_or(end, |n| self.over + n);
+            self.over += self.recvs[self.over..end].iter().take_while(|t| t.complete).count();
             if self.over < end {
                 break;
             }
@@ -408,13 +434,18 @@ impl Exchange {
     /// Those of one call.
     fn step_recvs_of(&mut self, range: Range<usize>, core: &Core, links: &mut Links, budget: &mut u64) -> Result<bool> {
         let mut progress = false;
-        for i in range.clone() {
-            let (before, rest) = self.recvs.split_at_mut(i);
-            let t = &mut rest[0];
-            if t.complete || before[range.start..].iter().any(|b| b.peer == t.peer && !b.complete) {
+        self.passed.empty(core.ranks);
+        for t in &mut self.recvs[range] {
+            if self.passed.all() || *budget == 0 {
+                break;
+            }
+            if t.complete || self.passed.has(t.peer) {
                 continue;
             }
-            let Some(end) = links.receiver(core, t.peer, self.lane)? else { continue };
+            let Some(end) = links.receiver(core, t.peer, self.lane)? else {
+                self.passed.put(t.peer);
+                continue;
+            };
             while !t.complete && *budget > 0 {
                 let Some(header) = end.poll_header()? else { break };
                 if header.sequence != self.sequence && self.sequence > 0 && !core.whole {
@@ -438,6 +469,9 @@ impl Exchange {
                 *budget = budget.saturating_sub(got.len.max(1));
                 progress = true;
                 core.ring(t.peer as usize);
+            }
+            if !t.complete {
+                self.passed.put(t.peer);
             }
         }
         Ok(progress)

@@ -30,7 +30,8 @@ impl Message {
 fn messages(ranks: usize, rng: &mut fastrand::Rng) -> Vec<Message> {
     // Most rounds have small ones only, which are copied by the call itself.
     let counts = if rng.u8(..4) == 0 { &COUNTS[..] } else { &COUNTS[..6] };
-    let most = [1, 3, 30][rng.usize(..3)];
+    // Some rounds have more than are under way at a time.
+    let most = [1, 1, 1, 3, 3, 3, 30, 30, 30, 300][rng.usize(..10)];
     let mut all = Vec::new();
     for from in 0..ranks {
         for to in 0..ranks {

@@ -56,6 +56,11 @@ fn exchanges_long_messages() {
 }
 
 #[test]
+fn groups_of_messages_go_out_together_in_any_order() {
+    alone("exchanges::groups_of_messages_in_any_order", &[]);
+}
+
+#[test]
 fn long_calls_that_go_one_way_arrive_in_order() {
     for slot in ["4096", "32768", "1048576"] {
         alone("network::goes_one_way", &[("OXCCL_SLOT_BYTES", slot)]);

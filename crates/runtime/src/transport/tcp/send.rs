@@ -424,6 +424,12 @@ impl TcpEnd {
         self.out.gather = gather;
     }
 
+    /// Nothing comes at once behind what waits for it.
+    pub(crate) fn no_more(&mut self) -> Result<()> {
+        self.out.more = false;
+        if self.out.small.frames == 0 || self.out.hold || self.out.gather { Ok(()) } else { self.push() }
+    }
+
     /// Says goodbye, if what was sent before is out.
     pub(super) fn part(&mut self) {
         // What was not written may be borrowed from a caller that is gone, and a goodbye inside a frame is data.
