@@ -153,6 +153,36 @@ static void suspend_all(world_t* w) {
   }
 }
 
+/* A rank whose input others read in a reduction does not map theirs: they may be done with it, and gone, before that. */
+static void reduce_maps_nothing_else(world_t* w) {
+  enum { COUNT = 2 << 20 };
+  ncclComm_t comm[WORLD_MAX];
+  float *in[WORLD_MAX], *out[WORLD_MAX];
+  uint64_t before[WORLD_MAX];
+  CHECK(setenv("OXCCL_ALGO", "one_shot", 1) == 0);
+  world_init(w, comm, NULL);
+  CHECK(unsetenv("OXCCL_ALGO") == 0);
+  world_works(w, comm, w->n);
+  OK(ncclGroupStart());
+  EACH(w, i) {
+    OK(ncclMemAlloc((void**)&in[i], COUNT * sizeof(float)));
+    OK(ncclMemAlloc((void**)&out[i], COUNT * sizeof(float)));
+    for (size_t k = 0; k < COUNT; k++) in[i][k] = (float)(w->rank[i] + 1);
+    before[i] = stat_of(comm[i], ncclStatGpuMemTotal);
+    OK(ncclReduce(in[i], out[i], COUNT, ncclFloat, ncclSum, 0, comm[i], w->stream[i]));
+  }
+  OK(ncclGroupEnd());
+  world_wait(w);
+  EACH(w, i) {
+    uint64_t after = stat_of(comm[i], ncclStatGpuMemTotal);
+    if (w->rank[i] != 0) CHECK(after < before[i] + COUNT * sizeof(float));
+    if (w->rank[i] == 0) CHECK(out[i][0] == (float)(w->n * (w->n + 1) / 2) && out[i][COUNT - 1] == out[i][0]);
+    OK(ncclMemFree(in[i]));
+    OK(ncclMemFree(out[i]));
+  }
+  world_destroy(w, comm);
+}
+
 void chapter(world_t* w) {
   world_open(w);
   world_works(w, w->comm, w->n);
@@ -161,5 +191,6 @@ void chapter(world_t* w) {
   grow(w);
   revoke_all(w);
   suspend_all(w);
+  reduce_maps_nothing_else(w);
   world_close(w);
 }

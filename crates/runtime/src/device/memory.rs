@@ -98,7 +98,7 @@ pub struct Shared {
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { segments: BTreeMap::new(), live: BTreeMap::new(), next: 1 });
-/// Rises whenever an address may have changed its meaning: exporters drop what they remember.
+/// Rises whenever an address may have changed its meaning, with the segments: exporters drop what they remember.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// Segments given back so far: travels with descriptors so that importers drop dead mappings.
 static WITHDRAWN: AtomicU64 = AtomicU64::new(0);
@@ -115,6 +115,7 @@ pub(crate) fn withdrawn() -> u64 {
 
 impl Registry {
     fn add_segment(&mut self, bytes: usize, own: bool) -> Result<usize> {
+        GENERATION.fetch_add(1, Ordering::AcqRel);
         let memory = SharedMemory::create("oxccl-device-memory", bytes)
             .map_err(|e| Error::system(format!("cannot allocate {bytes} bytes of device memory: {e}")))?;
         memory.prefer_huge_pages();
@@ -156,8 +157,10 @@ impl Registry {
         })
     }
 
-    /// Gives the memory of one that was retired to others.
-    fn release(&mut self, address: usize, Live { segment: base, bytes, .. }: Live) -> Result<()> {
+    /// Gives the memory of one that was retired to others. What comes back is to be dropped when the registry is free for others: to
+    /// unmap much takes long.
+    #[must_use = "it is dropped behind the lock"]
+    fn release(&mut self, address: usize, Live { segment: base, bytes, .. }: Live) -> Result<Option<Segment>> {
         // Every live allocation names a live segment: both are changed under the same lock.
         let Some(segment) = self.segments.get_mut(&base) else {
             return Err(Error::internal(format!("allocation {address:#x} names no segment")));
@@ -166,13 +169,14 @@ impl Registry {
             if let Ok(service) = crate::communicator::service() {
                 service.withdraw(u64::from(segment.number));
             }
-            self.segments.remove(&base);
+            GENERATION.fetch_add(1, Ordering::AcqRel);
+            let segment = self.segments.remove(&base);
             // SYNC: withdrawn
             WITHDRAWN.fetch_add(1, Ordering::AcqRel);
-        } else {
-            insert_merged(&mut segment.free, address - base, bytes);
+            return Ok(segment);
         }
-        Ok(())
+        insert_merged(&mut segment.free, address - base, bytes);
+        Ok(None)
     }
 
     fn find(&self, address: usize, len: usize) -> Option<(usize, usize, u32)> {
@@ -212,7 +216,6 @@ pub fn alloc_alone(bytes: usize) -> Result<*mut u8> {
     let rounded = rounded.ok_or_else(|| Error::argument(format!("cannot allocate {bytes} bytes alone")))?;
     let label = Label { kind: MemoryKind::Device, device: super::current() };
     let mut registry = registry();
-    GENERATION.fetch_add(1, Ordering::AcqRel);
     let base = registry.add_segment(rounded, true)?;
     registry.live.insert(base, Live { segment: base, bytes: rounded, label });
     Ok(base as *mut u8)
@@ -233,7 +236,6 @@ pub fn alloc_on(bytes: usize, kind: MemoryKind, device: usize) -> Result<*mut u8
         .checked_next_multiple_of(GRANULE)
         .ok_or_else(|| Error::argument(format!("cannot allocate {bytes} bytes: the size overflows")))?;
     let mut registry = registry();
-    GENERATION.fetch_add(1, Ordering::AcqRel);
     if rounded >= OWN_SEGMENT {
         let base = registry.add_segment(rounded, true)?;
         registry.live.insert(base, Live { segment: base, bytes: rounded, label });
@@ -258,9 +260,10 @@ pub unsafe fn free(ptr: *mut u8) -> Result<()> {
         return Ok(());
     }
     let mut registry = registry();
-    GENERATION.fetch_add(1, Ordering::AcqRel);
     let live = registry.retire(ptr as usize)?;
-    registry.release(ptr as usize, live)
+    let given_back = registry.release(ptr as usize, live);
+    drop(registry);
+    given_back.map(drop)
 }
 
 /// Memory that the program has freed, but work may still use: it is lost unless it is [released](Retired::release).
@@ -281,9 +284,9 @@ impl Retired {
     /// # Safety
     /// As for [`free`].
     pub(super) unsafe fn release(self) {
-        let mut registry = registry();
-        GENERATION.fetch_add(1, Ordering::AcqRel);
-        if let Err(e) = registry.release(self.address, self.live) {
+        // The registry is free again at the end of this line.
+        let given_back = registry().release(self.address, self.live);
+        if let Err(e) = given_back {
             crate::log::warn(&e.text);
         }
     }
@@ -416,19 +419,23 @@ pub fn open_shared(shared: &Shared) -> Result<SharedMemory> {
 /// Translates addresses to [`Exported`] without a lock in the usual case: it remembers the last segments it met.
 pub(crate) struct Exporter {
     generation: u64,
-    known: arrayvec::ArrayVec<(usize, usize, u32), 8>,
+    known: arrayvec::ArrayVec<(usize, usize, u32), 16>,
     turn: usize,
-    /// Ranges that are none, of other memory: first byte and length.
+    /// Ranges that are none, of other memory: first byte and length, each in the [place](place) of its address.
     other: [(usize, usize); OTHERS],
-    next_other: usize,
 }
 
 /// Bits in which lines and messages say the number of a segment. Memory of later ones, of a process that has allocated and given
 /// back that many, counts as what peers cannot map.
 pub(crate) const SEGMENT_BITS: u32 = 28;
 
-/// Ranges of other memory that an exporter remembers.
-const OTHERS: usize = 4;
+/// Ranges of other memory that an exporter remembers: those of a program that goes round the buckets of its gradients.
+const OTHERS: usize = 64;
+
+/// Where an exporter remembers the range that begins at `address`: buffers begin at multiples of a line, or of a page and a little.
+fn place(address: usize) -> usize {
+    (address >> 4 ^ address >> 12 ^ address >> 20) % OTHERS
+}
 
 impl Default for Exporter {
     fn default() -> Exporter {
@@ -438,7 +445,7 @@ impl Default for Exporter {
 
 impl Exporter {
     pub(crate) fn new() -> Exporter {
-        Exporter { generation: 0, known: arrayvec::ArrayVec::new(), turn: 0, other: [(0, 0); OTHERS], next_other: 0 }
+        Exporter { generation: 0, known: arrayvec::ArrayVec::new(), turn: 0, other: [(0, 0); OTHERS] }
     }
 
     /// Where `[ptr, ptr + len)` lies, `None` when it is not device memory of this process.
@@ -459,12 +466,12 @@ impl Exporter {
             }
         }
         // A part of a range that is no device memory may be some, and the other way round.
-        if self.other.contains(&(address, len)) {
+        let place = place(address);
+        if self.other[place] == (address, len) {
             return None;
         }
         let Some(found) = registry().find(address, len).filter(|found| found.2 < 1 << SEGMENT_BITS) else {
-            self.other[self.next_other] = (address, len);
-            self.next_other = (self.next_other + 1) % OTHERS;
+            self.other[place] = (address, len);
             return None;
         };
         if self.known.is_full() {

@@ -279,7 +279,7 @@ impl Made {
         }
         for (member, words) in self.words.iter().enumerate() {
             let (rank, [input, output]) = (core.members[member], direct::segments(words));
-            let (reads, writes) = (plan.reads_input[member], plan.writes_output[member]);
+            let [reads, writes] = plan.own(member);
             let of = |touched: bool, segment, bytes| match touched && member != core.me {
                 true => Memory::of(core, engine, rank, segment, bytes),
                 false => Some(Memory::None),

@@ -273,10 +273,11 @@ pub(super) fn lend(core: &Core, engine: &mut Engine, send: *const u8, bytes: u64
 #[inline]
 pub(super) fn find_lent(core: &Core, engine: &mut Engine, member: usize, seq: u64, bytes: u64) -> Result<*const u8> {
     let (rank, w) = (core.members[member], words(core, member, seq));
+    let segment = Some(segment_of_input(&w));
     if !core.one_process {
-        engine.imports.refresh(rank, w[3]);
+        engine.imports.refresh(rank, w[3], [segment, None]);
     }
-    Ok(spot(core, engine, rank, Some(segment_of_input(&w)), w[1], bytes)?.at.cast_const())
+    Ok(spot(core, engine, rank, segment, w[1], bytes)?.at.cast_const())
 }
 
 /// The segments of a mapped input and output; `None` for what is not mapped.
@@ -418,8 +419,8 @@ fn past_caches(core: &Core) -> u64 {
     core.config.constants.model.past_caches(core.members.len())
 }
 
-/// Finds where the members' buffers lie, as far as the program touches them. `plan`: that of a road which touches user
-/// memory of peers.
+/// Finds where the members' buffers lie, as far as the program of this rank touches them. `plan`: that of a road which touches
+/// user memory of peers.
 pub(super) fn locate(
     core: &Core,
     engine: &mut Engine,
@@ -436,19 +437,22 @@ pub(super) fn locate(
             continue;
         }
         engine.spots[m] = Buffers::NONE;
+        let [reads, writes] = plan.map_or([false; 2], |plan| plan.own(m));
         // The lines of others need not have come.
-        let Some(plan) = plan.filter(|plan| plan.touches(m)) else { continue };
+        if !reads && !writes {
+            continue;
+        }
         let w = words(core, m, seq);
         let rank = core.members[m];
         if !core.one_process {
-            engine.imports.refresh(rank, w[3]);
+            engine.imports.refresh(rank, w[3], segments(&w));
         }
-        if plan.reads_input[m] {
+        if reads {
             let len = call.input_bytes(rank as u32, core.ranks);
             engine.spots[m].input = spot(core, engine, rank, segments(&w)[0], w[1], len)?;
             engine.any_far |= engine.spots[m].input.far.is_some();
         }
-        if plan.writes_output[m] {
+        if writes {
             let len = call.output_bytes(rank as u32, core.ranks);
             engine.spots[m].output = spot(core, engine, rank, segments(&w)[1], w[2], len)?;
             engine.any_far |= engine.spots[m].output.far.is_some();

@@ -28,11 +28,12 @@ impl Imports {
         Imports { by_rank: (0..ranks).map(|_| (0, Vec::new())).collect() }
     }
 
-    /// The owner `rank` says that it has given back `withdrawn` segments so far: forget what may be among them.
-    pub(crate) fn refresh(&mut self, rank: usize, withdrawn: u64) {
+    /// The owner `rank` says that it has given back `withdrawn` segments so far: forget what may be among them. It cannot be those
+    /// `in_use`, which it names now: no number is used twice.
+    pub(crate) fn refresh(&mut self, rank: usize, withdrawn: u64, in_use: [Option<u32>; 2]) {
         let (seen, list) = &mut self.by_rank[rank];
         if *seen != withdrawn {
-            list.clear();
+            list.retain(|import| in_use.contains(&Some(import.segment)));
             *seen = withdrawn;
         }
     }
@@ -110,4 +111,27 @@ fn fetch(core: &Core, rank: usize, segment: u32) -> Result<SharedMemory> {
             peer.host, peer.pid
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_stays_when_others_were_given_back() {
+        let import = |segment| {
+            let memory = SharedMemory::create("oxccl-test-import", 4096).unwrap();
+            Import { segment, memory: Arc::new(memory), own: true }
+        };
+        let mut imports = Imports::new(2);
+        imports.by_rank[1].1.extend([3, 5, 8].map(import));
+        let there = |imports: &Imports| [3, 5, 8].map(|segment| imports.mapped(1, segment).is_some());
+        imports.refresh(1, 0, [None, None]);
+        assert_eq!(there(&imports), [true; 3], "nothing was given back");
+        imports.refresh(1, 1, [Some(8), Some(3)]);
+        assert_eq!(there(&imports), [true, false, true]);
+        assert_eq!(imports.bytes(), 2 * 4096);
+        imports.refresh(1, 2, [None, None]);
+        assert_eq!(there(&imports), [false; 3]);
+    }
 }

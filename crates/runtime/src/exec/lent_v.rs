@@ -270,10 +270,10 @@ fn find(core: &Core, engine: &mut Engine, member: usize, seq: u64, displ: usize,
     let (head, at, gone) = unsafe { (body.read(), body.add(1).read(), body.add(2).read()) };
     let at = at.wrapping_add(displ as u64);
     let rank = core.members[member];
-    if !core.one_process {
-        engine.imports.refresh(rank, gone);
-    }
     let segment = Some((head >> 32) as u32).filter(|segment| *segment != FAR);
+    if !core.one_process {
+        engine.imports.refresh(rank, gone, [segment, None]);
+    }
     spot(core, engine, rank, segment, at, bytes as u64)
 }
 

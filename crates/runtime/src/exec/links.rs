@@ -354,8 +354,8 @@ impl Mapper for DeviceMapper {
     fn import(&self, peer: u32, at: Exported, len: usize) -> Result<*const u8> {
         let core = self.core.upgrade().ok_or_else(|| Error::internal("a connection outlived its communicator"))?;
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.1.refresh(peer as usize, at.segment >> SEGMENT_BITS);
         let segment = (at.segment & ((1 << SEGMENT_BITS) - 1)) as u32;
+        inner.1.refresh(peer as usize, at.segment >> SEGMENT_BITS, [Some(segment), None]);
         inner.1.address(&core, peer as usize, segment, at.offset, len as u64).map(|p| p.cast_const())
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct DirectPlan {
     pub reads_input: Vec<bool>,
     /// Per member: whether another rank writes its Output.
     pub writes_output: Vec<bool>,
+    /// Per member: whether the program of this rank reads its Input, and writes its Output. What this rank does not touch it does not
+    /// ask for either: its owner may be done with the call, and gone.
+    own: Vec<[bool; 2]>,
     /// The coarsest cut of a block in any program: gives the number of pieces, alike on all ranks.
     pub least_parts: u32,
 }
@@ -57,6 +60,11 @@ impl DirectPlan {
     /// Whether other ranks read the input of `member` or write its output.
     pub(super) fn touches(&self, member: usize) -> bool {
         self.reads_input[member] || self.writes_output[member]
+    }
+
+    /// Whether this rank reads the input of `member`, another one, and writes its output.
+    pub(super) fn own(&self, member: usize) -> [bool; 2] {
+        self.own[member]
     }
 }
 
@@ -417,18 +425,24 @@ fn direct_plan(core: &Core, algorithm: &'static Algorithm, shape: &Shape) -> Res
         program: algorithm.program(shape, core.rank as u32),
         reads_input: vec![false; n],
         writes_output: vec![false; n],
+        own: vec![[false; 2]; n],
         least_parts: u32::MAX,
     };
     for rank in 0..shape.ranks {
         let program = algorithm.program(shape, rank);
+        let mine = rank as usize == core.rank;
         plan.least_parts = plan.least_parts.min(least_parts(&program));
         for op in program.channels.iter().flatten() {
             if let Op::Move { srcs, dsts } = op {
                 for p in srcs.iter().filter(|p| p.rank != rank && p.chunk.buffer == Buffer::Input) {
-                    plan.reads_input[core.member_of[p.rank as usize]] = true;
+                    let member = core.member_of[p.rank as usize];
+                    plan.reads_input[member] = true;
+                    plan.own[member][0] |= mine;
                 }
                 for p in dsts.iter().filter(|p| p.rank != rank && p.chunk.buffer == Buffer::Output) {
-                    plan.writes_output[core.member_of[p.rank as usize]] = true;
+                    let member = core.member_of[p.rank as usize];
+                    plan.writes_output[member] = true;
+                    plan.own[member][1] |= mine;
                 }
             }
         }

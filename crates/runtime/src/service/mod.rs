@@ -289,13 +289,12 @@ pub fn fetch(
     limits: &Limits<'_>,
     over: impl Fn() -> bool,
 ) -> Result<OwnedFd> {
-    let deadline = Deadline::after(limits.deadline.slice(HANDSHAKE_TIME));
-    let limits = Limits { deadline, ..*limits };
+    // All of it: a process that is stopped, in a debugger say, answers when it goes on, and the hang-up of one that ends is heard.
     let go = || -> std::io::Result<OwnedFd> {
         limits.check()?;
-        let stream = unix::connect_abstract(&process.socket_name(), deadline)?;
+        let stream = unix::connect_abstract(&process.socket_name(), limits.deadline)?;
         let hello = Hello { kind: Kind::Fetch, purpose: 0, comm_hash, from: 0, to: 0, argument: segment };
-        auth::call(&stream, key, &hello, &limits)?;
+        auth::call(&stream, key, &hello, limits)?;
         limits.wait(&stream, rustix::event::PollFlags::IN)?;
         let fds = unix::recv_with_fds(&stream, &mut [0], 1).map_err(|e| match e.kind() {
             std::io::ErrorKind::UnexpectedEof => std::io::Error::new(e.kind(), "it does not publish that"),
@@ -303,7 +302,7 @@ pub fn fetch(
         })?;
         fds.into_iter().next().ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
     };
-    persistently(&limits, over, go).map_err(|e| {
+    persistently(limits, over, go).map_err(|e| {
         let name = String::from_utf8_lossy(&process.socket_name()).into_owned();
         Error::remote(format!("cannot fetch memory {segment:#x} from the process at @{name}: {e}"))
     })
