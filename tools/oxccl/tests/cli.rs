@@ -212,6 +212,8 @@ fn senseless_arguments_are_refused() {
         ("perf hypercube -g 3", "power of two"),
         ("perf all_reduce -G 1", "graphs"),
         ("explain all_reduce --ranks 0", "--ranks"),
+        ("tune -o /dev/null", "/dev/null is no regular file"),
+        ("tune -o /dev/stdout", "/dev/stdout is no regular file"),
     ] {
         let output = oxccl(line);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -348,6 +350,23 @@ fn tuned_constants_are_explained_and_faulty_ones_do_no_harm() {
     assert!(out.contains("line 2: `name = value` is expected") && !out.contains(" file "), "{out}");
     let table = with_file(&format!("perf all_reduce {SMALL} --procs 2"), "WARN");
     assert!(table.contains("# Out of bounds values : 0 OK") && table.contains("line 2"), "the log tells: {table}");
+}
+
+#[test]
+fn tune_says_why_it_has_no_place_for_its_file() {
+    let output = command(OXCCL, "tune").env("OXCCL_TUNE_FILE", "off").output().expect("starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && errors.contains("OXCCL_TUNE_FILE is off"), "{errors}");
+}
+
+/// The table and the file cannot both be what the shell made for the output.
+#[test]
+fn tune_does_not_replace_its_output() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = std::fs::File::create(folder.path().join("table")).expect("a file");
+    let output = command(OXCCL, "tune -o /dev/stdout").stdout(file).output().expect("starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && errors.contains("/dev/stdout is where the output goes"), "{errors}");
 }
 
 /// What a run of two processes logs with this variable.
