@@ -169,6 +169,46 @@ fn json_lines() {
     }
 }
 
+/// `-n` single calls, whatever time they take.
+#[test]
+fn json_lines_of_single_calls() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("points");
+    let line = "perf all_reduce -b 8 -e 8 --procs 2 --mode sync -n 7";
+    text(oxccl(&format!("{line} --jsonl {}", file.display())));
+    assert_eq!(values(&file, "allreduce", "reps"), [7.0, 7.0], "out of place and in place");
+    assert_eq!(values(&file, "allreduce", "iters"), [1.0, 1.0]);
+}
+
+/// Ranks take the devices in turn, and the head says so.
+#[test]
+fn devices_are_those_of_the_ranks() {
+    let mut run = command(OXCCL, &format!("perf all_reduce {SMALL} --procs 2 -g 3"));
+    let table = text(run.env("OXCCL_HOST_DEVICES", "2").output().expect("starts"));
+    assert_right(&table, 6, 2);
+    let ranks = table.lines().filter(|line| line.starts_with("#  Rank "));
+    let words: Vec<Vec<&str>> = ranks.map(|line| line.split_whitespace().collect()).collect();
+    let behind = |name: &str| -> Vec<&str> {
+        words.iter().map(|w| w.iter().position(|word| *word == name).map_or("", |at| w[at + 1])).collect()
+    };
+    assert_eq!(behind("device"), ["0", "1", "0", "1", "0", "1"], "{table}");
+    let host = String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned();
+    assert_eq!(behind("on"), [host.as_str(); 6], "{table}");
+}
+
+#[test]
+fn the_head_says_how_many_calls_come_before() {
+    let head = |more: &str| text(oxccl(&format!("perf all_reduce -b 8 -e 8 -n 1 --procs 2 {more}")));
+    assert!(head("").contains(" warmup iters: 5(at most) iters: 1 "));
+    assert!(head("-w 7").contains(" warmup iters: 7 iters: 1 "));
+}
+
+#[test]
+fn a_limit_beyond_all_clocks_is_none() {
+    let table = text(oxccl(&format!("perf all_reduce {SMALL} -g 2 -T {}", u64::MAX)));
+    assert_right(&table, 2, 2);
+}
+
 #[test]
 fn a_link_is_a_collective() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -206,6 +246,12 @@ fn a_closed_pipe_ends_the_run() {
 fn senseless_arguments_are_refused() {
     for (line, said) in [
         ("perf all_reduce --procs 0", "--procs"),
+        ("perf all_reduce --procs 18446744073709551615", "--procs"),
+        ("perf all_reduce -t 100000", "--nthreads"),
+        ("perf all_reduce -g 0", "--ngpus"),
+        ("perf alltoall -O 0", "-O 0"),
+        ("perf init --procs 2 -b 8", "-b"),
+        ("perf late --procs 2 --comms 2 -R 2", "--comms, -R"),
         ("perf nothing", "nothing"),
         ("perf all_reduce -b 8 -e 4", "-e is smaller"),
         ("perf broadcast -r 7 -g 2", "root 7"),
