@@ -287,6 +287,24 @@ fn explain_chooses_among_what_the_environment_allows() {
     assert!(with("--algorithms ring").contains("\n* ring "), "{}", with("--algorithms ring"));
 }
 
+/// As a communicator that finds the same in the environment, see the runtime's `effective`.
+#[test]
+fn explain_counts_with_the_channels_that_a_communicator_has() {
+    let most = |line: &str, variables: &[(&str, &str)]| {
+        let mut told = command(OXCCL, &format!("explain all_reduce --bytes 64M --ranks 4 {line}"));
+        let shown = text(told.envs(variables.iter().copied()).output().expect("it runs"));
+        let rows = shown.lines().skip(2).take_while(|row| !row.is_empty());
+        rows.filter_map(|row| row.trim_start_matches('*').split_whitespace().nth(1)?.parse::<u32>().ok()).max()
+    };
+    let (two, four) = (("OXCCL_MAX_CHANNELS", "2"), ("NCCL_MIN_CTAS", "4"));
+    for messages in ["--link tcp", "--algorithms ring"] {
+        for (variables, channels) in [(vec![], 1), (vec![two], 2), (vec![four], 4), (vec![two, four], 2)] {
+            assert_eq!(most(messages, &variables), Some(channels), "{messages} {variables:?}");
+        }
+    }
+    assert_eq!(most("", &[two]), Some(1), "what goes by mapped memory has one");
+}
+
 #[test]
 fn help_names_the_subcommands() {
     let help = text(oxccl("--help"));
