@@ -15,9 +15,11 @@ mod request;
 pub mod service;
 pub mod transport;
 
-pub use communicator::{BUILD, CommConfig, Communicator, Done, MemStat, Team, Window, WindowDone, most_channels};
+pub use communicator::{
+    BUILD, CommConfig, Communicator, Done, MemStat, Team, Window, WindowDone, most_channels, usual_channels,
+};
 pub use exec::limits::Limits;
-pub use exec::links::{mixed_piece_bytes, scattered_piece_bytes};
+pub use exec::links::{lone_piece_bytes, mixed_piece_bytes};
 pub use exec::one_sided::{OneSided, OneSidedCall, SignalId};
 pub use id::UniqueId;
 pub use request::{OpScalar, Operator, Request, Shape, VCounts, VLists};

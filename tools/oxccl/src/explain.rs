@@ -8,12 +8,13 @@ use std::{io::Write, process::ExitCode};
 use anyhow::{Context, Result, ensure};
 use oxccl_runtime::config::Config;
 use oxccl_runtime::config::tuning::{self, Constants};
-use oxccl_runtime::{Limits, mixed_piece_bytes, scattered_piece_bytes};
+use oxccl_runtime::{Limits, lone_piece_bytes, mixed_piece_bytes, usual_channels};
 use oxccl_schedule::{
     algorithms,
     cost::{CostModel, Link as CostLink},
     explain::{draw, explain},
-    select::{AllowList, Query, Reach, candidates, published_bytes, serves},
+    ir::Needs,
+    select::{AllowList, Candidate, Query, Reach, candidates, published_bytes, serves},
 };
 use oxccl_types::Collective;
 
@@ -43,24 +44,24 @@ pub struct ExplainArgs {
     /// Ranks
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     ranks: u32,
-    /// Root rank
-    #[arg(long, default_value_t = 0)]
-    root: u32,
+    /// Root rank, of collectives that have one [default: 0]
+    #[arg(long)]
+    root: Option<u32>,
     /// The in-place call
     #[arg(long)]
     in_place: bool,
     /// Link between the ranks: shm or tcp
     #[arg(long, default_value = "shm", value_parser = parse_link)]
     link: Link,
-    /// Ranks over tcp: how many share a core of the machine where they are most
+    /// Ranks over tcp: how many share a core of the machine where they are most, 1 to all
     #[arg(long, default_value_t = 1.0)]
     per_core: f64,
     /// Ranks over tcp: how many consecutive ones share memory, a number that divides the ranks
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     local: u32,
-    /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc)
-    #[arg(long, default_value = "device", value_parser = parse_memory)]
-    memory: Memory,
+    /// Buffers over shm: from ncclMemAlloc (device: peers map them) or from the heap (malloc) [default: device]
+    #[arg(long, value_parser = parse_memory)]
+    memory: Option<Memory>,
     /// Only these algorithms (ring,tree), or all but these (^ring) [default: OXCCL_ALGO, else NCCL_ALGO]
     #[arg(long, value_parser = AllowList::parse)]
     algorithms: Option<AllowList>,
@@ -101,11 +102,11 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
 fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     let reach = match (args.link, args.memory) {
         (Link::Tcp, _) => Reach::Messages(CostLink::Tcp),
-        (Link::Shm, Memory::Device) => Reach::MappedUser,
-        (Link::Shm, Memory::Malloc) => Reach::ReadableUser,
+        (Link::Shm, None | Some(Memory::Device)) => Reach::MappedUser,
+        (Link::Shm, Some(Memory::Malloc)) => Reach::ReadableUser,
     };
     let mut q = Query::new(args.collective, args.bytes as u64, args.ranks, reach);
-    q.root = args.root;
+    q.root = args.root.unwrap_or(0);
     q.in_place = args.in_place;
     // What the library uses, so that the choice shown is the one it makes.
     q.max_channels = 1;
@@ -113,7 +114,7 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     let slot = config.slot_bytes;
     q.local = args.local;
     q.slot_bytes = match args.link {
-        Link::Tcp if args.local == 1 => scattered_piece_bytes(slot, args.ranks as usize),
+        Link::Tcp if args.local == 1 => lone_piece_bytes(slot, args.ranks as usize, args.collective),
         Link::Tcp => mixed_piece_bytes(slot, 0),
         Link::Shm => slot,
     } as u64;
@@ -128,6 +129,11 @@ fn query(args: &ExplainArgs, constants: &Constants) -> Query {
     let flags = AllowList::parse(&config.algo).map_or(true, |allow| allow.allows("one_shot"));
     if args.algorithms.is_none() && !flags {
         q.eager_limit = 0;
+    }
+    // Only programs of messages have several.
+    let by_messages = |c: Candidate| algorithms::find(c.algorithm).is_some_and(|a| a.needs == Needs::Messages);
+    if candidates(&q).into_iter().all(by_messages) {
+        q.max_channels = usual_channels(&config, args.ranks as usize);
     }
     q
 }
@@ -151,8 +157,19 @@ fn limit_flag_lines(q: &mut Query, constants: &Constants) {
 
 /// The table, the constants, and the drawing when it was asked for.
 fn text(args: &ExplainArgs, constants: &Constants) -> Result<String> {
-    ensure!(args.root < args.ranks, "root {} of {} ranks", args.root, args.ranks);
-    ensure!(args.per_core >= 1.0, "--per-core {}: a core has a rank at least", args.per_core);
+    let root = args.root.unwrap_or(0);
+    ensure!(root < args.ranks, "root {root} of {} ranks", args.ranks);
+    ensure!(args.root.is_none() || args.collective.rooted(), "--root: {} has none", args.collective.snake());
+    ensure!(
+        (1.0..=f64::from(args.ranks)).contains(&args.per_core),
+        "--per-core {}: a core has a rank at least, and at most all {} ranks",
+        args.per_core,
+        args.ranks
+    );
+    ensure!(
+        args.memory.is_none() || args.link == Link::Shm,
+        "--memory is for --link shm: over tcp all memory is the same"
+    );
     ensure!(
         args.per_core == 1.0 || args.link == Link::Tcp,
         "--per-core is for --link tcp: over shm it follows from --ranks"
@@ -275,6 +292,12 @@ mod tests {
         assert!(shown("all_reduce --local 4").is_err() && shown("all_reduce --link tcp --local 3").is_err());
         assert!(shown("all_reduce --link tcp --local 8").is_err());
         assert!(shown("all_reduce --per-core 4").is_err() && shown("all_reduce --link tcp --per-core 0.5").is_err());
+        for per_core in ["inf", "nan", "1e300", "8.1"] {
+            assert!(shown(&format!("all_reduce --link tcp --ranks 8 --per-core {per_core}")).is_err(), "{per_core}");
+        }
+        assert!(shown("all_reduce --link tcp --ranks 8 --per-core 8").is_ok());
+        assert!(shown("all_reduce --root 0").is_err() && shown("reduce --root 0").is_ok());
+        assert!(shown("all_reduce --link tcp --memory malloc").is_err());
         assert!(Line::try_parse_from(["explain", "all_reduce", "--ranks", "0"]).is_err());
         assert!(Line::try_parse_from(["explain", "all_reduce", "--algorithms", "nothing"]).is_err());
     }

@@ -10,17 +10,18 @@ mod remote;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use oxccl_runtime::config::tuning;
 use oxccl_schedule::constants::{CONSTANTS, Constant, find};
 
 /// Measure this machine for the choice of algorithms.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TuneArgs {
-    /// File to write [default: $OXCCL_TUNE_FILE, else ~/.config/oxccl/tune.txt]
+    /// File to write, a regular one if it exists [default: $OXCCL_TUNE_FILE, else ~/.config/oxccl/tune.txt]
     #[arg(long, short)]
     output: Option<PathBuf>,
     /// Only print what was measured
@@ -46,11 +47,7 @@ pub fn run(args: &TuneArgs) -> ExitCode {
 }
 
 fn tune(args: &TuneArgs) -> Result<()> {
-    let file = match (&args.output, args.dry_run) {
-        (_, true) => None,
-        (Some(path), _) => Some(path.clone()),
-        (None, _) => Some(tuning::path().context("no place for the file: HOME is not set; use --output FILE")?.0),
-    };
+    let file = if args.dry_run { None } else { Some(place(&named(args)?)?) };
     let figures = measure()?;
     let defaults = tuning::default_model();
     let mut out = format!("{}\n{:<22} {:>10} {:>10}\n", tuning::machine(), "", "measured", "default");
@@ -75,6 +72,39 @@ fn tune(args: &TuneArgs) -> Result<()> {
         let _ = writeln!(out, "written to {}; {} of {} constants", path.display(), values.len(), CONSTANTS.len());
     }
     std::io::stdout().write_all(out.as_bytes()).context("writing")
+}
+
+/// The file that the user, the environment or the default names.
+fn named(args: &TuneArgs) -> Result<PathBuf> {
+    let default = || tuning::path().map(|(path, _)| path);
+    args.output.clone().or_else(default).context(
+        "no place for the file: OXCCL_TUNE_FILE is off, or neither XDG_CONFIG_HOME nor HOME is set; use --output FILE",
+    )
+}
+
+/// Where `path` leads to. The file there is replaced as a whole, so nothing else may lie there; looked at before seconds are
+/// spent on measuring.
+fn place(path: &Path) -> Result<PathBuf> {
+    let name = path.display();
+    let found = match path.metadata() {
+        Ok(found) => found,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            ensure!(
+                !path.is_symlink(),
+                "{name} is a link to a file that is not there: name that file (--output), or remove the link"
+            );
+            return Ok(path.to_owned());
+        }
+        Err(e) => bail!("cannot look at {name}: {e}; name another file (--output)"),
+    };
+    ensure!(
+        found.is_file(),
+        "{name} is no regular file, and would be replaced by one: name another (--output), or only print (--dry-run)"
+    );
+    let output = rustix::fs::fstat(std::io::stdout());
+    let is_output = output.is_ok_and(|o| (o.st_dev, o.st_ino) == (found.dev(), found.ino()));
+    ensure!(!is_output, "{name} is where the output goes: name another file (--output), or only print (--dry-run)");
+    path.canonicalize().with_context(|| format!("cannot find where {name} leads to"))
 }
 
 fn measure() -> Result<Vec<Figure>> {
@@ -137,8 +167,14 @@ fn write(path: &Path, values: &[(&'static Constant, f64)]) -> Result<()> {
     }
     // At once: a communicator that is made meanwhile reads the old file or the new one.
     let new = path.with_extension(format!("new.{}", std::process::id()));
-    std::fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
-    std::fs::rename(&new, path).with_context(|| format!("cannot replace {}", path.display()))
+    let written = std::fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()));
+    let replaced = written
+        .and_then(|()| std::fs::rename(&new, path).with_context(|| format!("cannot replace {}", path.display())));
+    if replaced.is_err() {
+        // Absent if it could not even be made.
+        let _ = std::fs::remove_file(&new);
+    }
+    replaced
 }
 
 /// The least of what `f` gives in several rounds: others on the machine only make a round longer.
@@ -170,5 +206,30 @@ mod tests {
         let value = |machine: &str| tuning::parse(&text, machine).expect("valid").expect("a section")[0].1;
         assert_eq!((value("another"), value(tuning::machine())), (1.0, 0.5));
         assert_eq!(std::fs::read_dir(folder.path().join("a")).expect("listed").count(), 1, "nothing is left over");
+    }
+    #[test]
+    fn nothing_is_left_over_where_the_file_cannot_be_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // What ends in a slash names no file: the temporary one is written, and cannot be renamed.
+        assert!(write(&folder.path().join("tune.txt/"), &[]).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 0);
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").expect("written");
+        for (link, target) in [("link", "file"), ("dangling", "nothing")] {
+            std::os::unix::fs::symlink(at(target), at(link)).expect("a link");
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), 0o600.into()).expect("a fifo");
+        let real = at("file").canonicalize().expect("found");
+        assert_eq!((place(&at("file")).ok(), place(&at("link")).ok()), (Some(real.clone()), Some(real)));
+        assert_eq!(place(&at("a/new")).ok(), Some(at("a/new")));
+        for other in [at("fifo"), at("dangling"), folder.path().to_owned(), "/dev/null".into(), at("file/x")] {
+            let refused = place(&other).expect_err("refused").to_string();
+            assert!(refused.contains(&other.display().to_string()) && refused.contains("--output"), "{refused}");
+        }
     }
 }

@@ -169,6 +169,46 @@ fn json_lines() {
     }
 }
 
+/// `-n` single calls, whatever time they take.
+#[test]
+fn json_lines_of_single_calls() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("points");
+    let line = "perf all_reduce -b 8 -e 8 --procs 2 --mode sync -n 7";
+    text(oxccl(&format!("{line} --jsonl {}", file.display())));
+    assert_eq!(values(&file, "allreduce", "reps"), [7.0, 7.0], "out of place and in place");
+    assert_eq!(values(&file, "allreduce", "iters"), [1.0, 1.0]);
+}
+
+/// Ranks take the devices in turn, and the head says so.
+#[test]
+fn devices_are_those_of_the_ranks() {
+    let mut run = command(OXCCL, &format!("perf all_reduce {SMALL} --procs 2 -g 3"));
+    let table = text(run.env("OXCCL_HOST_DEVICES", "2").output().expect("starts"));
+    assert_right(&table, 6, 2);
+    let ranks = table.lines().filter(|line| line.starts_with("#  Rank "));
+    let words: Vec<Vec<&str>> = ranks.map(|line| line.split_whitespace().collect()).collect();
+    let behind = |name: &str| -> Vec<&str> {
+        words.iter().map(|w| w.iter().position(|word| *word == name).map_or("", |at| w[at + 1])).collect()
+    };
+    assert_eq!(behind("device"), ["0", "1", "0", "1", "0", "1"], "{table}");
+    let host = String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned();
+    assert_eq!(behind("on"), [host.as_str(); 6], "{table}");
+}
+
+#[test]
+fn the_head_says_how_many_calls_come_before() {
+    let head = |more: &str| text(oxccl(&format!("perf all_reduce -b 8 -e 8 -n 1 --procs 2 {more}")));
+    assert!(head("").contains(" warmup iters: 5(at most) iters: 1 "));
+    assert!(head("-w 7").contains(" warmup iters: 7 iters: 1 "));
+}
+
+#[test]
+fn a_limit_beyond_all_clocks_is_none() {
+    let table = text(oxccl(&format!("perf all_reduce {SMALL} -g 2 -T {}", u64::MAX)));
+    assert_right(&table, 2, 2);
+}
+
 #[test]
 fn a_link_is_a_collective() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -206,12 +246,20 @@ fn a_closed_pipe_ends_the_run() {
 fn senseless_arguments_are_refused() {
     for (line, said) in [
         ("perf all_reduce --procs 0", "--procs"),
+        ("perf all_reduce --procs 18446744073709551615", "--procs"),
+        ("perf all_reduce -t 100000", "--nthreads"),
+        ("perf all_reduce -g 0", "--ngpus"),
+        ("perf alltoall -O 0", "-O 0"),
+        ("perf init --procs 2 -b 8", "-b"),
+        ("perf late --procs 2 --comms 2 -R 2", "--comms, -R"),
         ("perf nothing", "nothing"),
         ("perf all_reduce -b 8 -e 4", "-e is smaller"),
         ("perf broadcast -r 7 -g 2", "root 7"),
         ("perf hypercube -g 3", "power of two"),
         ("perf all_reduce -G 1", "graphs"),
         ("explain all_reduce --ranks 0", "--ranks"),
+        ("tune -o /dev/null", "/dev/null is no regular file"),
+        ("tune -o /dev/stdout", "/dev/stdout is no regular file"),
     ] {
         let output = oxccl(line);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -237,6 +285,24 @@ fn explain_chooses_among_what_the_environment_allows() {
     };
     assert!(with("").contains("\n* tree ") && !with("").contains("  ring "), "{}", with(""));
     assert!(with("--algorithms ring").contains("\n* ring "), "{}", with("--algorithms ring"));
+}
+
+/// As a communicator that finds the same in the environment, see the runtime's `effective`.
+#[test]
+fn explain_counts_with_the_channels_that_a_communicator_has() {
+    let most = |line: &str, variables: &[(&str, &str)]| {
+        let mut told = command(OXCCL, &format!("explain all_reduce --bytes 64M --ranks 4 {line}"));
+        let shown = text(told.envs(variables.iter().copied()).output().expect("it runs"));
+        let rows = shown.lines().skip(2).take_while(|row| !row.is_empty());
+        rows.filter_map(|row| row.trim_start_matches('*').split_whitespace().nth(1)?.parse::<u32>().ok()).max()
+    };
+    let (two, four) = (("OXCCL_MAX_CHANNELS", "2"), ("NCCL_MIN_CTAS", "4"));
+    for messages in ["--link tcp", "--algorithms ring"] {
+        for (variables, channels) in [(vec![], 1), (vec![two], 2), (vec![four], 4), (vec![two, four], 2)] {
+            assert_eq!(most(messages, &variables), Some(channels), "{messages} {variables:?}");
+        }
+    }
+    assert_eq!(most("", &[two]), Some(1), "what goes by mapped memory has one");
 }
 
 #[test]
@@ -348,6 +414,23 @@ fn tuned_constants_are_explained_and_faulty_ones_do_no_harm() {
     assert!(out.contains("line 2: `name = value` is expected") && !out.contains(" file "), "{out}");
     let table = with_file(&format!("perf all_reduce {SMALL} --procs 2"), "WARN");
     assert!(table.contains("# Out of bounds values : 0 OK") && table.contains("line 2"), "the log tells: {table}");
+}
+
+#[test]
+fn tune_says_why_it_has_no_place_for_its_file() {
+    let output = command(OXCCL, "tune").env("OXCCL_TUNE_FILE", "off").output().expect("starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && errors.contains("OXCCL_TUNE_FILE is off"), "{errors}");
+}
+
+/// The table and the file cannot both be what the shell made for the output.
+#[test]
+fn tune_does_not_replace_its_output() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = std::fs::File::create(folder.path().join("table")).expect("a file");
+    let output = command(OXCCL, "tune -o /dev/stdout").stdout(file).output().expect("starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && errors.contains("/dev/stdout is where the output goes"), "{errors}");
 }
 
 /// What a run of two processes logs with this variable.

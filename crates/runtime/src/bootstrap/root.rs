@@ -185,13 +185,12 @@ impl Root {
                 (self.log)(Level::Warn, &format!("bootstrap root: cannot accept a connection: {e}"));
             }
             AcceptError::Starved => {
+                let remedy = service::accept_remedy(e);
                 if self.starved.is_none() {
-                    (self.log)(
-                        Level::Warn,
-                        &format!("bootstrap root: cannot accept a connection, will try again: {e}"),
-                    );
+                    let text = format!("bootstrap root: cannot accept a connection, will try again: {e}{remedy}");
+                    (self.log)(Level::Warn, &text);
                 }
-                self.starved = Some(e.to_string());
+                self.starved = Some(format!("{e}{remedy}"));
                 self.deaf_until = Some(Deadline::after(DEAF));
                 // An armed listener would wake the thread for ever.
                 for listener in &self.listeners {

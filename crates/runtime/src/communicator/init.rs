@@ -78,15 +78,26 @@ pub(super) fn check_network(chosen: Option<&str>) -> Result<()> {
 pub(super) fn effective(settings: &CommConfig) -> Config {
     let mut config = Config::from_env();
     config.constants = config::tuning::load();
-    if config.channels_auto {
-        let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
-        let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
-        config.max_channels = config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most);
-    }
+    config.max_channels = channels(&config, settings);
     if let (None, Some(order)) = (config::integer(config::LAUNCH_ORDER.name), settings.launch_order) {
         config.launch_order = order;
     }
     config
+}
+
+fn channels(config: &Config, settings: &CommConfig) -> u32 {
+    if !config.channels_auto {
+        return config.max_channels;
+    }
+    let number = |n: Option<i32>| n.and_then(|n| u32::try_from(n).ok());
+    let most = number(settings.max_ctas).unwrap_or(MAX_CHANNELS as u32).clamp(1, MAX_CHANNELS as u32);
+    config.max_channels.max(number(settings.min_ctas).unwrap_or(1)).min(most)
+}
+
+/// The most channels of a message program of a communicator of `ranks` ranks whose program sets none: what the environment says.
+#[must_use]
+pub fn usual_channels(config: &Config, ranks: usize) -> u32 {
+    channels(config, &CommConfig::default().resolved(ranks))
 }
 
 /// Where a payload's wish to share lies.

@@ -32,6 +32,7 @@ use crate::{group, log};
 pub use agreed::BUILD;
 pub use child::Done;
 use core::Core;
+pub use init::usual_channels;
 pub(crate) use init::{bootstrap_config, service};
 pub(crate) use jobs::Job;
 pub use memory::MemStat;

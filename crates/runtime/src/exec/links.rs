@@ -512,12 +512,19 @@ const _: () = assert!(SLOTS / ONE_WAY >= 2);
 
 /// Bytes of a piece of a message program of `collective` by an algorithm that needs `min_slots` slots, the same on all ranks.
 pub(super) fn piece_bytes(core: &Core, collective: Collective, min_slots: u32) -> usize {
-    let one_way = core.scattered && core.ranks == 2 && matches!(collective, Collective::Broadcast | Collective::Reduce);
-    match common_piece_bytes(core) {
-        piece if one_way => piece.max((ONE_WAY * piece).min(LONGEST_ONE_WAY)),
-        _ if is_mixed(core) => mixed_piece_bytes(core.config.slot_bytes, min_slots),
-        piece => piece,
+    match core.scattered {
+        true => lone_piece_bytes(core.config.slot_bytes, core.ranks, collective),
+        false if is_mixed(core) => mixed_piece_bytes(core.config.slot_bytes, min_slots),
+        false => core.config.slot_bytes,
     }
+}
+
+/// [`piece_bytes`] where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
+#[must_use]
+pub fn lone_piece_bytes(slot: usize, ranks: usize, collective: Collective) -> usize {
+    let one_way = ranks == 2 && matches!(collective, Collective::Broadcast | Collective::Reduce);
+    let piece = scattered_piece_bytes(slot, ranks);
+    if one_way { piece.max((ONE_WAY * piece).min(LONGEST_ONE_WAY)) } else { piece }
 }
 
 /// The longest of most collectives. Twice as long of two ranks, which wait for each other once a piece; more of them were slower
@@ -546,15 +553,14 @@ fn is_mixed(core: &Core) -> bool {
     !core.whole && !core.scattered
 }
 
-/// The same where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
-#[must_use]
-pub fn scattered_piece_bytes(slot: usize, ranks: usize) -> usize {
+/// [`common_piece_bytes`] where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
+fn scattered_piece_bytes(slot: usize, ranks: usize) -> usize {
     let times = if ranks == 2 { 2 } else { 1 };
     slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE))
 }
 
-/// The same where some ranks share memory and others do not, for an algorithm that needs `min_slots` slots: a connection within a host
-/// holds so many pieces, each in several slots, and two at least. Its ranks and the network wait for each other once a piece.
+/// [`piece_bytes`] where some ranks share memory and others do not, for an algorithm that needs `min_slots` slots: a connection within a
+/// host holds so many pieces, each in several slots, and two at least. Its ranks and the network wait for each other once a piece.
 #[must_use]
 pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
     slot.max((MIXED_SLOTS / min_slots.max(2) as usize * slot).min(STREAM_PIECE))

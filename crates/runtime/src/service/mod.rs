@@ -26,7 +26,7 @@ pub use auth::CommKey;
 pub(crate) use dial::Dial;
 pub use inbox::{Inbox, Incoming};
 pub use reactor::WatchGuard;
-pub(crate) use reactor::{AcceptError, DEAF, accept_error};
+pub(crate) use reactor::{AcceptError, DEAF, accept_error, accept_remedy};
 
 use auth::{Hello, Kind};
 use inbox::Waiting;

@@ -21,7 +21,8 @@ use super::{CONTROL, HANDSHAKE_TIME, Level, Service, locked};
 /// Callers in their handshake at one time; the oldest gives way.
 const MOST_CALLERS: usize = 512;
 
-/// Refusals of callers of one host for one reason within this time are one for people.
+/// The same trouble within this time is one for people: callers of one host that are refused for one reason, or none that can be
+/// accepted.
 const REPEATED: Duration = Duration::from_secs(1);
 
 /// How long who has nothing left to accept connections with does not try.
@@ -48,6 +49,32 @@ pub(crate) fn accept_error(e: &io::Error) -> AcceptError {
         [Errno::CONNABORTED, Errno::PROTO, Errno::PERM, Errno::NETDOWN, Errno::NETUNREACH, Errno::HOSTUNREACH];
     let of_caller = of_caller.iter().any(|n| e.raw_os_error() == Some(n.raw_os_error()));
     if of_caller { AcceptError::OfCaller } else { AcceptError::Starved }
+}
+
+/// What to do about it, as the end of a line; empty where nobody here can do anything.
+pub(crate) fn accept_remedy(e: &io::Error) -> &'static str {
+    match Errno::from_io_error(e) {
+        Some(Errno::MFILE) => {
+            ". The process has as many open files as it may: raise the limit (ulimit -n, also the hard one, ulimit -Hn), or close some"
+        }
+        Some(Errno::NFILE) => ". The machine has as many open files as it may: raise fs.file-max, or end what has them",
+        Some(Errno::NOMEM | Errno::NOBUFS) => ". The machine's memory is used up, or that which this job may have",
+        _ => "",
+    }
+}
+
+/// What was told to people last, and until when the same again is for the diagnosis only.
+#[derive(Default)]
+struct Told(Option<(String, Deadline)>);
+
+impl Told {
+    fn level(&mut self, what: String) -> Level {
+        if self.0.as_ref().is_some_and(|(told, until)| *told == what && !until.passed()) {
+            return Level::Info;
+        }
+        self.0 = Some((what, Deadline::after(REPEATED)));
+        Level::Warn
+    }
 }
 
 const UNIX: u64 = 0;
@@ -137,7 +164,8 @@ pub(super) fn spawn(service: Arc<Service>, unix: UnixListener, tcp: TcpListener)
     unix.set_nonblocking(true)?;
     service.reactor.add(&unix, UNIX)?;
     service.reactor.add(&tcp, TCP)?;
-    let mut callers = Callers { service, unix, tcp, greeting: HashMap::new(), deaf_until: None, refused: None };
+    let (refused, unheard) = (Told::default(), Told::default());
+    let mut callers = Callers { service, unix, tcp, greeting: HashMap::new(), deaf_until: None, refused, unheard };
     oxccl_sys::process::with_signals_blocked(|| {
         std::thread::Builder::new().name("oxccl-service".into()).spawn(move || callers.run())
     })?;
@@ -152,9 +180,10 @@ struct Callers {
     greeting: HashMap<u64, Greeter>,
     /// Set while no descriptors are left: the listeners are not asked before.
     deaf_until: Option<Deadline>,
-    /// From where the last caller was refused, why, and until when another one that was is told in the diagnosis only: who was hung
-    /// up on calls again.
-    refused: Option<(String, String, Deadline)>,
+    /// From where the last caller was refused, and why: who was hung up on calls again.
+    refused: Told,
+    /// Why the last caller could not be accepted.
+    unheard: Told,
 }
 
 impl Callers {
@@ -229,7 +258,9 @@ impl Callers {
         if error == AcceptError::None {
             return;
         }
-        self.service.log(Level::Warn, &format!("service thread: cannot accept a connection: {e}"));
+        let level = self.unheard.level(e.to_string());
+        let remedy = accept_remedy(e);
+        self.service.log(level, &format!("service thread: cannot accept a connection: {e}{remedy}"));
         if error == AcceptError::Starved && self.deaf_until.is_none() {
             self.deaf_until = Some(Deadline::after(DEAF));
             let _ = epoll::delete(&self.service.reactor.epoll, &self.unix);
@@ -285,12 +316,8 @@ impl Callers {
             let from = greeter.from();
             // Without the port, which is another one each time.
             let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
-            let again = self.refused.as_ref().is_some_and(|(h, w, until)| h == host && w == why && !until.passed());
-            let level = if again { Level::Info } else { Level::Warn };
+            let level = self.refused.level(format!("{host}: {why}"));
             self.service.log(level, &format!("refused a connection from {from}: {why}"));
-            if !again {
-                self.refused = Some((host.to_owned(), why.to_owned(), Deadline::after(REPEATED)));
-            }
         }
     }
 
@@ -333,5 +360,28 @@ impl Callers {
             Ok(false) => Err(format!("rank {} has too many connections that it did not take", hello.to)),
             Err(panic) => Err(format!("rank {} panicked over it: {panic}; this is a defect of the library", hello.to)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_trouble_again_is_for_the_diagnosis() {
+        let mut told = Told::default();
+        let says = |told: &mut Told, what: &str| told.level(what.to_owned()) == Level::Warn;
+        assert!(says(&mut told, "a") && !says(&mut told, "a") && !says(&mut told, "a"));
+        assert!(says(&mut told, "b") && says(&mut told, "a"), "something else");
+        told.0 = Some(("a".to_owned(), Deadline::after(Duration::ZERO)));
+        assert!(says(&mut told, "a"), "after a while");
+    }
+
+    #[test]
+    fn who_has_no_descriptors_left_learns_what_to_do() {
+        let of = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(accept_remedy(&of(Errno::MFILE)).contains("ulimit -n"));
+        assert_eq!(accept_remedy(&of(Errno::CONNABORTED)), "");
+        assert_eq!(accept_error(&of(Errno::MFILE)), AcceptError::Starved);
     }
 }

@@ -55,20 +55,21 @@ pub struct PerfArgs {
     #[arg(short = 'f', long = "stepfactor")]
     pub step_factor: Option<usize>,
     /// Devices (ranks) per thread
-    #[arg(short = 'g', long = "ngpus", default_value_t = 1)]
+    #[arg(short = 'g', long = "ngpus", default_value_t = 1, value_parser = up_to(MOST_DEVICES))]
     pub devices: usize,
     /// Threads per process
-    #[arg(short = 't', long = "nthreads", visible_alias = "threads", default_value_t = 1)]
+    #[arg(short = 't', long = "nthreads", visible_alias = "threads", default_value_t = 1, value_parser = up_to(MOST_THREADS))]
     pub threads: usize,
     /// Processes to start on this machine
-    #[arg(long)]
+    #[arg(long, value_parser = up_to(MOST_PROCS))]
     pub procs: Option<usize>,
-    /// Measured iterations [default: 20; with --jsonl as many as fill a repetition]
+    /// Measured iterations [default: 20; with --jsonl as many as fill a repetition, or single ones (--mode
+    /// sync) as fit 150 ms]
     #[arg(short = 'n', long = "iters")]
     pub iters: Option<usize>,
-    /// Iterations before measuring
-    #[arg(short = 'w', long = "warmup_iters", default_value_t = 5)]
-    pub warmup: usize,
+    /// Iterations before measuring [default: 5, or as many as take 200 ms where those are fewer]
+    #[arg(short = 'w', long = "warmup_iters")]
+    pub warmup: Option<usize>,
     /// Calls aggregated in one group per iteration, each on its own part of the first 256 KiB of the buffers where these have
     /// room; times are per call. With -m 1 and -z 1 each call is synchronised, to compare with
     #[arg(short = 'm', long = "agg_iters", visible_alias = "group", default_value_t = 1)]
@@ -130,7 +131,7 @@ pub struct PerfArgs {
     /// Buffers from ncclMemAlloc (device) or from the heap (malloc)
     #[arg(long, default_value = "device", value_parser = parse_memory)]
     pub memory: Memory,
-    /// Bind rank r to processor r modulo their number [default: with --procs]
+    /// Bind the threads of a host, each with all of its ranks, to the processors in turn [default: with --procs]
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub pin: Option<bool>,
     /// HOST:PORT where rank 0 listens for the others, for launchers that span hosts
@@ -144,8 +145,24 @@ pub struct PerfArgs {
     pub setup: String,
 }
 
+/// Of `-b` and `-i`.
+const DEFAULT_SIZE: usize = 32 << 20;
+const DEFAULT_STEP: usize = 1 << 20;
+
 /// Of `-a`, as the well-known test programs have it.
 const DEFAULT_AVERAGE: u8 = 1;
+
+/// Of `-w`, where there is time for so many.
+pub const DEFAULT_WARMUP: usize = 5;
+
+/// Far more than a machine serves; above that the segment that all share, and the numbers of ranks, would not do.
+const MOST_PROCS: u64 = 4096;
+const MOST_THREADS: u64 = 1024;
+const MOST_DEVICES: u64 = 4096;
+
+fn up_to(most: u64) -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(1..=most)
+}
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,13 +208,12 @@ impl PerfArgs {
 
     /// Rejects what clap's types cannot.
     pub fn validate(&self) -> Result<()> {
-        ensure!(self.devices > 0 && self.threads > 0, "-g and -t must be at least 1");
+        self.validate_life()?;
         ensure!(self.comms > 0, "--comms must be at least 1");
         ensure!(
             self.comms == 1 || self.register == 0 && !self.ops.contains(&Op::MulSum),
             "--comms does not go with -R or with the operator mulsum, which belong to one communicator"
         );
-        ensure!(self.procs != Some(0), "--procs must be at least 1");
         ensure!(
             self.procs.is_none() || self.rendezvous.is_none(),
             "--procs starts all ranks on this host; --rendezvous is for ranks that a launcher starts on several"
@@ -214,6 +230,11 @@ impl PerfArgs {
             self.jsonl.is_none() || self.cpu_time == 0 && self.average == DEFAULT_AVERAGE,
             "--jsonl measures from the first rank's start to the last one's end: leave out -C and -a"
         );
+        ensure!(
+            self.half != Some(0) || self.collective().in_place_allowed(),
+            "-O 0 measures calls in place, which {} does not have: leave -O out",
+            self.collective().snake()
+        );
         ensure!(self.graph == 0, "-G: this tool launches no graphs; leave it at 0");
         ensure!(
             !(self.register == 2 && self.memory == Memory::Malloc),
@@ -222,10 +243,44 @@ impl PerfArgs {
         Ok(())
     }
 
+    /// `init` and `late` are no scan, and use few of the options: none is passed over.
+    fn validate_life(&self) -> Result<()> {
+        let (name, init) = match self.subject {
+            Subject::Collective(_) => return Ok(()),
+            Subject::Init => ("init", true),
+            Subject::Late => ("late", false),
+        };
+        let given = [
+            ("-b", self.min_bytes != DEFAULT_SIZE),
+            ("-e", self.max_bytes.is_some()),
+            ("-i", self.step_bytes != DEFAULT_STEP),
+            ("-f", self.step_factor.is_some()),
+            ("-w", init && self.warmup.is_some()),
+            ("-m", self.aggregate != 1),
+            ("--comms", !init && self.comms != 1),
+            ("-N", self.cycles != 1),
+            ("-c", self.check != 1),
+            ("-o", *self.ops != [Op::Sum]),
+            ("-d", *self.dtypes != [DataType::Float32]),
+            ("-r", self.root != Root::One(0)),
+            ("-z", self.blocking != 0),
+            ("-p", self.parallel_init != 0),
+            ("-a", self.average != DEFAULT_AVERAGE),
+            ("-C", self.cpu_time != 0),
+            ("-S", self.timestamps != 0),
+            ("-R", self.register != 0),
+            ("-O", self.half.is_some()),
+            ("--mode", self.mode != Mode::BackToBack),
+            ("--memory", init && self.memory != Memory::Device),
+        ];
+        let unused: Vec<_> = given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option).collect();
+        ensure!(unused.is_empty(), "{name} does not use {}: leave it out", unused.join(", "));
+        Ok(())
+    }
+
     /// The sizes of the scan.
     pub fn sizes(&self) -> Vec<usize> {
-        const DEFAULT_MAX: usize = 32 << 20;
-        let max = self.max_bytes.unwrap_or(DEFAULT_MAX.max(self.min_bytes));
+        let max = self.max_bytes.unwrap_or(DEFAULT_SIZE.max(self.min_bytes));
         let next = |s: &usize| match self.step_factor {
             // 0 times a factor stays 0: the smallest element follows it.
             Some(f) => s.checked_mul(f).map(|x| x.max(1)),
@@ -368,5 +423,34 @@ mod tests {
             assert!(args(&format!("all_reduce {line} --jsonl f")).validate().is_err(), "{line}");
         }
         assert!(args("all_reduce -b 8 -e 8 -f 2").validate().is_ok());
+    }
+    #[test]
+    fn what_init_and_late_do_not_use_is_refused() {
+        let refused = |line: &str| args(line).validate().map_err(|e| e.to_string()).err().unwrap_or_default();
+        for line in
+            ["init --procs 8 -n 3 -T 9 --comms 2 --setup x --jsonl f --pin=false", "late -n 3 -w 2 --memory malloc"]
+        {
+            assert_eq!(refused(line), "", "{line}");
+        }
+        let both =
+            "-b 8,-e 64M,-i 8,-f 2,-m 2,-N 0,-c 0,-o max,-d int8,-r 1,-z 1,-p 1,-a 0,-C 1,-S 1,-R 1,-O 1,--mode sync";
+        for (subject, own) in [("init", "-w 5,--memory malloc"), ("late", "--comms 2")] {
+            for option in both.split(',').chain(own.split(',')) {
+                let name = option.split(' ').next().unwrap_or_default();
+                let said = refused(&format!("{subject} {option}"));
+                assert!(said.contains(&format!("{subject} does not use {name}: ")), "{subject} {option}: {said}");
+            }
+        }
+        // What is the default anyway is no reason to refuse.
+        assert_eq!(refused("init -b 32M -i 1M -m 1 -o sum -d float -r 0"), "");
+    }
+
+    #[test]
+    fn a_half_that_is_not_there_is_refused() {
+        for collective in ["alltoall", "alltoallv", "sendrecv"] {
+            assert!(args(&format!("{collective} -O 0")).validate().is_err(), "{collective}");
+            assert!(args(&format!("{collective} -O 1")).validate().is_ok(), "{collective}");
+        }
+        assert!(args("all_reduce -O 0").validate().is_ok());
     }
 }

@@ -26,9 +26,9 @@ struct State {
 }
 
 impl Guard {
-    /// Starts (or restarts) the clock for `what`.
+    /// Starts (or restarts) the clock for `what`. A time that no clock reaches is no limit.
     pub fn arm(&self, what: String, allowed: Duration) {
-        self.set(|s| s.limit = Some((Instant::now() + allowed, what)));
+        self.set(|s| s.limit = Instant::now().checked_add(allowed).map(|end| (end, what)));
     }
 
     /// Stops the guard's thread.
@@ -73,12 +73,15 @@ mod tests {
 
     #[test]
     fn a_finished_guard_is_silent() {
-        let g = Guard::default();
-        g.arm("x".into(), Duration::from_secs(100));
-        std::thread::scope(|s| {
-            let w = s.spawn(|| g.watch());
-            g.finish();
-            assert_eq!(w.join().unwrap(), None);
-        });
+        // The last is beyond all clocks.
+        for seconds in [100, u64::MAX / 2, u64::MAX] {
+            let g = Guard::default();
+            g.arm("x".into(), Duration::from_secs(seconds));
+            std::thread::scope(|s| {
+                let w = s.spawn(|| g.watch());
+                g.finish();
+                assert_eq!(w.join().unwrap(), None);
+            });
+        }
     }
 }

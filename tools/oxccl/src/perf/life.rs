@@ -13,7 +13,7 @@ use oxccl_types::DataType;
 use serde_json::json;
 
 use super::{
-    args::{PerfArgs, Subject},
+    args::{DEFAULT_WARMUP, PerfArgs, Subject},
     control::{Control, WORDS},
     failure,
     jsonl::Points,
@@ -140,7 +140,7 @@ impl<'a> Life<'a> {
         let recv = Buffer::new(8, self.args.memory)?;
         let site = Site { send: send.ptr(), recv: recv.ptr(), dtype: DataType::Uint64, comm, stream };
         let call = || site.all_reduce(1, 0).and_then(|()| api::stream_synchronize(stream, comm));
-        (0..self.args.warmup).try_for_each(|_| call())?;
+        (0..self.args.warmup.unwrap_or(DEFAULT_WARMUP)).try_for_each(|_| call())?;
         let (mut wakes, mut orders, mut shares) = (Vec::new(), vec![Vec::new(); self.ranks - 1], Vec::new());
         let is_late = self.rank == self.ranks - 1;
         let pids: Vec<u32> =

@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::{
-    args::{Mode, PerfArgs},
+    args::{DEFAULT_WARMUP, Mode, PerfArgs},
     ranks::{Row, Team},
 };
 
@@ -30,7 +30,7 @@ const CALIBRATIONS: usize = 3;
 const BURST: std::ops::RangeInclusive<usize> = 8..=200;
 const BURST_US: f64 = 5_000.0;
 const LONG_CALL_US: f64 = 30_000.0;
-/// Time that warming up may take.
+/// Time that warming up may take where nobody says how many calls it is.
 const WARM_UP_US: f64 = 200_000.0;
 
 /// What was found for one half of a row.
@@ -142,8 +142,7 @@ impl Meter<'_> {
     /// Unmeasured calls; the time of one in microseconds, the same on every team.
     fn warm_up(&self, row: &Row<'_>, in_place: bool) -> Result<f64> {
         let mut one = self.repetition(row, in_place, 1)?.span_us(self.team.one_clock());
-        let affordable = (WARM_UP_US / (one + 0.05)) as usize;
-        let calls = self.args.warmup.min(affordable);
+        let calls = warm_up_calls(self.args.warmup, one);
         if calls > 0 {
             one = self.repetition(row, in_place, calls)?.span_us(self.team.one_clock()) / calls as f64;
         }
@@ -180,23 +179,18 @@ impl Meter<'_> {
         Ok(summary(times, k))
     }
 
-    /// The JSON lines' way: repetitions of equal length until the budget is spent.
+    /// The JSON lines' way: repetitions of equal length until the budget is spent, or of `-n` calls; or `-n` lone calls.
     fn repetitions(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<Half> {
-        if let Some(k) = self.args.iters {
-            return self.equal(row, in_place, if self.args.mode == Mode::Sync { 1 } else { k });
-        }
         if self.args.mode == Mode::Sync {
-            // Lone calls take some hundred to become as fast as they get: the first ones find processors that were idle.
-            let each = self.burst(row, in_place, one)? * self.args.aggregate as f64;
-            let calls = (LONE_WARM_UP_US / (each + 0.05)) as usize;
-            for _ in 0..calls.min(LONE_CALLS) {
-                self.repetition(row, in_place, 1)?;
-            }
-            return self.equal(row, in_place, 1);
+            self.warm_up_lone(row, in_place, one)?;
+            return self.equal(row, in_place, 1, self.args.iters);
+        }
+        if let Some(k) = self.args.iters {
+            return self.equal(row, in_place, k, None);
         }
         let mut k = self.calibrated(row, in_place, one)?;
         for _ in 0..CALIBRATIONS {
-            let half = self.equal(row, in_place, k)?;
+            let half = self.equal(row, in_place, k, None)?;
             // Other work on the machine may have disturbed the burst: repetitions of few calls then measure how a call begins
             // after a barrier. All teams see the same times, so they decide alike.
             let wanted = self.calls_of(half.min_us);
@@ -205,7 +199,14 @@ impl Meter<'_> {
             }
             k = wanted;
         }
-        self.equal(row, in_place, k)
+        self.equal(row, in_place, k, None)
+    }
+
+    /// Lone calls take some hundred to become as fast as they get: the first ones find processors that were idle.
+    fn warm_up_lone(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<()> {
+        let each = self.burst(row, in_place, one)? * self.args.aggregate as f64;
+        let calls = (LONE_WARM_UP_US / (each + 0.05)) as usize;
+        (0..calls.min(LONE_CALLS)).try_for_each(|_| self.repetition(row, in_place, 1).map(drop))
     }
 
     /// Calls a repetition, of which one takes about `one` microseconds after warming up.
@@ -232,19 +233,29 @@ impl Meter<'_> {
         ((length / (one * self.args.aggregate as f64 + 0.01)) as usize).clamp(1, MOST_CALLS)
     }
 
-    /// Repetitions of `k` iterations until the budget is spent.
-    fn equal(&self, row: &Row<'_>, in_place: bool, k: usize) -> Result<Half> {
+    /// Repetitions of `k` iterations: `reps` of them, or until the budget is spent.
+    fn equal(&self, row: &Row<'_>, in_place: bool, k: usize, reps: Option<usize>) -> Result<Half> {
         let (mut times, mut spent) = (Vec::new(), 0.0);
-        while times.len() < *REPETITIONS.end()
-            && (times.len() < *REPETITIONS.start() || spent < BUDGET_US)
-            && !(times.len() >= 3 && spent > LONG_US)
-        {
+        while reps.map_or_else(|| affordable(times.len(), spent), |reps| times.len() < reps) {
             let span = self.repetition(row, in_place, k)?.span_us(self.team.one_clock());
             spent += span;
             times.push(span / k as f64 / self.args.aggregate as f64);
         }
         Ok(summary(times, k))
     }
+}
+
+/// Calls before measuring, of which one takes `one` microseconds: as many as were asked for, else what does not take long.
+fn warm_up_calls(asked: Option<usize>, one: f64) -> usize {
+    let affordable = (WARM_UP_US / (one + 0.05)) as usize;
+    asked.unwrap_or(DEFAULT_WARMUP.min(affordable))
+}
+
+/// Whether another repetition follows so many, which took `spent` microseconds.
+fn affordable(repetitions: usize, spent: f64) -> bool {
+    repetitions < *REPETITIONS.end()
+        && (repetitions < *REPETITIONS.start() || spent < BUDGET_US)
+        && !(repetitions >= 3 && spent > LONG_US)
 }
 
 fn summary(mut times: Vec<f64>, iters: usize) -> Half {
@@ -265,6 +276,14 @@ mod tests {
         assert_eq!(r.span_us(false), 6.0);
         assert_eq!([0, 1, 2, 3].map(|a| r.over_ranks(a, 1)), [4.0, 5.0, 4.0, 6.0]);
         assert_eq!(r.over_ranks(1, 2), 1.0);
+    }
+
+    #[test]
+    fn only_the_default_of_calls_before_measuring_is_cut() {
+        let second = 1e6;
+        assert_eq!([None, Some(0), Some(7)].map(|asked| warm_up_calls(asked, second)), [0, 0, 7]);
+        assert_eq!([None, Some(0), Some(7)].map(|asked| warm_up_calls(asked, 1.0)), [5, 0, 7]);
+        assert_eq!(warm_up_calls(None, WARM_UP_US / 3.5), 3);
     }
 
     #[test]

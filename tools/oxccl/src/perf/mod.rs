@@ -121,7 +121,7 @@ fn start(args: &PerfArgs, process: &Process) -> Result<u8> {
     }
     let pin = args.pin.unwrap_or(process.copied);
     if pin && args.threads == 1 {
-        launch::pin(place.local * per_process)?;
+        launch::pin(place.thread(1, 0))?;
     }
     let guard = Arc::new(Guard::default());
     if args.timeout > 0 {
@@ -228,7 +228,7 @@ impl Crew<'_> {
     fn team(&self, thread: usize, seats: Option<Vec<Seat>>) -> Result<u8> {
         let place = &self.process.place;
         if self.pin && self.args.threads > 1 {
-            launch::pin((place.local * self.args.threads + thread) * self.args.devices)?;
+            launch::pin(place.thread(self.args.threads, thread))?;
         }
         let seats = match seats {
             Some(s) => s,

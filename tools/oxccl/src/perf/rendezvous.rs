@@ -90,6 +90,11 @@ const LAUNCHERS: [Launcher; 4] = [
 ];
 
 impl Place {
+    /// Number of thread `thread` of the `threads` of this process among all of its host, whatever ranks each has.
+    pub fn thread(&self, threads: usize, thread: usize) -> usize {
+        self.local * threads + thread
+    }
+
     /// Reads the launcher's variables through `var`; `parent` tells this launcher from others on the host.
     pub fn detect(
         var: impl Fn(&str) -> Option<String>,
@@ -284,6 +289,14 @@ mod tests {
     fn detect(vars: &[(&str, &str)], address: Option<&str>) -> Result<Place> {
         let map: HashMap<_, _> = vars.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         Place::detect(|k| map.get(k).cloned(), address, || "77 1".into())
+    }
+
+    /// Also where each has as many ranks as there are processors.
+    #[test]
+    fn threads_of_a_host_follow_each_other() {
+        let at = |local| Place { proc: local + 6, procs: 9, local, meeting: Meeting::Alone };
+        let all: Vec<usize> = (0..3).flat_map(|local| (0..2).map(move |thread| at(local).thread(2, thread))).collect();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use oxccl_types::DataType;
 use super::{
     args::{PerfArgs, Root},
     collectives::Call,
+    control::WORDS,
     data::Op,
     failure::{self, Guard},
     jsonl::{self, Points},
@@ -104,18 +105,20 @@ impl<'a> Scan<'a> {
     /// Head, devices and titles; what must be the same to all.
     fn begin(&mut self) -> Result<()> {
         let first = self.team.seats().next().map_or(0, |(_, d)| d as u64);
-        let all = self.team.share([u64::from(std::process::id()), first, u64::from(self.crowded), 0])?;
+        let devices = api::device_count()?.max(1) as u64;
+        let all = self.team.share([u64::from(std::process::id()), first, u64::from(self.crowded), devices])?;
+        let hosts = hosts(self.team)?;
         // All find the same number of calls, also where their hosts differ.
         self.crowded = all.iter().any(|of| of[2] != 0);
         if !self.team.reports() {
             return Ok(());
         }
         let mut out = table::head(self.args, api::version()?);
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        for (team, [pid, device, ..]) in all.into_iter().enumerate() {
+        for (team, ([pid, first, _, devices], host)) in all.into_iter().zip(&hosts).enumerate() {
             for i in 0..self.args.devices {
-                // A team's devices follow each other.
-                let line = table::device(team * self.args.devices + i, pid, device + i as u64, &host);
+                // A team's devices follow each other; behind its process's last one comes the first.
+                let device = (first + i as u64) % devices;
+                let line = table::device(team * self.args.devices + i, pid, device, host);
                 out.extend(["\n", &line]);
             }
         }
@@ -181,6 +184,22 @@ impl<'a> Scan<'a> {
         self.print(&table::foot(self.wrong, self.outside, &self.bus))?;
         Ok(if self.wrong + self.outside == 0 { failure::OK } else { failure::WRONG })
     }
+}
+
+/// The name of each team's host.
+fn hosts(team: &Team) -> Result<Vec<String>> {
+    /// As long as names are at most.
+    const BYTES: usize = 64;
+    let mut own = rustix::system::uname().nodename().to_bytes().to_vec();
+    own.resize(BYTES, 0);
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for part in own.as_chunks::<{ 8 * WORDS }>().0 {
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|k| part[8 * i + k]));
+        let said = team.share(std::array::from_fn(word))?;
+        names.resize(said.len(), Vec::new());
+        names.iter_mut().zip(said).for_each(|(name, words)| name.extend(words.map(u64::to_le_bytes).as_flattened()));
+    }
+    Ok(names.iter().map(|name| String::from_utf8_lossy(name).trim_end_matches('\0').to_owned()).collect())
 }
 
 /// Processors of the machine, also when this process is bound to some of them.

@@ -1,6 +1,11 @@
 //! The table, in the layout of nccl-tests, which programs read.
 
-use super::{args::PerfArgs, collectives::Call, data::Op, measure::Half};
+use super::{
+    args::{DEFAULT_WARMUP, PerfArgs},
+    collectives::Call,
+    data::Op,
+    measure::Half,
+};
 
 /// Figures of one row.
 pub struct Line<'a> {
@@ -32,7 +37,7 @@ pub fn head(args: &PerfArgs, version: i32) -> String {
         args.devices,
         args.min_bytes,
         last.max(args.max_bytes.unwrap_or(last)),
-        args.warmup,
+        args.warmup.map_or_else(|| format!("{DEFAULT_WARMUP}(at most)"), |n| n.to_string()),
         args.iters
             .map_or_else(|| if args.jsonl.is_some() { "auto".into() } else { "20".to_owned() }, |n| n.to_string()),
         args.aggregate,
