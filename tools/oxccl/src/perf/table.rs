@@ -37,7 +37,7 @@ pub fn head(args: &PerfArgs, version: i32) -> String {
         args.devices,
         args.min_bytes,
         last.max(args.max_bytes.unwrap_or(last)),
-        args.warmup.map_or_else(|| format!("{DEFAULT_WARMUP}(at most)"), |n| n.to_string()),
+        args.warmup.unwrap_or(DEFAULT_WARMUP),
         args.iters
             .map_or_else(|| if args.jsonl.is_some() { "auto".into() } else { "20".to_owned() }, |n| n.to_string()),
         args.aggregate,
