@@ -179,11 +179,14 @@ pub(super) fn per_thread(device: usize) -> Stream {
     })
 }
 
-/// Waits for all streams of `device`; the first error of their work since the last wait.
+/// Waits until the work that all streams of `device` hold now has run; the first error of their work since the last wait.
 pub fn synchronize(device: usize) -> Result<()> {
+    // As in `drain`: all that is waited for is fixed first, and what a stream that captures was given before is part of it.
+    let streams = helper::streams(|s| s.device == device);
+    let held: Vec<_> = streams.into_iter().map(|s| (s.enqueued(), Stream(s))).collect();
     let mut first = Ok(());
-    for s in helper::streams(|s| s.device == device && !s.capture.is_active()) {
-        first = first.and(Stream(s).synchronize());
+    for (target, stream) in held {
+        first = first.and(stream.synchronize_to(target));
     }
     first
 }

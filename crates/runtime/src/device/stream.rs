@@ -668,12 +668,16 @@ impl Stream {
     ///
     /// Returns the first error of its tasks since the last `synchronize`.
     pub fn synchronize(&self) -> Result<()> {
-        let inner = &*self.0;
         self.refuse_while_capturing("waited for")?;
         order::before_push(self);
-        inner.count_wait();
         // SYNC: stream-enqueued
-        let target = inner.enqueued.load(Ordering::Acquire);
+        self.synchronize_to(self.0.enqueued.load(Ordering::Acquire))
+    }
+
+    /// [`synchronize`](Self::synchronize) with so many tasks, of those that were ever enqueued, whatever the stream captures.
+    pub(super) fn synchronize_to(&self, target: u64) -> Result<()> {
+        let inner = &*self.0;
+        inner.count_wait();
         let mut waiter: Option<Waiter> = None;
         let mut attended = None;
         while inner.finished() < target {

@@ -485,3 +485,38 @@ fn work_behind_a_device_waits_for_its_streams_and_keeps_nobody() {
     }
     assert!(done.load(Ordering::Acquire), "it was done before the function, or never");
 }
+
+/// Blocks until it is told, and notes who stepped it.
+struct Watched(Arc<AtomicBool>, Arc<Mutex<Vec<std::thread::ThreadId>>>);
+
+impl Task for Watched {
+    fn step(&mut self) -> Step {
+        self.1.lock().unwrap().push(std::thread::current().id());
+        if self.0.load(Ordering::Acquire) { Step::Done } else { Step::Blocked }
+    }
+}
+
+/// What others enqueue meanwhile may wait for what the caller does next, and a capture that they begin is theirs.
+#[test]
+fn who_waits_for_a_device_waits_for_what_its_streams_hold_at_that_time() {
+    let [first, second, third] = [(); 3].map(|()| Stream::on_device(7));
+    let [gate, later] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let steps = Arc::default();
+    first.push(Box::new(Watched(gate.clone(), Arc::clone(&steps))));
+    let (said, answer) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || said.send(super::synchronize(7)).unwrap());
+    let began = Instant::now();
+    while !steps.lock().unwrap().contains(&waiter.thread().id()) {
+        assert!(began.elapsed() < LONG, "it does not wait for what is there");
+        std::thread::yield_now();
+    }
+    second.push(Box::new(Told(later.clone())));
+    third.begin_capture().unwrap();
+    gate.store(true, Ordering::Release);
+    let answer = answer.recv_timeout(Duration::from_secs(20));
+    later.store(true, Ordering::Release);
+    waiter.join().unwrap();
+    assert!(answer.expect("it waits for what came later").is_ok());
+    assert!(third.end_capture().is_ok(), "the capture of another thread was broken");
+    second.synchronize().unwrap();
+}
