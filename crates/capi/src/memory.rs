@@ -22,15 +22,14 @@ pub unsafe fn mem_alloc(ptr: *mut *mut c_void, size: usize) -> Outcome {
     unsafe { write_out("MemAlloc", "ptr", ptr, memory.cast()) }
 }
 
-/// The memory goes behind the work of its device, which may use it: the runtime's calls do not wait for all of it. Nor does this one: what ends
-/// that work may come after it, as an abort.
+/// The memory goes behind the work of all devices, each of which may use it: the runtime's calls do not wait for all of it.
+/// Nor does this one: what ends that work may come after it, as an abort.
 pub unsafe fn mem_free(ptr: *mut c_void) -> Outcome {
     if ptr.is_null() {
         return Ok(());
     }
-    let device = device::allocation(ptr.addr()).map(|memory| memory.label.device);
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
-    unsafe { device::free_behind(ptr.cast(), |d| device == Some(d)) }.map_err(of_the_device)
+    unsafe { device::free_behind(ptr.cast(), |_| true) }.map_err(of_the_device)
 }
 
 /// Where the original asks the runtime of the device, whatever goes wrong is that runtime's error.
