@@ -520,3 +520,35 @@ fn who_waits_for_a_device_waits_for_what_its_streams_hold_at_that_time() {
     assert!(third.end_capture().is_ok(), "the capture of another thread was broken");
     second.synchronize().unwrap();
 }
+
+/// The signals of the program are for the program's threads: its handlers would run amid the library's work.
+#[test]
+fn the_helper_takes_no_signals() {
+    let stream = Stream::new().unwrap();
+    stream.call_own(Box::new(|| ())).unwrap();
+    stream.synchronize().unwrap();
+    let blocked = || {
+        let mut threads = std::fs::read_dir("/proc/self/task").unwrap();
+        threads.find_map(|thread| {
+            let thread = thread.unwrap().path();
+            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
+            let status =
+                std::fs::read_to_string(thread.join("status")).ok().filter(|_| name.trim() == "oxccl helper")?;
+            let mask = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        })
+    };
+    // It names itself when it begins.
+    let began = Instant::now();
+    let mask = loop {
+        match blocked() {
+            Some(mask) => break mask,
+            None => assert!(began.elapsed() < LONG, "there is no helper"),
+        }
+        std::thread::yield_now();
+    };
+    // Interrupt, user 1, user 2, alarm, termination and child.
+    for signal in [2, 10, 12, 14, 15, 17] {
+        assert!(mask & 1 << (signal - 1) != 0, "signal {signal} is not blocked: {mask:x}");
+    }
+}
