@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::abi::*;
 use crate::host_interface::{
     Done, Failed, area_of, capture_mode, event, failed, fill_of, host_function, put, run, stream,
+    work_stream,
 };
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{Address, Status, status, work};
@@ -506,7 +507,7 @@ pub(crate) unsafe extern "C" fn graph_instantiate(of: *mut c_void, exec: *mut *m
 
 pub(crate) unsafe extern "C" fn exec_launch(exec: *mut c_void, handle: hi::Stream) -> Status {
     run(|| {
-        let stream = stream(handle)?;
+        let stream = work_stream(handle)?;
         with_exec(exec, |e| e.launch(&stream).map_err(failed(status::LAUNCH_FAILURE)))
     })
 }

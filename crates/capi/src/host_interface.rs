@@ -70,13 +70,18 @@ pub(crate) fn event(handle: hi::Event) -> Result<Event, Failed> {
     Event::from_raw(handle).map_err(failed(status::INVALID_HANDLE))
 }
 
-/// A stream for work: not the default stream when it would have to wait for one that captures.
-fn work_stream(handle: hi::Stream) -> Result<Stream, Failed> {
+/// A stream for work: not the default stream when it would have to wait for one that captures, nor one of a broken capture.
+pub(crate) fn work_stream(handle: hi::Stream) -> Result<Stream, Failed> {
     if handle.addr() <= 1 && device::implicates_capture(device::current()) {
         let text = "work on the default stream would wait for a stream that captures; its capture is broken";
         return Err(Failed(status::CAPTURE_IMPLICIT, text.into()));
     }
-    stream(handle)
+    let s = stream(handle)?;
+    if s.capture_state().is_some_and(|(_, is_broken)| is_broken) {
+        let text = "the capture of the stream was broken by an earlier call; end it and begin anew";
+        return Err(Failed(status::CAPTURE_INVALIDATED, text.into()));
+    }
+    Ok(s)
 }
 
 thread_local! {
@@ -193,7 +198,7 @@ fn free(ptr: *mut c_void) -> Done {
 
 unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *mut c_void) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         // SAFETY: the caller's promise.
         unsafe { alloc_in_order(&s, bytes, s.device(), ptr) }
     })
@@ -201,13 +206,13 @@ unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *m
 
 unsafe extern "C" fn stream_alloc_on(handle: hi::Stream, bytes: usize, device: c_int, ptr: *mut *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    run(|| unsafe { alloc_in_order(&stream(handle)?, bytes, device_of(device)?, ptr) })
+    run(|| unsafe { alloc_in_order(&work_stream(handle)?, bytes, device_of(device)?, ptr) })
 }
 
 /// # Safety
 /// `ptr` is writable.
 unsafe fn alloc_in_order(s: &Stream, bytes: usize, device: usize, ptr: *mut *mut c_void) -> Done {
-    let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
+    let memory = match s.capture_alloc(bytes, device).map_err(failed(status::OUT_OF_MEMORY))? {
         Some(memory) => memory,
         None => device::alloc_on(bytes, MemoryKind::Device, device).map_err(failed(status::OUT_OF_MEMORY))?,
     };
@@ -217,7 +222,7 @@ unsafe fn alloc_in_order(s: &Stream, bytes: usize, device: usize, ptr: *mut *mut
 
 unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         if s.capture_free(ptr.cast()).map_err(failed(status::INVALID_VALUE))? {
             return Ok(());
         }
@@ -422,7 +427,7 @@ unsafe extern "C" fn stream_destroy(handle: hi::Stream) -> Status {
 
 unsafe extern "C" fn stream_synchronize(handle: hi::Stream) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         not_capturing(&s)?;
         s.synchronize().map_err(failed(status::LAUNCH_FAILURE))
     })
@@ -430,7 +435,7 @@ unsafe extern "C" fn stream_synchronize(handle: hi::Stream) -> Status {
 
 unsafe extern "C" fn stream_query(handle: hi::Stream) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         not_capturing(&s)?;
         match s.query().map_err(failed(status::LAUNCH_FAILURE))? {
             true => Ok(()),
@@ -458,8 +463,14 @@ unsafe extern "C" fn stream_wait_event(handle: hi::Stream, e: hi::Event, externa
     run(|| {
         let tag = [e.expose_provenance(), 0];
         let (s, e) = (work_stream(handle)?, event(e)?);
+        let is_legacy = s.same(&Stream::default_of(s.device()));
+        let code = match e.is_capture_broken() {
+            Some(true) => status::CAPTURE_INVALIDATED,
+            Some(false) if is_legacy => status::CAPTURE_IMPLICIT,
+            _ => status::CAPTURE_ISOLATION,
+        };
         let waits = if external != 0 { s.wait_external(&e, tag) } else { s.wait(&e) };
-        waits.map_err(failed(status::CAPTURE_ISOLATION))
+        waits.map_err(failed(code))
     })
 }
 

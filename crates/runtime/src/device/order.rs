@@ -148,7 +148,10 @@ static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 
 impl Drop for PerThread {
     fn drop(&mut self) {
-        leave(self.0.take());
+        let streams = self.0.take();
+        // Nobody else has a handle by which they could end a capture.
+        streams.iter().for_each(Stream::abandon_capture);
+        leave(streams);
     }
 }
 

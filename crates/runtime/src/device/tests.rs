@@ -7,7 +7,7 @@ use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_sys::{Doorbell, SharedMemory};
 
 use super::stream::Waited;
-use super::{Event, IdleStream, Step, Stream, Task};
+use super::{CaptureMode, EndError, Event, Graph, IdleStream, Step, Stream, Task};
 use crate::communicator::hub::WINDOW;
 
 /// Ends once all of `parts` tasks have been looked at.
@@ -551,4 +551,55 @@ fn the_helper_takes_no_signals() {
     for signal in [2, 10, 12, 14, 15, 17] {
         assert!(mask & 1 << (signal - 1) != 0, "signal {signal} is not blocked: {mask:x}");
     }
+}
+
+#[test]
+fn the_default_stream_is_drawn_into_no_capture() {
+    let (stream, default, event) = (Stream::on_device(3), Stream::default_of(3), Event::new());
+    stream.begin_capture().unwrap();
+    stream.record(&event).unwrap();
+    assert!(default.wait(&event).is_err() && default.capture_state().is_none());
+    assert_eq!(event.is_capture_broken(), Some(true));
+    assert_eq!(stream.end_capture().err(), Some(EndError::Invalidated));
+    assert_eq!(event.is_capture_broken(), None);
+}
+
+#[test]
+fn a_broken_capture_records_nothing_more() {
+    let [stream, joined, other] = [(); 3].map(|()| Stream::new().unwrap());
+    let (event, later) = (Event::new(), Event::new());
+    stream.begin_capture().unwrap();
+    stream.record(&event).unwrap();
+    joined.wait(&event).unwrap();
+    let graph = stream.capture_info().unwrap().graph;
+    assert!(stream.query().is_err(), "this breaks it");
+    for stream in [&stream, &joined] {
+        assert!(stream.call_host(Arc::new(|| ()), [0; 2]).is_err());
+        assert!(stream.record(&later).is_err() && stream.wait(&event).is_err());
+        assert!(stream.capture_alloc(4096, 0).is_err());
+    }
+    assert!(other.wait(&event).is_err() && other.capture_state().is_none());
+    assert!(!later.is_captured() && graph.lock().nodes.is_empty());
+    assert_eq!(stream.end_capture().err(), Some(EndError::Invalidated));
+    // Both are free again.
+    for stream in [stream, joined] {
+        stream.call_own(Box::new(|| ())).unwrap();
+        stream.synchronize().unwrap();
+    }
+}
+
+/// Nobody else could end it.
+#[test]
+fn a_thread_that_ends_ends_the_capture_of_its_own_stream() {
+    let (event, joined) = (Event::new(), Stream::new().unwrap());
+    let (point, drawn) = (event.clone(), joined.clone());
+    std::thread::spawn(move || {
+        let mine = Stream::special_of(2, std::ptr::without_provenance_mut(2));
+        mine.begin_capture_to(Graph::new(), &[], CaptureMode::Relaxed).unwrap();
+        mine.record(&point).unwrap();
+        drawn.wait(&point).unwrap();
+    })
+    .join()
+    .unwrap();
+    assert!(event.is_captured() && event.is_capture_broken().is_none() && joined.capture_state().is_none());
 }
