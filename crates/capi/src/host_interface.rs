@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::*;
 use crate::host_graphs::*;
+use crate::memory::check_size;
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{HostInterface, Status, kind, status};
 use oxccl_runtime::device::{
@@ -169,6 +170,7 @@ unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_vo
             kind::MANAGED => MemoryKind::Managed,
             _ => MemoryKind::Device,
         };
+        check_size(bytes).map_err(failed(status::OUT_OF_MEMORY))?;
         let memory = device::alloc_as(bytes, what).map_err(failed(status::OUT_OF_MEMORY))?;
         // SAFETY: the caller's promise.
         unsafe { put(ptr, memory.cast()) }
@@ -212,6 +214,7 @@ unsafe extern "C" fn stream_alloc_on(handle: hi::Stream, bytes: usize, device: c
 /// # Safety
 /// `ptr` is writable.
 unsafe fn alloc_in_order(s: &Stream, bytes: usize, device: usize, ptr: *mut *mut c_void) -> Done {
+    check_size(bytes).map_err(failed(status::OUT_OF_MEMORY))?;
     let memory = match s.capture_alloc(bytes, device).map_err(failed(status::OUT_OF_MEMORY))? {
         Some(memory) => memory,
         None => device::alloc_on(bytes, MemoryKind::Device, device).map_err(failed(status::OUT_OF_MEMORY))?,

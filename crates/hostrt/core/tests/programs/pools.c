@@ -1,4 +1,5 @@
 /* Copies of three dimensions and in batches, memory pools, memory of graphs. C and C++. */
+#include <nccl.h>
 #include <cuda_runtime_api.h>
 #include "check.h"
 
@@ -87,6 +88,23 @@ static void batches(void) {
   CUDA(cudaStreamDestroy(s));
 }
 #endif
+
+/* The kernel would promise it all the same. */
+static void more_than_there_is(void) {
+  size_t left, all;
+  void* memory;
+  cudaStream_t s;
+  CUDA(cudaMemGetInfo(&left, &all));
+  CUDA(cudaStreamCreate(&s));
+  CHECK(cudaMalloc(&memory, all + (1 << 20)) == cudaErrorMemoryAllocation);
+  CHECK(cudaMallocHost(&memory, all + (1 << 20)) == cudaErrorMemoryAllocation);
+  CHECK(cudaMallocAsync(&memory, all + (1 << 20), s) == cudaErrorMemoryAllocation);
+#ifndef HIP_TWIN /* RCCL says what went wrong where we say that all is fine. */
+  CHECK(ncclMemAlloc(&memory, all + (1 << 20)) == ncclUnhandledCudaError && memory == NULL);
+#endif
+  CUDA(cudaStreamDestroy(s));
+  cudaGetLastError();
+}
 
 static void pools(void) {
   cudaMemPool_t pool, usual, now;
@@ -211,6 +229,7 @@ int main(void) {
 #ifndef HIP_TWIN
   batches();
 #endif
+  more_than_there_is();
   pools();
   memory_of_graphs();
   puts("all fine");
