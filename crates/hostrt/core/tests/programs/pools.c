@@ -74,15 +74,30 @@ static void batches(void) {
   memset(&how, 0, sizeof how);
   how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
 #if CUDART_VERSION >= 13000
-  CUDA(cudaMemcpyBatchAsync(dsts, (const void* const*)srcs, sizes, N, &how, &where, 1, s));
+#define BATCH(stream) cudaMemcpyBatchAsync(dsts, (const void* const*)srcs, sizes, N, &how, &where, 1, stream)
 #else
-  CUDA(cudaMemcpyBatchAsync(dsts, srcs, sizes, N, &how, &where, 1, NULL, s));
+#define BATCH(stream) cudaMemcpyBatchAsync(dsts, srcs, sizes, N, &how, &where, 1, NULL, stream)
 #endif
+  CUDA(BATCH(s));
   CUDA(cudaStreamSynchronize(s));
   for (i = 0; i < N; i++) {
     char* d = (char*)dsts[i];
     CHECK(d[0] == i + 1 && d[10 * i + 9] == i + 1 && (i == N - 1 || d[10 * i + 10] == 0));
   }
+  /* The default stream of the thread serves, the device's does not. */
+  CUDA(cudaMemset(to, 0, N * 100));
+  CUDA(cudaDeviceSynchronize());
+  CUDA(BATCH(cudaStreamPerThread));
+  CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+  CHECK(((char*)dsts[N - 1])[0] == N);
+  CHECK(BATCH(cudaStreamLegacy) == cudaErrorInvalidValue);
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  CUDA(BATCH(0));
+  CUDA(cudaStreamSynchronize(0));
+#else
+  CHECK(BATCH(0) == cudaErrorInvalidValue);
+#endif
+  cudaGetLastError();
   CUDA(cudaFree(from));
   CUDA(cudaFree(to));
   CUDA(cudaStreamDestroy(s));
