@@ -118,9 +118,15 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
     if found.kind != kind::DEVICE && current != found.device {
         let _ = host!(device_drain(current));
     }
-    crate::pools::forget(ptr);
-    host_flags_of().remove(&ptr.addr());
-    host!(memory_free(ptr))
+    // Taken out first: behind the call the address may be that of other memory.
+    let account = crate::pools::take_out(ptr);
+    let flags = host_flags_of().remove(&ptr.addr());
+    let answer = host!(memory_free(ptr));
+    if answer != status::SUCCESS {
+        account.put_back();
+        host_flags_of().extend(flags.map(|flags| (ptr.addr(), flags)));
+    }
+    answer
 }
 
 pub unsafe fn register(ptr: *mut c_void, bytes: usize, _flags: c_uint) -> Status {

@@ -130,7 +130,8 @@ static void pools(void) {
   unsigned long long value;
   int number;
   void *a, *b;
-  cudaStream_t s;
+  cudaStream_t s, t;
+  cudaGraph_t graph;
   CUDA(cudaSetDevice(1));
   CUDA(cudaStreamCreate(&s));
   CUDA(cudaDeviceGetDefaultMemPool(&usual, 1));
@@ -168,7 +169,17 @@ static void pools(void) {
   CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
   CHECK(value == 100);
   CUDA(cudaStreamSynchronize(s));
+  /* What is not freed stays in the account. */
+  CUDA(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
+  CUDA(cudaStreamBeginCapture(t, cudaStreamCaptureModeGlobal));
+  CHECK(cudaFree(a) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaStreamEndCapture(t, &graph) == cudaErrorStreamCaptureInvalidated);
+  CUDA(cudaStreamDestroy(t));
+  CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
+  CHECK(value == 100);
   CUDA(cudaFree(a));
+  CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
+  CHECK(value == 0);
   place.type = cudaMemLocationTypeDevice;
   place.id = 2;
   CUDA(cudaMemPoolGetAccess(&flags, pool, &place));
