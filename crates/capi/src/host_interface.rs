@@ -121,7 +121,7 @@ fn not_unsafe(what: &str) -> Done {
     Err(Failed(status::CAPTURE_UNSUPPORTED, text))
 }
 
-fn device_of(device: c_int) -> Result<usize, Failed> {
+pub(crate) fn device_of(device: c_int) -> Result<usize, Failed> {
     usize::try_from(device).ok().filter(|d| *d < device::count()).ok_or_else(|| {
         let text = format!(
             "device {device} does not exist: there are {}; OXCCL_HOST_DEVICES sets their number",

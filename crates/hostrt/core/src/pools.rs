@@ -33,8 +33,8 @@ pub struct Access {
     flags: c_int,
 }
 
-const PINNED: c_int = 1;
-const ON_DEVICE: c_int = 1;
+pub(crate) const PINNED: c_int = 1;
+pub(crate) const ON_DEVICE: c_int = 1;
 const READ_WRITE: c_int = 3;
 
 struct Pool {
@@ -154,7 +154,7 @@ pub unsafe fn set_current_pool(device: c_int, pool: *mut c_void) -> Status {
 }
 
 /// A location `{type, id}`; only devices have pools here.
-unsafe fn device_at(location: *const [c_int; 2]) -> Result<c_int, Status> {
+pub(crate) unsafe fn device_at(location: *const [c_int; 2]) -> Result<c_int, Status> {
     if location.is_null() {
         return Err(status::INVALID_VALUE);
     }

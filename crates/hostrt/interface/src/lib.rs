@@ -141,7 +141,7 @@ pub mod work {
 #[allow(missing_docs)]
 pub struct Work {
     pub kind: c_int,
-    /// Of a copy: what the caller passed; it comes back unchanged.
+    /// Of a copy: what the caller passed; it comes back unchanged. Of an allocation: the device.
     pub direction: c_int,
     pub copy: CopyArea,
     pub fill: FillArea,
