@@ -81,6 +81,11 @@ impl Stream {
         StreamOptions { blocking: self.0.order.role != Role::Free, priority: self.0.order.priority }
     }
 
+    /// What comes next here waits for what `target` holds now, to which nothing is added.
+    pub(super) fn wait_behind(&self, target: &Arc<Inner>) {
+        wait_once(self, target, &AtomicU64::new(0));
+    }
+
     /// A number that no other stream of the process has.
     pub fn number(&self) -> u64 {
         self.0.order.number

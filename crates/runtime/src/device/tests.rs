@@ -486,6 +486,26 @@ fn work_behind_a_device_waits_for_its_streams_and_keeps_nobody() {
     assert!(done.load(Ordering::Acquire), "it was done before the function, or never");
 }
 
+/// Who has waited for a stream finds it idle, whatever others do behind it.
+#[test]
+fn work_behind_streams_adds_nothing_to_them() {
+    let stream = Stream::on_device(6);
+    let [told, done] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    stream.push(Box::new(Told(told.clone())));
+    let before = stream.0.enqueued();
+    let said = done.clone();
+    super::behind(|device| device == 6, Box::new(move || said.store(true, Ordering::Release)));
+    assert!(stream.0.enqueued() == before && !done.load(Ordering::Acquire));
+    told.store(true, Ordering::Release);
+    stream.synchronize().unwrap();
+    assert!(stream.query().unwrap());
+    let began = Instant::now();
+    while !done.load(Ordering::Acquire) {
+        assert!(began.elapsed() < LONG, "it is never done");
+        std::thread::yield_now();
+    }
+}
+
 /// Blocks until it is told, and notes who stepped it.
 struct Watched(Arc<AtomicBool>, Arc<Mutex<Vec<std::thread::ThreadId>>>);
 
