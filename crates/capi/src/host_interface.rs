@@ -519,6 +519,28 @@ unsafe extern "C" fn stream_copy_as(handle: hi::Stream, area: *const hi::CopyAre
     })
 }
 
+unsafe extern "C" fn stream_copy_now(handle: hi::Stream, area: *const hi::CopyArea) -> Status {
+    run(|| {
+        // SAFETY: the caller promises a readable struct.
+        let a = unsafe { area.read_unaligned() };
+        let s = work_stream(handle)?;
+        not_capturing(&s)?;
+        // SAFETY: the caller promises the area during the call.
+        unsafe { s.copy_area_now(area_of(&a)) }.map_err(failed(status::LAUNCH_FAILURE))
+    })
+}
+
+unsafe extern "C" fn stream_fill_now(handle: hi::Stream, area: *const hi::FillArea) -> Status {
+    run(|| {
+        // SAFETY: the caller promises a readable struct.
+        let a = unsafe { area.read_unaligned() };
+        let s = work_stream(handle)?;
+        not_capturing(&s)?;
+        // SAFETY: the caller promises the area during the call.
+        unsafe { s.fill_area_now(fill_of(&a)) }.map_err(failed(status::LAUNCH_FAILURE))
+    })
+}
+
 unsafe extern "C" fn stream_copy_alone(
     handle: hi::Stream,
     area: *const hi::CopyArea,

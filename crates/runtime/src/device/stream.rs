@@ -651,8 +651,8 @@ impl Stream {
         helper::notify();
     }
 
-    /// [`push`](Self::push) without regard to the default stream.
-    pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
+    /// [`push`](Self::push) without regard to the default stream. How many tasks the stream was given up to this one.
+    pub(super) fn push_unordered(&self, task: Box<dyn Task>) -> u64 {
         // Calls that could not begin at once follow one another all the same.
         if task.lane() == 0 {
             self.0.count_wait();
@@ -660,8 +660,10 @@ impl Stream {
         let mut queue = self.0.queue.lock();
         queue.push_back(task);
         self.0.count_enqueued(&queue, 1);
+        let enqueued = self.0.enqueued();
         drop(queue);
         helper::notify();
+        enqueued
     }
 
     /// Runs the stream's work on the calling thread until everything enqueued before the call is done.

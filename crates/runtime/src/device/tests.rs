@@ -7,7 +7,7 @@ use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_sys::{Doorbell, SharedMemory};
 
 use super::stream::Waited;
-use super::{CaptureMode, EndError, Event, Graph, IdleStream, Step, Stream, Task};
+use super::{Area, CaptureMode, EndError, Event, Graph, IdleStream, Step, Stream, Task};
 use crate::communicator::hub::WINDOW;
 
 /// Ends once all of `parts` tasks have been looked at.
@@ -622,4 +622,39 @@ fn a_thread_that_ends_ends_the_capture_of_its_own_stream() {
     .join()
     .unwrap();
     assert!(event.is_captured() && event.is_capture_broken().is_none() && joined.capture_state().is_none());
+}
+
+/// What others enqueue meanwhile may wait for what the caller does next.
+#[test]
+fn who_copies_and_waits_waits_for_that_copy() {
+    let stream = Stream::new().unwrap();
+    let [gate, later] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let steps = Arc::default();
+    stream.push(Box::new(Watched(gate.clone(), Arc::clone(&steps))));
+    let (said, answer) = std::sync::mpsc::channel();
+    let mine = stream.clone();
+    let waiter = std::thread::spawn(move || {
+        let (from, mut to) = ([7u8; 64], [0u8; 64]);
+        // SAFETY: both stay as they are until the call returns.
+        unsafe { mine.copy_area_now(Area::row(to.as_mut_ptr(), from.as_ptr(), 64)) }.unwrap();
+        said.send(to).unwrap();
+    });
+    let began = Instant::now();
+    while !steps.lock().unwrap().contains(&waiter.thread().id()) {
+        assert!(began.elapsed() < LONG, "it does not wait for what is there");
+        std::thread::yield_now();
+    }
+    stream.push(Box::new(Told(later.clone())));
+    gate.store(true, Ordering::Release);
+    let answer = answer.recv_timeout(Duration::from_secs(20));
+    later.store(true, Ordering::Release);
+    waiter.join().unwrap();
+    assert_eq!(answer, Ok([7; 64]));
+    stream.synchronize().unwrap();
+    // SAFETY: the stream captures, so nothing is copied.
+    let refused = unsafe {
+        stream.begin_capture().unwrap();
+        stream.copy_area_now(Area::row(std::ptr::null_mut(), std::ptr::null(), 64))
+    };
+    assert!(refused.is_err() && stream.end_capture().is_err());
 }
