@@ -6,10 +6,10 @@
 use crate::abi::*;
 use crate::entry::{Failure, Outcome, remember};
 use crate::handle::{self, InUse};
-use oxccl_runtime::device::Stream;
+use oxccl_runtime::device::{self, Stream};
 use oxccl_runtime::group::Names;
 use oxccl_runtime::{Communicator, Operator, Request, Shape, VCounts, group};
-use oxccl_types::{Collective, DataType, Error, ReduceOp};
+use oxccl_types::{Collective, DataType, Error, ReduceOp, ResultCode};
 use std::ptr::null;
 use std::sync::Arc;
 
@@ -162,8 +162,7 @@ impl Call {
 
     #[inline]
     fn on_stream(&self, communicator: &InUse, f: impl FnOnce(&Stream) -> oxccl_types::Result<()>) -> Outcome {
-        let special = || Ok(Stream::special_of(communicator.device(), self.stream));
-        Ok(Stream::with_raw_or(self.stream, special, f)??)
+        Ok(Stream::with_raw_or(self.stream, || special(communicator, self.stream), f)??)
     }
 
     fn check_root(&self, ranks: usize) -> Outcome<usize> {
@@ -254,6 +253,10 @@ pub(crate) fn record_again(
 /// The names of a communicator that can be used now and of a stream.
 #[inline(always)]
 fn names(comm: ncclComm_t, stream: Stream_t) -> Option<Names> {
+    // What comes on the default stream is looked at while streams capture.
+    if stream.addr() <= 1 && device::is_any_capturing() {
+        return None;
+    }
     handle::name(comm).map(|communicator| Names { communicator, stream: stream.addr(), handle: comm.addr() })
 }
 
@@ -293,8 +296,25 @@ fn with_handles(comm: ncclComm_t, stream: Stream_t, f: impl FnOnce(&Arc<Communic
 /// The same of the stream alone.
 #[inline(always)]
 fn with_stream(communicator: &InUse, stream: Stream_t, f: impl FnOnce(&Stream) -> bool) -> bool {
-    let special = || Ok(Stream::special_of(communicator.device(), stream));
-    Stream::with_raw_or(stream, special, f).unwrap_or(false)
+    Stream::with_raw_or(stream, || special(communicator, stream), f).unwrap_or(false)
+}
+
+/// The stream that null, 1 or 2 stands for: not the default stream when it would have to wait for one that captures.
+#[inline]
+pub(crate) fn special(communicator: &InUse, stream: Stream_t) -> oxccl_types::Result<Stream> {
+    if stream.addr() <= 1 && device::implicates_capture(communicator.device()) {
+        return Err(implicit());
+    }
+    Ok(Stream::special_of(communicator.device(), stream))
+}
+
+#[cold]
+fn implicit() -> Error {
+    Error::new(
+        ResultCode::UnhandledDeviceError,
+        "a call on the default stream would wait for a stream that captures; its capture is broken. Make the call on a stream \
+         of your own, or capture on one that was made as non-blocking",
+    )
 }
 
 #[cold]

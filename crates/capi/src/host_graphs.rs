@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::*;
 use crate::host_interface::{
-    Done, Failed, area_of, capture_mode, event, failed, fill_of, host_function, put, run, stream,
+    Done, Failed, area_of, capture_mode, device_of, event, failed, fill_of, host_function, put, run, stream,
+    work_stream,
 };
+use crate::memory::check_size;
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{Address, Status, status, work};
 use oxccl_runtime::device::{self, EndError, Event, Executable, Graph, GraphMemory, NodeId, Tag, UpdateError, Work};
@@ -116,6 +118,7 @@ fn numbers(found: &Work, tag: Tag) -> hi::Work {
             w.kind = if matches!(found, Work::Alloc(_)) { work::ALLOC } else { work::FREE };
             w.address = Address(memory.address().cast());
             w.bytes = memory.bytes();
+            w.direction = device::allocation(memory.address().addr()).map_or(0, |a| a.label.device as c_int);
         }
     }
     w
@@ -144,7 +147,8 @@ fn work_of(w: &mut hi::Work) -> Result<(Work, Tag), Failed> {
         }
         work::CHILD => (Work::Child(graph(w.handle.0)?.duplicate()), [0; 2]),
         work::ALLOC => {
-            let memory = GraphMemory::new(w.bytes, device::current()).map_err(failed(status::OUT_OF_MEMORY))?;
+            check_size(w.bytes).map_err(failed(status::OUT_OF_MEMORY))?;
+            let memory = GraphMemory::new(w.bytes, device_of(w.direction)?).map_err(failed(status::OUT_OF_MEMORY))?;
             w.address = Address(memory.address().cast());
             (Work::Alloc(memory), [0; 2])
         }
@@ -506,7 +510,7 @@ pub(crate) unsafe extern "C" fn graph_instantiate(of: *mut c_void, exec: *mut *m
 
 pub(crate) unsafe extern "C" fn exec_launch(exec: *mut c_void, handle: hi::Stream) -> Status {
     run(|| {
-        let stream = stream(handle)?;
+        let stream = work_stream(handle)?;
         with_exec(exec, |e| e.launch(&stream).map_err(failed(status::LAUNCH_FAILURE)))
     })
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::*;
 use crate::host_graphs::*;
+use crate::memory::check_size;
 use oxccl_hostrt_interface as hi;
 use oxccl_hostrt_interface::{HostInterface, Status, kind, status};
 use oxccl_runtime::device::{
@@ -70,13 +71,18 @@ pub(crate) fn event(handle: hi::Event) -> Result<Event, Failed> {
     Event::from_raw(handle).map_err(failed(status::INVALID_HANDLE))
 }
 
-/// A stream for work: not the default stream when it would have to wait for one that captures.
-fn work_stream(handle: hi::Stream) -> Result<Stream, Failed> {
+/// A stream for work: not the default stream when it would have to wait for one that captures, nor one of a broken capture.
+pub(crate) fn work_stream(handle: hi::Stream) -> Result<Stream, Failed> {
     if handle.addr() <= 1 && device::implicates_capture(device::current()) {
         let text = "work on the default stream would wait for a stream that captures; its capture is broken";
         return Err(Failed(status::CAPTURE_IMPLICIT, text.into()));
     }
-    stream(handle)
+    let s = stream(handle)?;
+    if s.capture_state().is_some_and(|(_, is_broken)| is_broken) {
+        let text = "the capture of the stream was broken by an earlier call; end it and begin anew";
+        return Err(Failed(status::CAPTURE_INVALIDATED, text.into()));
+    }
+    Ok(s)
 }
 
 thread_local! {
@@ -115,7 +121,7 @@ fn not_unsafe(what: &str) -> Done {
     Err(Failed(status::CAPTURE_UNSUPPORTED, text))
 }
 
-fn device_of(device: c_int) -> Result<usize, Failed> {
+pub(crate) fn device_of(device: c_int) -> Result<usize, Failed> {
     usize::try_from(device).ok().filter(|d| *d < device::count()).ok_or_else(|| {
         let text = format!(
             "device {device} does not exist: there are {}; OXCCL_HOST_DEVICES sets their number",
@@ -164,6 +170,7 @@ unsafe extern "C" fn memory_alloc(bytes: usize, what: c_int, ptr: *mut *mut c_vo
             kind::MANAGED => MemoryKind::Managed,
             _ => MemoryKind::Device,
         };
+        check_size(bytes).map_err(failed(status::OUT_OF_MEMORY))?;
         let memory = device::alloc_as(bytes, what).map_err(failed(status::OUT_OF_MEMORY))?;
         // SAFETY: the caller's promise.
         unsafe { put(ptr, memory.cast()) }
@@ -177,23 +184,23 @@ unsafe extern "C" fn memory_free(ptr: *mut c_void) -> Status {
     })
 }
 
-/// Frees memory; memory of a graph stays the graph's, for its next launch. That of the host goes behind the work of all devices, for which nobody
-/// waits.
+/// Frees memory; memory of a graph stays the graph's, for its next launch. Other memory goes behind the work of all devices,
+/// each of which may use it; nobody waits for that here.
 fn free(ptr: *mut c_void) -> Done {
     if let Ok(memory) = GraphMemory::find(ptr.cast()) {
         memory.set_live(false);
         return Ok(());
     }
-    let of_the_host = device::allocation(ptr.addr()).is_some_and(|a| a.label.kind != MemoryKind::Device);
+    if ptr.is_null() {
+        return Ok(());
+    }
     // SAFETY: the runtime knows its own allocations and refuses all others; no call uses freed memory by contract.
-    let freed =
-        unsafe { if of_the_host { device::free_behind(ptr.cast(), |_| true) } else { device::free(ptr.cast()) } };
-    freed.map_err(failed(status::INVALID_VALUE))
+    unsafe { device::free_behind(ptr.cast(), |_| true) }.map_err(failed(status::INVALID_VALUE))
 }
 
 unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *mut c_void) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         // SAFETY: the caller's promise.
         unsafe { alloc_in_order(&s, bytes, s.device(), ptr) }
     })
@@ -201,13 +208,14 @@ unsafe extern "C" fn stream_alloc(handle: hi::Stream, bytes: usize, ptr: *mut *m
 
 unsafe extern "C" fn stream_alloc_on(handle: hi::Stream, bytes: usize, device: c_int, ptr: *mut *mut c_void) -> Status {
     // SAFETY: the caller's promise.
-    run(|| unsafe { alloc_in_order(&stream(handle)?, bytes, device_of(device)?, ptr) })
+    run(|| unsafe { alloc_in_order(&work_stream(handle)?, bytes, device_of(device)?, ptr) })
 }
 
 /// # Safety
 /// `ptr` is writable.
 unsafe fn alloc_in_order(s: &Stream, bytes: usize, device: usize, ptr: *mut *mut c_void) -> Done {
-    let memory = match s.capture_alloc(bytes).map_err(failed(status::OUT_OF_MEMORY))? {
+    check_size(bytes).map_err(failed(status::OUT_OF_MEMORY))?;
+    let memory = match s.capture_alloc(bytes, device).map_err(failed(status::OUT_OF_MEMORY))? {
         Some(memory) => memory,
         None => device::alloc_on(bytes, MemoryKind::Device, device).map_err(failed(status::OUT_OF_MEMORY))?,
     };
@@ -217,7 +225,7 @@ unsafe fn alloc_in_order(s: &Stream, bytes: usize, device: usize, ptr: *mut *mut
 
 unsafe extern "C" fn stream_free(handle: hi::Stream, ptr: *mut c_void) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         if s.capture_free(ptr.cast()).map_err(failed(status::INVALID_VALUE))? {
             return Ok(());
         }
@@ -422,7 +430,7 @@ unsafe extern "C" fn stream_destroy(handle: hi::Stream) -> Status {
 
 unsafe extern "C" fn stream_synchronize(handle: hi::Stream) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         not_capturing(&s)?;
         s.synchronize().map_err(failed(status::LAUNCH_FAILURE))
     })
@@ -430,7 +438,7 @@ unsafe extern "C" fn stream_synchronize(handle: hi::Stream) -> Status {
 
 unsafe extern "C" fn stream_query(handle: hi::Stream) -> Status {
     run(|| {
-        let s = stream(handle)?;
+        let s = work_stream(handle)?;
         not_capturing(&s)?;
         match s.query().map_err(failed(status::LAUNCH_FAILURE))? {
             true => Ok(()),
@@ -458,8 +466,14 @@ unsafe extern "C" fn stream_wait_event(handle: hi::Stream, e: hi::Event, externa
     run(|| {
         let tag = [e.expose_provenance(), 0];
         let (s, e) = (work_stream(handle)?, event(e)?);
+        let is_legacy = s.same(&Stream::default_of(s.device()));
+        let code = match e.is_capture_broken() {
+            Some(true) => status::CAPTURE_INVALIDATED,
+            Some(false) if is_legacy => status::CAPTURE_IMPLICIT,
+            _ => status::CAPTURE_ISOLATION,
+        };
         let waits = if external != 0 { s.wait_external(&e, tag) } else { s.wait(&e) };
-        waits.map_err(failed(status::CAPTURE_ISOLATION))
+        waits.map_err(failed(code))
     })
 }
 
@@ -502,6 +516,28 @@ unsafe extern "C" fn stream_copy_as(handle: hi::Stream, area: *const hi::CopyAre
         let tag = [direction as usize, 0];
         // SAFETY: the caller promises the area until the stream has done the copy.
         unsafe { work_stream(handle)?.copy_area(area, tag) }.map_err(failed(status::INVALID_VALUE))
+    })
+}
+
+unsafe extern "C" fn stream_copy_now(handle: hi::Stream, area: *const hi::CopyArea) -> Status {
+    run(|| {
+        // SAFETY: the caller promises a readable struct.
+        let a = unsafe { area.read_unaligned() };
+        let s = work_stream(handle)?;
+        not_capturing(&s)?;
+        // SAFETY: the caller promises the area during the call.
+        unsafe { s.copy_area_now(area_of(&a)) }.map_err(failed(status::LAUNCH_FAILURE))
+    })
+}
+
+unsafe extern "C" fn stream_fill_now(handle: hi::Stream, area: *const hi::FillArea) -> Status {
+    run(|| {
+        // SAFETY: the caller promises a readable struct.
+        let a = unsafe { area.read_unaligned() };
+        let s = work_stream(handle)?;
+        not_capturing(&s)?;
+        // SAFETY: the caller promises the area during the call.
+        unsafe { s.fill_area_now(fill_of(&a)) }.map_err(failed(status::LAUNCH_FAILURE))
     })
 }
 

@@ -3,7 +3,7 @@
 //! Context and signal must be 0, as in 2.29.7, unless the communicator was made with several contexts (`numRmaCtx`).
 
 use crate::abi::*;
-use crate::collectives::invalid_type;
+use crate::collectives::{invalid_type, special};
 use crate::entry::{Failure, Outcome, non_null, remember};
 use crate::handle::{self, InUse};
 use crate::window;
@@ -51,8 +51,7 @@ fn check_flags(name: &str, flags: c_uint) -> Outcome {
 }
 
 fn submit(communicator: &InUse, call: OneSidedCall, stream: Stream_t) -> Outcome {
-    let special = || Ok(Stream::special_of(communicator.device(), stream));
-    let stream = Stream::with_raw_or(stream, special, Clone::clone)?;
+    let stream = Stream::with_raw_or(stream, || special(communicator, stream), Clone::clone)?;
     Ok(communicator.submit_one_sided(OneSided { call, stream })?)
 }
 

@@ -8,17 +8,22 @@ use crate::entry::put;
 use crate::host::host;
 use crate::{c_char, c_int, c_uint, c_void};
 
+const NO_DEVICE: Status = 100;
+
 pub unsafe fn count(to: *mut c_int) -> Status {
     if crate::host::device().is_none() {
         // SAFETY: the caller's promise.
         unsafe { put(to, 0) };
-        return 100;
+        return NO_DEVICE;
     }
     // SAFETY: the caller's promise.
     unsafe { put(to, host!(device_count())) }
 }
 
 pub unsafe fn get(to: *mut c_int) -> Status {
+    if crate::host::device().is_none() {
+        return NO_DEVICE;
+    }
     // SAFETY: the caller's promise.
     unsafe { put(to, host!(device_current())) }
 }
@@ -453,4 +458,18 @@ pub unsafe fn by_number(to: *mut c_int, number: c_int) -> Status {
     }
     // SAFETY: the caller's promise.
     unsafe { put(to, number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As here, where no library of oxccl is loaded, nor beside this program.
+    #[test]
+    fn without_a_host_device_there_is_no_current_one() {
+        let mut device = 7;
+        // SAFETY: our own place.
+        assert_eq!(unsafe { get(&mut device) }, NO_DEVICE);
+        assert_eq!(device, 7);
+    }
 }

@@ -118,9 +118,15 @@ pub unsafe fn free(ptr: *mut c_void) -> Status {
     if found.kind != kind::DEVICE && current != found.device {
         let _ = host!(device_drain(current));
     }
-    crate::pools::forget(ptr);
-    host_flags_of().remove(&ptr.addr());
-    host!(memory_free(ptr))
+    // Taken out first: behind the call the address may be that of other memory.
+    let account = crate::pools::take_out(ptr);
+    let flags = host_flags_of().remove(&ptr.addr());
+    let answer = host!(memory_free(ptr));
+    if answer != status::SUCCESS {
+        account.put_back();
+        host_flags_of().extend(flags.map(|flags| (ptr.addr(), flags)));
+    }
+    answer
 }
 
 pub unsafe fn register(ptr: *mut c_void, bytes: usize, _flags: c_uint) -> Status {
@@ -271,11 +277,16 @@ fn settled(area: &CopyArea, direction: c_int) -> Option<Status> {
     }
 }
 
-/// Ends a call on the default stream `s` that is not named asynchronous: the host waits, as with the originals, unless only
-/// memory of these devices is touched. What frees that memory waits for their work.
-fn finish(s: *mut c_void, touched: &[Address], devices: &[c_int]) -> Status {
-    let is_theirs = |a: &Address| look_up(a.0).is_some_and(|f| f.kind == kind::DEVICE && devices.contains(&f.device));
-    if touched.iter().all(is_theirs) { host!(stream_go_ahead(s)) } else { host!(stream_synchronize(s)) }
+/// Whether a call on the default stream that is not named asynchronous returns before its work is done, as with the originals:
+/// where only memory of these devices is touched. What frees that memory waits for their work.
+fn is_theirs(touched: &[Address], devices: &[c_int]) -> bool {
+    let is_of_them = |a: &Address| look_up(a.0).is_some_and(|f| f.kind == kind::DEVICE && devices.contains(&f.device));
+    touched.iter().all(is_of_them)
+}
+
+/// Goes on with what was enqueued on `s` as far as that waits for nothing.
+fn go_ahead(enqueued: Status, s: *mut c_void) -> Status {
+    if enqueued == status::SUCCESS { host!(stream_go_ahead(s)) } else { enqueued }
 }
 
 pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
@@ -283,10 +294,10 @@ pub(crate) unsafe fn copy_and_wait(area: CopyArea, direction: c_int) -> Status {
         return answer;
     }
     let target = stream(std::ptr::null_mut());
-    match host!(stream_copy_as(target, &area, direction)) {
-        status::SUCCESS => finish(target, &[area.dst, area.src], &[host!(device_current())]),
-        failure => failure,
+    if is_theirs(&[area.dst, area.src], &[host!(device_current())]) {
+        return go_ahead(host!(stream_copy_as(target, &area, direction)), target);
     }
+    host!(stream_copy_now(target, &area))
 }
 
 /// Copies behind all work of the two devices and of the current one, and before all that comes later.
@@ -295,10 +306,11 @@ pub(crate) unsafe fn copy_between(area: CopyArea, to: c_int, from: c_int) -> Sta
         return answer;
     }
     let target = stream(std::ptr::null_mut());
-    match host!(stream_copy_alone(target, &area, to, from)) {
-        status::SUCCESS => finish(target, &[area.dst, area.src], &[host!(device_current()), to, from]),
-        failure => failure,
+    let enqueued = host!(stream_copy_alone(target, &area, to, from));
+    if is_theirs(&[area.dst, area.src], &[host!(device_current()), to, from]) {
+        return go_ahead(enqueued, target);
     }
+    if enqueued == status::SUCCESS { host!(stream_synchronize(target)) } else { enqueued }
 }
 
 /// Copies on a stream. The call waits where the originals do: from host memory to host memory, though HIP does not where both are
@@ -322,10 +334,7 @@ pub(crate) unsafe fn copy_async(area: CopyArea, direction: c_int, s: *mut c_void
     if keeps && is_small && target_known && !from_host_to_host {
         return host!(stream_copy_kept(s, area.dst.0, area.src.0, area.width));
     }
-    match host!(stream_copy_as(s, &area, direction)) {
-        status::SUCCESS => host!(stream_synchronize(s)),
-        failure => failure,
-    }
+    host!(stream_copy_now(s, &area))
 }
 
 pub unsafe fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, direction: c_int) -> Status {
@@ -425,10 +434,13 @@ pub(crate) unsafe fn fill_area(area: FillArea, s: *mut c_void, wait: bool) -> St
         return status::INVALID_VALUE;
     }
     let s = stream(s);
-    match host!(stream_fill(s, &area)) {
-        status::SUCCESS if wait => finish(s, &[area.dst], &[host!(device_current())]),
-        answer => answer,
+    if !wait {
+        return host!(stream_fill(s, &area));
     }
+    if is_theirs(&[area.dst], &[host!(device_current())]) {
+        return go_ahead(host!(stream_fill(s, &area)), s);
+    }
+    host!(stream_fill_now(s, &area))
 }
 
 fn row(dst: *mut c_void, value: c_uint, element: usize, width: usize) -> FillArea {

@@ -4,7 +4,7 @@ use oxccl_hostrt_interface::{Address, CopyArea, FillArea, HostFn, Status, Work, 
 
 use crate::entry::put;
 use crate::host::host;
-use crate::pools::Properties;
+use crate::pools::{ON_DEVICE, PINNED, Properties, device_at};
 use crate::volumes::Volume;
 use crate::{c_int, c_uint, c_void};
 
@@ -359,6 +359,17 @@ pub struct Allocation {
 
 const _: () = assert!(size_of::<Allocation>() == 120);
 
+impl Allocation {
+    fn work(&self) -> Result<Work, Status> {
+        if self.bytes == 0 || self.pool.kind != PINNED {
+            return Err(status::INVALID_VALUE);
+        }
+        // SAFETY: our own place.
+        let device = unsafe { device_at(&self.pool.location) }?;
+        Ok(Work { kind: work::ALLOC, bytes: self.bytes, direction: device, ..Work::default() })
+    }
+}
+
 pub unsafe fn add_alloc(
     node: *mut Handle,
     graph: Handle,
@@ -368,10 +379,10 @@ pub unsafe fn add_alloc(
 ) -> Status {
     // SAFETY: the caller's promise.
     let Some(p) = (unsafe { p.as_mut() }) else { return status::INVALID_VALUE };
-    if p.bytes == 0 || p.pool.kind != 1 {
-        return status::INVALID_VALUE;
-    }
-    let mut what = Work { kind: work::ALLOC, bytes: p.bytes, ..Work::default() };
+    let mut what = match p.work() {
+        Ok(what) => what,
+        Err(failure) => return failure,
+    };
     let answer = host!(graph_add(graph, after, count, &mut what, node));
     if answer == status::SUCCESS {
         p.ptr = what.address.0;
@@ -386,7 +397,14 @@ pub unsafe fn get_alloc(node: Handle, to: *mut Allocation) -> Status {
         Err(failure) => return failure,
     };
     let null = std::ptr::null_mut();
-    let pool = Properties { kind: 1, handles: 0, location: [1, 0], security: null, most: 0, reserved: [0; 7] };
+    let pool = Properties {
+        kind: PINNED,
+        handles: 0,
+        location: [ON_DEVICE, found.direction],
+        security: null,
+        most: 0,
+        reserved: [0; 7],
+    };
     let p = Allocation { pool, access: null, access_count: 0, bytes: found.bytes, ptr: found.address.0 };
     // SAFETY: the caller's promise.
     unsafe { put(to, p) }
@@ -442,10 +460,7 @@ impl Any {
                 work::FILL => fill(self.at::<CudaFill>(0)),
                 work::HOST => host_call(self.at(0)),
                 work::RECORD | work::WAIT | work::CHILD => with_handle(self.kind, self.at::<Handle>(0).read()),
-                work::ALLOC => {
-                    let bytes = self.at::<Allocation>(0).read().bytes;
-                    Ok(Work { kind: work::ALLOC, bytes, ..Work::default() })
-                }
+                work::ALLOC => self.at::<Allocation>(0).read().work(),
                 work::FREE => {
                     let address = Address(self.at::<*mut c_void>(0).read());
                     Ok(Work { kind: work::FREE, address, ..Work::default() })

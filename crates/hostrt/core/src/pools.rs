@@ -33,8 +33,8 @@ pub struct Access {
     flags: c_int,
 }
 
-const PINNED: c_int = 1;
-const ON_DEVICE: c_int = 1;
+pub(crate) const PINNED: c_int = 1;
+pub(crate) const ON_DEVICE: c_int = 1;
 const READ_WRITE: c_int = 3;
 
 struct Pool {
@@ -154,7 +154,7 @@ pub unsafe fn set_current_pool(device: c_int, pool: *mut c_void) -> Status {
 }
 
 /// A location `{type, id}`; only devices have pools here.
-unsafe fn device_at(location: *const [c_int; 2]) -> Result<c_int, Status> {
+pub(crate) unsafe fn device_at(location: *const [c_int; 2]) -> Result<c_int, Status> {
     if location.is_null() {
         return Err(status::INVALID_VALUE);
     }
@@ -357,13 +357,29 @@ pub unsafe fn malloc_from_pool(ptr: *mut *mut c_void, bytes: usize, pool: *mut c
     status::SUCCESS
 }
 
+/// What the accounts said of memory that goes: its address, pool and bytes.
+#[must_use]
+pub(crate) struct Account(Option<(usize, usize, u64)>);
+
 /// The memory at `ptr` goes.
-pub(crate) fn forget(ptr: *mut c_void) {
+pub(crate) fn take_out(ptr: *mut c_void) -> Account {
     let mut state = state();
-    if let Some((pool, bytes)) = state.live.remove(&ptr.addr())
-        && let Some(p) = state.pools.get_mut(&pool)
-    {
+    let Some((pool, bytes)) = state.live.remove(&ptr.addr()) else { return Account(None) };
+    if let Some(p) = state.pools.get_mut(&pool) {
         p.used -= bytes;
+    }
+    Account(Some((ptr.addr(), pool, bytes)))
+}
+
+impl Account {
+    /// It does not go: the call was refused.
+    pub(crate) fn put_back(self) {
+        let Some((at, pool, bytes)) = self.0 else { return };
+        let mut state = state();
+        state.live.insert(at, (pool, bytes));
+        if let Some(p) = state.pools.get_mut(&pool) {
+            p.used += bytes;
+        }
     }
 }
 
@@ -375,10 +391,13 @@ pub unsafe fn free_async(ptr: *mut c_void, s: *mut c_void) -> Status {
     if host!(memory_find(ptr, &mut found)) != status::SUCCESS || found.base != ptr.addr() {
         return status::INVALID_VALUE;
     }
-    if !capturing(s) {
-        forget(ptr);
+    // As in `free`. Memory of a graph has no account.
+    let account = if capturing(s) { Account(None) } else { take_out(ptr) };
+    let answer = host!(stream_free(stream(s), ptr));
+    if answer != status::SUCCESS {
+        account.put_back();
     }
-    host!(stream_free(stream(s), ptr))
+    answer
 }
 
 /// Bytes that graphs use and hold, and the most of both.

@@ -253,7 +253,7 @@ pub unsafe fn copy_batch12(
     failed: *mut usize,
     s: *mut c_void,
 ) -> Status {
-    if dsts.is_null() || srcs.is_null() || sizes.is_null() || count == 0 || stream(s).addr() <= 2 {
+    if dsts.is_null() || srcs.is_null() || sizes.is_null() || count == 0 || stream(s).addr() <= 1 {
         return status::INVALID_VALUE;
     }
     for i in 0..count {
@@ -355,7 +355,7 @@ pub unsafe fn copy_3d_batch12(
     _flags: u64,
     s: *mut c_void,
 ) -> Status {
-    if ops.is_null() || count == 0 || stream(s).addr() <= 2 {
+    if ops.is_null() || count == 0 || stream(s).addr() <= 1 {
         return status::INVALID_VALUE;
     }
     for i in 0..count {

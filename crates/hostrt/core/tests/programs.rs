@@ -120,7 +120,7 @@ fn oxccl_run(program: &Path) -> String {
 }
 
 /// The chapters of the runtime that have a program each; they are C and C++ at once.
-const CHAPTERS: [&str; 5] = ["settings", "pools", "graphs", "ipc_events", "waits"];
+const CHAPTERS: [&str; 6] = ["settings", "pools", "graphs", "captures", "ipc_events", "waits"];
 
 #[test]
 fn the_chapters_of_the_cuda_runtime_work_in_c_and_cpp() {
@@ -159,7 +159,7 @@ fn twin(chapter: &str) -> PathBuf {
 
 #[test]
 fn the_chapters_work_with_hip_too() {
-    for chapter in ["pools", "graphs", "ipc_events", "waits"] {
+    for chapter in ["pools", "graphs", "captures", "ipc_events", "waits"] {
         let name = format!("{chapter}-hip");
         let compiler = "gcc -std=gnu11 -D__HIP_PLATFORM_AMD__ -DHIP_TWIN";
         oxccl_run(&build_program(compiler, &twin(chapter), &name, &ours(), &["-lrccl", "-lamdhip64"]));

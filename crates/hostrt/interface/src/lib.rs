@@ -141,7 +141,7 @@ pub mod work {
 #[allow(missing_docs)]
 pub struct Work {
     pub kind: c_int,
-    /// Of a copy: what the caller passed; it comes back unchanged.
+    /// Of a copy: what the caller passed; it comes back unchanged. Of an allocation: the device.
     pub direction: c_int,
     pub copy: CopyArea,
     pub fill: FillArea,
@@ -361,4 +361,8 @@ interface! {
     stream_go_ahead(stream: Stream) -> Status;
     /// `stream_alloc` of memory of `device`, whichever is the stream's.
     stream_alloc_on(stream: Stream, bytes: usize, device: c_int, ptr: *mut *mut c_void) -> Status;
+    /// Copies in stream order and waits for that, but for nothing that others enqueue meanwhile.
+    stream_copy_now(stream: Stream, area: *const CopyArea) -> Status;
+    /// The same of a fill.
+    stream_fill_now(stream: Stream, area: *const FillArea) -> Status;
 }

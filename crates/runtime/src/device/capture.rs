@@ -131,11 +131,20 @@ pub fn permits_unsafe_call(mode: CaptureMode) -> bool {
     permitted
 }
 
+/// Whether any stream captures, at the cost of one load.
+#[inline]
+pub fn is_any_capturing() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
 /// Whether work on the default stream of `device` would have to wait for a stream that captures. Breaks its capture.
+#[inline]
 pub fn implicates_capture(device: usize) -> bool {
-    if COUNT.load(Ordering::Acquire) == 0 {
-        return false;
-    }
+    is_any_capturing() && find_implicated(device)
+}
+
+#[cold]
+fn find_implicated(device: usize) -> bool {
     let all: Vec<Shared> = lock(&ACTIVE).iter().filter_map(Weak::upgrade).collect();
     let mut found = false;
     for capture in all {
@@ -162,7 +171,18 @@ fn over(capture: &Shared) {
 }
 
 impl Capture {
+    /// An error once it is broken: what comes now would be in no graph, and must not be taken for done.
+    fn check(&self) -> Result<()> {
+        if self.invalid {
+            return Err(Error::usage(
+                "the capture of the stream was broken by an earlier call, so nothing is recorded; end it and begin anew",
+            ));
+        }
+        Ok(())
+    }
+
     fn add(&mut self, lane: usize, work: Work, tag: Tag) -> Result<()> {
+        self.check()?;
         let ends = &mut self.streams[lane].1;
         let node = self.graph.add(work, tag, ends)?;
         *ends = vec![node];
@@ -230,6 +250,8 @@ fn capture_calls<C>(
     let Some(capture) = capture else { return Ok(()) };
     let group = GROUPS.fetch_add(1, Ordering::Relaxed);
     let mut capture = lock(&capture);
+    // All of the group or nothing.
+    capture.check()?;
     for (comm, call, lane) in calls {
         let operation = operation(call);
         capture.add(lane, Work::Call(Box::new(Call { group, comm, operation })), [0; 2])?;
@@ -371,10 +393,11 @@ impl Stream {
         self.push_or_capture(Work::Child(child), [0; 2], || {})
     }
 
-    /// Memory that belongs to the graph; `None` when the stream does not capture.
-    pub fn capture_alloc(&self, bytes: usize) -> Result<Option<*mut u8>> {
+    /// Memory of `device` that belongs to the graph; `None` when the stream does not capture.
+    pub fn capture_alloc(&self, bytes: usize, device: usize) -> Result<Option<*mut u8>> {
         let Some((shared, lane)) = self.0.capture.get() else { return Ok(None) };
-        let memory = GraphMemory::new(bytes, self.device())?;
+        lock(&shared).check()?;
+        let memory = GraphMemory::new(bytes, device)?;
         lock(&shared).add(lane, Work::Alloc(memory.clone()), [0; 2])?;
         Ok(Some(memory.address()))
     }
@@ -412,9 +435,13 @@ impl Stream {
         let member = self.0.capture.get();
         let captures = member.is_some();
         let mark = member.map(|(shared, lane)| {
-            let ends = lock(&shared).streams[lane].1.clone();
-            Mark { capture: shared, ends }
+            let capture = lock(&shared);
+            capture.check()?;
+            let ends = capture.streams[lane].1.clone();
+            drop(capture);
+            Ok(Mark { capture: shared, ends })
         });
+        let mark = mark.transpose()?;
         *lock(&event.0.captured) = mark;
         Ok(captures)
     }
@@ -428,19 +455,33 @@ impl Stream {
             if event.last_record().is_none() {
                 return Ok(true);
             }
-            lock(&shared).invalid = true;
+            let mut c = lock(&shared);
+            c.check()?;
+            c.invalid = true;
             return Err(Error::usage(
                 "a stream that captures cannot wait for an event that was recorded outside of the capture; the capture is \
                  broken. Wait before it begins, or wait for the event as an external one",
             ));
         };
         match self.0.capture.get() {
-            Some((mine, lane)) if Arc::ptr_eq(&mine, capture) => join(&mut lock(&mine), lane, ends),
+            Some((mine, lane)) if Arc::ptr_eq(&mine, capture) => {
+                let mut c = lock(&mine);
+                c.check()?;
+                join(&mut c, lane, ends);
+            }
             Some(_) => return Err(Error::usage("the event belongs to another capture than the stream")),
             None => {
                 let mut c = lock(capture);
                 if c.streams.is_empty() {
                     return Err(Error::usage("the event was recorded in a capture that has ended; record it again"));
+                }
+                c.check()?;
+                if self.same(&Stream::default_of(self.device())) {
+                    c.invalid = true;
+                    return Err(Error::usage(
+                        "the default stream cannot become part of a capture, so it cannot wait for an event of one; the \
+                         capture is broken. Let a stream of your own wait",
+                    ));
                 }
                 c.streams.push((self.clone(), Vec::new()));
                 let lane = c.streams.len() - 1;
@@ -463,5 +504,12 @@ impl Event {
     /// Whether its last record is a point of a capture, which cannot be waited for or asked about.
     pub fn is_captured(&self) -> bool {
         lock(&self.0.captured).is_some()
+    }
+
+    /// Of a point of a capture in progress, whether that was broken.
+    pub fn is_capture_broken(&self) -> Option<bool> {
+        let mark = lock(&self.0.captured);
+        let capture = lock(&mark.as_ref()?.capture);
+        (!capture.streams.is_empty()).then_some(capture.invalid)
     }
 }

@@ -97,8 +97,10 @@ fn enqueued(streams: &[Arc<Inner>]) -> u64 {
 pub(super) fn notify() {
     static START: Once = Once::new();
     START.call_once(|| {
+        // Signals of the program are for the threads of the program.
+        let builder = std::thread::Builder::new().name("oxccl helper".into());
         // Without the thread, work still runs when somebody synchronises; the log says why it is missing.
-        if let Err(e) = std::thread::Builder::new().name("oxccl helper".into()).spawn(run) {
+        if let Err(e) = oxccl_sys::process::with_signals_blocked(|| builder.spawn(run)) {
             crate::log::warn(&format!("cannot start the helper thread ({e}); streams move only when synchronised"));
         }
     });

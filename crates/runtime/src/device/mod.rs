@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 
 use oxccl_types::{Error, Result};
 
-pub use capture::{CaptureInfo, CaptureMode, EndError, implicates_capture, permits_unsafe_call};
+pub use capture::{CaptureInfo, CaptureMode, EndError, implicates_capture, is_any_capturing, permits_unsafe_call};
 pub(crate) use capture::{capture_one_sided, capture_requests, is_capturing};
 pub use event::{Event, EventOptions};
 pub use graph::{Graph, HostFunction, NodeId, Tag, Work};

@@ -1,6 +1,9 @@
 //! Copies and fills of memory areas, in steps.
 
-use super::stream::{STEP_BYTES, Step, Task};
+use oxccl_types::Result;
+
+use super::order;
+use super::stream::{STEP_BYTES, Step, Stream, Task};
 
 /// What a copy moves: `depth` slices of `height` rows of `width` bytes. Pitches (bytes from row to row) matter from the
 /// second row on, slices (bytes from slice to slice) from the second slice on.
@@ -163,6 +166,31 @@ impl Task for FillTask {
             }
         }
         if self.row == height || width == 0 { Step::Done } else { Step::Progress }
+    }
+}
+
+impl Stream {
+    /// Copies an area in stream order and waits for that, but for nothing that others enqueue meanwhile.
+    ///
+    /// # Safety
+    /// As for [`copy_area`](Self::copy_area).
+    pub unsafe fn copy_area_now(&self, area: Area) -> Result<()> {
+        self.run_now(Box::new(MoveTask::new(area)))
+    }
+
+    /// The same of a fill.
+    ///
+    /// # Safety
+    /// As for [`fill_area`](Self::fill_area).
+    pub unsafe fn fill_area_now(&self, fill: Fill) -> Result<()> {
+        self.run_now(Box::new(fill.task()))
+    }
+
+    fn run_now(&self, task: Box<dyn Task>) -> Result<()> {
+        self.refuse_while_capturing("waited for")?;
+        order::before_push(self);
+        let enqueued = self.push_unordered(task);
+        self.synchronize_to(enqueued)
     }
 }
 

@@ -81,6 +81,11 @@ impl Stream {
         StreamOptions { blocking: self.0.order.role != Role::Free, priority: self.0.order.priority }
     }
 
+    /// What comes next here waits for what `target` holds now, to which nothing is added.
+    pub(super) fn wait_behind(&self, target: &Arc<Inner>) {
+        wait_once(self, target, &AtomicU64::new(0));
+    }
+
     /// A number that no other stream of the process has.
     pub fn number(&self) -> u64 {
         self.0.order.number
@@ -148,7 +153,10 @@ static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 
 impl Drop for PerThread {
     fn drop(&mut self) {
-        leave(self.0.take());
+        let streams = self.0.take();
+        // Nobody else has a handle by which they could end a capture.
+        streams.iter().for_each(Stream::abandon_capture);
+        leave(streams);
     }
 }
 
@@ -179,11 +187,14 @@ pub(super) fn per_thread(device: usize) -> Stream {
     })
 }
 
-/// Waits for all streams of `device`; the first error of their work since the last wait.
+/// Waits until the work that all streams of `device` hold now has run; the first error of their work since the last wait.
 pub fn synchronize(device: usize) -> Result<()> {
+    // As in `drain`: all that is waited for is fixed first, and what a stream that captures was given before is part of it.
+    let streams = helper::streams(|s| s.device == device);
+    let held: Vec<_> = streams.into_iter().map(|s| (s.enqueued(), Stream(s))).collect();
     let mut first = Ok(());
-    for s in helper::streams(|s| s.device == device && !s.capture.is_active()) {
-        first = first.and(Stream(s).synchronize());
+    for (target, stream) in held {
+        first = first.and(stream.synchronize_to(target));
     }
     first
 }

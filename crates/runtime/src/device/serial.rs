@@ -35,9 +35,8 @@ pub fn behind(devices: impl Fn(usize) -> bool, work: Box<dyn FnOnce() + Send>) {
         return work();
     }
     let last = Stream::on_device(NOBODY);
-    for stream in pending {
-        last.wait_now(&Stream(stream).end());
-    }
+    // Nothing is added to them: who has waited for one finds it idle.
+    pending.iter().for_each(|stream| last.wait_behind(stream));
     // It is nobody's but its own.
     let stream = last.clone();
     let call = Box::new(move || {

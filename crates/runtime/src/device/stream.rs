@@ -651,8 +651,8 @@ impl Stream {
         helper::notify();
     }
 
-    /// [`push`](Self::push) without regard to the default stream.
-    pub(super) fn push_unordered(&self, task: Box<dyn Task>) {
+    /// [`push`](Self::push) without regard to the default stream. How many tasks the stream was given up to this one.
+    pub(super) fn push_unordered(&self, task: Box<dyn Task>) -> u64 {
         // Calls that could not begin at once follow one another all the same.
         if task.lane() == 0 {
             self.0.count_wait();
@@ -660,20 +660,26 @@ impl Stream {
         let mut queue = self.0.queue.lock();
         queue.push_back(task);
         self.0.count_enqueued(&queue, 1);
+        let enqueued = self.0.enqueued();
         drop(queue);
         helper::notify();
+        enqueued
     }
 
     /// Runs the stream's work on the calling thread until everything enqueued before the call is done.
     ///
     /// Returns the first error of its tasks since the last `synchronize`.
     pub fn synchronize(&self) -> Result<()> {
-        let inner = &*self.0;
         self.refuse_while_capturing("waited for")?;
         order::before_push(self);
-        inner.count_wait();
         // SYNC: stream-enqueued
-        let target = inner.enqueued.load(Ordering::Acquire);
+        self.synchronize_to(self.0.enqueued.load(Ordering::Acquire))
+    }
+
+    /// [`synchronize`](Self::synchronize) with so many tasks, of those that were ever enqueued, whatever the stream captures.
+    pub(super) fn synchronize_to(&self, target: u64) -> Result<()> {
+        let inner = &*self.0;
+        inner.count_wait();
         let mut waiter: Option<Waiter> = None;
         let mut attended = None;
         while inner.finished() < target {

@@ -7,7 +7,7 @@ use oxccl_sys::sync::{AtomicBool, AtomicU32, Ordering};
 use oxccl_sys::{Doorbell, SharedMemory};
 
 use super::stream::Waited;
-use super::{Event, IdleStream, Step, Stream, Task};
+use super::{Area, CaptureMode, EndError, Event, Graph, IdleStream, Step, Stream, Task};
 use crate::communicator::hub::WINDOW;
 
 /// Ends once all of `parts` tasks have been looked at.
@@ -484,4 +484,177 @@ fn work_behind_a_device_waits_for_its_streams_and_keeps_nobody() {
         std::thread::yield_now();
     }
     assert!(done.load(Ordering::Acquire), "it was done before the function, or never");
+}
+
+/// Who has waited for a stream finds it idle, whatever others do behind it.
+#[test]
+fn work_behind_streams_adds_nothing_to_them() {
+    let stream = Stream::on_device(6);
+    let [told, done] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    stream.push(Box::new(Told(told.clone())));
+    let before = stream.0.enqueued();
+    let said = done.clone();
+    super::behind(|device| device == 6, Box::new(move || said.store(true, Ordering::Release)));
+    assert!(stream.0.enqueued() == before && !done.load(Ordering::Acquire));
+    told.store(true, Ordering::Release);
+    stream.synchronize().unwrap();
+    assert!(stream.query().unwrap());
+    let began = Instant::now();
+    while !done.load(Ordering::Acquire) {
+        assert!(began.elapsed() < LONG, "it is never done");
+        std::thread::yield_now();
+    }
+}
+
+/// Blocks until it is told, and notes who stepped it.
+struct Watched(Arc<AtomicBool>, Arc<Mutex<Vec<std::thread::ThreadId>>>);
+
+impl Task for Watched {
+    fn step(&mut self) -> Step {
+        self.1.lock().unwrap().push(std::thread::current().id());
+        if self.0.load(Ordering::Acquire) { Step::Done } else { Step::Blocked }
+    }
+}
+
+/// What others enqueue meanwhile may wait for what the caller does next, and a capture that they begin is theirs.
+#[test]
+fn who_waits_for_a_device_waits_for_what_its_streams_hold_at_that_time() {
+    let [first, second, third] = [(); 3].map(|()| Stream::on_device(7));
+    let [gate, later] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let steps = Arc::default();
+    first.push(Box::new(Watched(gate.clone(), Arc::clone(&steps))));
+    let (said, answer) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || said.send(super::synchronize(7)).unwrap());
+    let began = Instant::now();
+    while !steps.lock().unwrap().contains(&waiter.thread().id()) {
+        assert!(began.elapsed() < LONG, "it does not wait for what is there");
+        std::thread::yield_now();
+    }
+    second.push(Box::new(Told(later.clone())));
+    third.begin_capture().unwrap();
+    gate.store(true, Ordering::Release);
+    let answer = answer.recv_timeout(Duration::from_secs(20));
+    later.store(true, Ordering::Release);
+    waiter.join().unwrap();
+    assert!(answer.expect("it waits for what came later").is_ok());
+    assert!(third.end_capture().is_ok(), "the capture of another thread was broken");
+    second.synchronize().unwrap();
+}
+
+/// The signals of the program are for the program's threads: its handlers would run amid the library's work.
+#[test]
+fn the_helper_takes_no_signals() {
+    let stream = Stream::new().unwrap();
+    stream.call_own(Box::new(|| ())).unwrap();
+    stream.synchronize().unwrap();
+    let blocked = || {
+        let mut threads = std::fs::read_dir("/proc/self/task").unwrap();
+        threads.find_map(|thread| {
+            let thread = thread.unwrap().path();
+            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
+            let status =
+                std::fs::read_to_string(thread.join("status")).ok().filter(|_| name.trim() == "oxccl helper")?;
+            let mask = status.lines().find_map(|l| l.strip_prefix("SigBlk:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        })
+    };
+    // It names itself when it begins.
+    let began = Instant::now();
+    let mask = loop {
+        match blocked() {
+            Some(mask) => break mask,
+            None => assert!(began.elapsed() < LONG, "there is no helper"),
+        }
+        std::thread::yield_now();
+    };
+    // Interrupt, user 1, user 2, alarm, termination and child.
+    for signal in [2, 10, 12, 14, 15, 17] {
+        assert!(mask & 1 << (signal - 1) != 0, "signal {signal} is not blocked: {mask:x}");
+    }
+}
+
+#[test]
+fn the_default_stream_is_drawn_into_no_capture() {
+    let (stream, default, event) = (Stream::on_device(3), Stream::default_of(3), Event::new());
+    stream.begin_capture().unwrap();
+    stream.record(&event).unwrap();
+    assert!(default.wait(&event).is_err() && default.capture_state().is_none());
+    assert_eq!(event.is_capture_broken(), Some(true));
+    assert_eq!(stream.end_capture().err(), Some(EndError::Invalidated));
+    assert_eq!(event.is_capture_broken(), None);
+}
+
+#[test]
+fn a_broken_capture_records_nothing_more() {
+    let [stream, joined, other] = [(); 3].map(|()| Stream::new().unwrap());
+    let (event, later) = (Event::new(), Event::new());
+    stream.begin_capture().unwrap();
+    stream.record(&event).unwrap();
+    joined.wait(&event).unwrap();
+    let graph = stream.capture_info().unwrap().graph;
+    assert!(stream.query().is_err(), "this breaks it");
+    for stream in [&stream, &joined] {
+        assert!(stream.call_host(Arc::new(|| ()), [0; 2]).is_err());
+        assert!(stream.record(&later).is_err() && stream.wait(&event).is_err());
+        assert!(stream.capture_alloc(4096, 0).is_err());
+    }
+    assert!(other.wait(&event).is_err() && other.capture_state().is_none());
+    assert!(!later.is_captured() && graph.lock().nodes.is_empty());
+    assert_eq!(stream.end_capture().err(), Some(EndError::Invalidated));
+    // Both are free again.
+    for stream in [stream, joined] {
+        stream.call_own(Box::new(|| ())).unwrap();
+        stream.synchronize().unwrap();
+    }
+}
+
+/// Nobody else could end it.
+#[test]
+fn a_thread_that_ends_ends_the_capture_of_its_own_stream() {
+    let (event, joined) = (Event::new(), Stream::new().unwrap());
+    let (point, drawn) = (event.clone(), joined.clone());
+    std::thread::spawn(move || {
+        let mine = Stream::special_of(2, std::ptr::without_provenance_mut(2));
+        mine.begin_capture_to(Graph::new(), &[], CaptureMode::Relaxed).unwrap();
+        mine.record(&point).unwrap();
+        drawn.wait(&point).unwrap();
+    })
+    .join()
+    .unwrap();
+    assert!(event.is_captured() && event.is_capture_broken().is_none() && joined.capture_state().is_none());
+}
+
+/// What others enqueue meanwhile may wait for what the caller does next.
+#[test]
+fn who_copies_and_waits_waits_for_that_copy() {
+    let stream = Stream::new().unwrap();
+    let [gate, later] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let steps = Arc::default();
+    stream.push(Box::new(Watched(gate.clone(), Arc::clone(&steps))));
+    let (said, answer) = std::sync::mpsc::channel();
+    let mine = stream.clone();
+    let waiter = std::thread::spawn(move || {
+        let (from, mut to) = ([7u8; 64], [0u8; 64]);
+        // SAFETY: both stay as they are until the call returns.
+        unsafe { mine.copy_area_now(Area::row(to.as_mut_ptr(), from.as_ptr(), 64)) }.unwrap();
+        said.send(to).unwrap();
+    });
+    let began = Instant::now();
+    while !steps.lock().unwrap().contains(&waiter.thread().id()) {
+        assert!(began.elapsed() < LONG, "it does not wait for what is there");
+        std::thread::yield_now();
+    }
+    stream.push(Box::new(Told(later.clone())));
+    gate.store(true, Ordering::Release);
+    let answer = answer.recv_timeout(Duration::from_secs(20));
+    later.store(true, Ordering::Release);
+    waiter.join().unwrap();
+    assert_eq!(answer, Ok([7; 64]));
+    stream.synchronize().unwrap();
+    // SAFETY: the stream captures, so nothing is copied.
+    let refused = unsafe {
+        stream.begin_capture().unwrap();
+        stream.copy_area_now(Area::row(std::ptr::null_mut(), std::ptr::null(), 64))
+    };
+    assert!(refused.is_err() && stream.end_capture().is_err());
 }

@@ -153,6 +153,54 @@ static void node_by_node(void) {
   cudaGetLastError();
 }
 
+/* The node's pool says on which device its memory is. */
+static void memory_of_another_device(void) {
+#ifdef HIP_TWIN
+  hipMemAllocNodeParams p;
+  hipPointerAttribute_t of;
+#else
+  struct cudaMemAllocNodeParams p;
+  struct cudaPointerAttributes of;
+#endif
+  struct cudaMemPoolProps props;
+  cudaMemPool_t pool;
+  cudaGraph_t graph, made;
+  cudaGraphNode_t node;
+  cudaStream_t s;
+  void* memory;
+  memset(&p, 0, sizeof p);
+  p.poolProps.allocType = cudaMemAllocationTypePinned;
+  p.poolProps.location.type = cudaMemLocationTypeDevice;
+  p.poolProps.location.id = 2;
+  p.bytesize = 100;
+  CUDA(cudaGraphCreate(&graph, 0));
+  CUDA(cudaGraphAddMemAllocNode(&node, graph, NULL, 0, &p));
+  CUDA(cudaPointerGetAttributes(&of, p.dptr));
+  CHECK(of.device == 2);
+  memset(&p, 0, sizeof p);
+  CUDA(cudaGraphMemAllocNodeGetParams(node, &p));
+  CHECK(p.poolProps.location.id == 2 && p.bytesize == 100);
+  p.poolProps.location.id = 99;
+  CHECK(cudaGraphAddMemAllocNode(&node, graph, NULL, 0, &p) == cudaErrorInvalidDevice);
+  /* The same of memory of a pool that a capture allocates. */
+  memset(&props, 0, sizeof props);
+  props.allocType = cudaMemAllocationTypePinned;
+  props.location.type = cudaMemLocationTypeDevice;
+  props.location.id = 3;
+  CUDA(cudaMemPoolCreate(&pool, &props));
+  CUDA(cudaStreamCreate(&s));
+  CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+  CUDA(cudaMallocFromPoolAsync(&memory, 100, pool, s));
+  CUDA(cudaStreamEndCapture(s, &made));
+  CUDA(cudaPointerGetAttributes(&of, memory));
+  CHECK(of.device == 3);
+  CUDA(cudaStreamDestroy(s));
+  CUDA(cudaMemPoolDestroy(pool));
+  CUDA(cudaGraphDestroy(made));
+  CUDA(cudaGraphDestroy(graph));
+  cudaGetLastError();
+}
+
 #ifndef HIP_TWIN /* HIP's functions differ. */
 /* Parameters of any kind in one struct, as newer programs pass them. */
 static void any_kind(void) {
@@ -518,6 +566,7 @@ int main(void) {
   any_kind();
   updates();
 #endif
+  memory_of_another_device();
   objects();
   events_of_ended_captures();
   nodes_of_captures();

@@ -1,4 +1,5 @@
 /* Copies of three dimensions and in batches, memory pools, memory of graphs. C and C++. */
+#include <nccl.h>
 #include <cuda_runtime_api.h>
 #include "check.h"
 
@@ -73,20 +74,52 @@ static void batches(void) {
   memset(&how, 0, sizeof how);
   how.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
 #if CUDART_VERSION >= 13000
-  CUDA(cudaMemcpyBatchAsync(dsts, (const void* const*)srcs, sizes, N, &how, &where, 1, s));
+#define BATCH(stream) cudaMemcpyBatchAsync(dsts, (const void* const*)srcs, sizes, N, &how, &where, 1, stream)
 #else
-  CUDA(cudaMemcpyBatchAsync(dsts, srcs, sizes, N, &how, &where, 1, NULL, s));
+#define BATCH(stream) cudaMemcpyBatchAsync(dsts, srcs, sizes, N, &how, &where, 1, NULL, stream)
 #endif
+  CUDA(BATCH(s));
   CUDA(cudaStreamSynchronize(s));
   for (i = 0; i < N; i++) {
     char* d = (char*)dsts[i];
     CHECK(d[0] == i + 1 && d[10 * i + 9] == i + 1 && (i == N - 1 || d[10 * i + 10] == 0));
   }
+  /* The default stream of the thread serves, the device's does not. */
+  CUDA(cudaMemset(to, 0, N * 100));
+  CUDA(cudaDeviceSynchronize());
+  CUDA(BATCH(cudaStreamPerThread));
+  CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+  CHECK(((char*)dsts[N - 1])[0] == N);
+  CHECK(BATCH(cudaStreamLegacy) == cudaErrorInvalidValue);
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+  CUDA(BATCH(0));
+  CUDA(cudaStreamSynchronize(0));
+#else
+  CHECK(BATCH(0) == cudaErrorInvalidValue);
+#endif
+  cudaGetLastError();
   CUDA(cudaFree(from));
   CUDA(cudaFree(to));
   CUDA(cudaStreamDestroy(s));
 }
 #endif
+
+/* The kernel would promise it all the same. */
+static void more_than_there_is(void) {
+  size_t left, all;
+  void* memory;
+  cudaStream_t s;
+  CUDA(cudaMemGetInfo(&left, &all));
+  CUDA(cudaStreamCreate(&s));
+  CHECK(cudaMalloc(&memory, all + (1 << 20)) == cudaErrorMemoryAllocation);
+  CHECK(cudaMallocHost(&memory, all + (1 << 20)) == cudaErrorMemoryAllocation);
+  CHECK(cudaMallocAsync(&memory, all + (1 << 20), s) == cudaErrorMemoryAllocation);
+#ifndef HIP_TWIN /* RCCL says what went wrong where we say that all is fine. */
+  CHECK(ncclMemAlloc(&memory, all + (1 << 20)) == ncclUnhandledCudaError && memory == NULL);
+#endif
+  CUDA(cudaStreamDestroy(s));
+  cudaGetLastError();
+}
 
 static void pools(void) {
   cudaMemPool_t pool, usual, now;
@@ -97,7 +130,8 @@ static void pools(void) {
   unsigned long long value;
   int number;
   void *a, *b;
-  cudaStream_t s;
+  cudaStream_t s, t;
+  cudaGraph_t graph;
   CUDA(cudaSetDevice(1));
   CUDA(cudaStreamCreate(&s));
   CUDA(cudaDeviceGetDefaultMemPool(&usual, 1));
@@ -135,7 +169,17 @@ static void pools(void) {
   CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
   CHECK(value == 100);
   CUDA(cudaStreamSynchronize(s));
+  /* What is not freed stays in the account. */
+  CUDA(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
+  CUDA(cudaStreamBeginCapture(t, cudaStreamCaptureModeGlobal));
+  CHECK(cudaFree(a) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaStreamEndCapture(t, &graph) == cudaErrorStreamCaptureInvalidated);
+  CUDA(cudaStreamDestroy(t));
+  CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
+  CHECK(value == 100);
   CUDA(cudaFree(a));
+  CUDA(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &value));
+  CHECK(value == 0);
   place.type = cudaMemLocationTypeDevice;
   place.id = 2;
   CUDA(cudaMemPoolGetAccess(&flags, pool, &place));
@@ -211,6 +255,7 @@ int main(void) {
 #ifndef HIP_TWIN
   batches();
 #endif
+  more_than_there_is();
   pools();
   memory_of_graphs();
   puts("all fine");

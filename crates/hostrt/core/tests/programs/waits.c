@@ -1,4 +1,5 @@
 /* Which calls return before their work is done, which wait, and for whose work. C and C++. */
+#include <nccl.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <sched.h>
@@ -224,6 +225,34 @@ static void what_is_freed_waits_for_its_device(void) {
   CUDA(cudaStreamDestroy(s));
 }
 
+/* What another device still has to do with memory that is freed, it finds there: nobody waits for that. */
+static void what_is_freed_stays_for_other_devices(void) {
+  enum { OWN = 8 << 20 }; /* So much is given back to the system. */
+  cudaStream_t s;
+  char *d[2];
+  void* gone;
+  int i;
+  CUDA(cudaSetDevice(1));
+  CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CUDA(cudaSetDevice(0));
+  CUDA(cudaMalloc((void**)&d[0], OWN));
+  CHECK(ncclMemAlloc((void**)&d[1], OWN) == ncclSuccess);
+  for (i = 0; i < 2; i++) {
+    close_gate();
+    CUDA(cudaLaunchHostFunc(s, pass_gate, NULL));
+    CUDA(cudaMemsetAsync(d[i], 1, OWN, s));
+    if (i) CHECK(ncclMemFree(d[i]) == ncclSuccess); else CUDA(cudaFree(d[i]));
+    CHECK(!get(&passed) && cudaFree(d[i]) == cudaErrorInvalidValue);
+    CUDA(cudaMalloc(&gone, OWN));
+    CHECK(gone != d[i]);
+    open_gate();
+    CUDA(cudaStreamSynchronize(s));
+    CUDA(cudaFree(gone));
+  }
+  CUDA(cudaStreamDestroy(s));
+  cudaGetLastError();
+}
+
 static void copies_from_host_to_host(void) {
   cudaStream_t s;
   char *from, *to;
@@ -337,6 +366,7 @@ int main(void) {
   device_memory_is_set_and_copied_behind_the_caller();
   copies_between_devices_keep_order_with_all_work_of_both();
   what_is_freed_waits_for_its_device();
+  what_is_freed_stays_for_other_devices();
   copies_from_host_to_host();
 #ifndef HIP_TWIN
   sources_that_are_read_during_the_call();
