@@ -421,7 +421,7 @@ pub(crate) struct Exporter {
     generation: u64,
     known: arrayvec::ArrayVec<(usize, usize, u32), 16>,
     turn: usize,
-    /// Ranges that are none, of other memory: first byte and length, each in the [place](place) of its address.
+    /// Ranges that are none, of other memory: first byte and length, each in its [place](place).
     other: [(usize, usize); OTHERS],
 }
 
@@ -432,9 +432,12 @@ pub(crate) const SEGMENT_BITS: u32 = 28;
 /// Ranges of other memory that an exporter remembers: those of a program that goes round the buckets of its gradients.
 const OTHERS: usize = 64;
 
-/// Where an exporter remembers the range that begins at `address`: buffers begin at multiples of a line, or of a page and a little.
-fn place(address: usize) -> usize {
-    (address >> 4 ^ address >> 12 ^ address >> 20) % OTHERS
+/// Where an exporter remembers the `len` bytes at `address`. Whatever multiples addresses are of, and those of one place differ by their
+/// lengths.
+fn place(address: usize, len: usize) -> usize {
+    /// 2^64 over the golden ratio: a product with it has the differences of both in its highest bits.
+    const MIX: usize = 0x9e37_79b9_7f4a_7c15;
+    (address.wrapping_mul(MIX) ^ len.wrapping_mul(MIX.rotate_left(32))) >> (usize::BITS - OTHERS.ilog2())
 }
 
 impl Default for Exporter {
@@ -466,7 +469,7 @@ impl Exporter {
             }
         }
         // A part of a range that is no device memory may be some, and the other way round.
-        let place = place(address);
+        let place = place(address, len);
         if self.other[place] == (address, len) {
             return None;
         }

@@ -437,16 +437,15 @@ pub(super) fn locate(
             continue;
         }
         engine.spots[m] = Buffers::NONE;
-        let [reads, writes] = plan.map_or([false; 2], |plan| plan.own(m));
         // The lines of others need not have come.
-        if !reads && !writes {
-            continue;
-        }
+        let Some(plan) = plan.filter(|plan| plan.touches(m)) else { continue };
         let w = words(core, m, seq);
         let rank = core.members[m];
+        // Also of memory that this rank does not touch: what it maps of it might stay mapped for ever.
         if !core.one_process {
             engine.imports.refresh(rank, w[3], segments(&w));
         }
+        let [reads, writes] = plan.own(m);
         if reads {
             let len = call.input_bytes(rank as u32, core.ranks);
             engine.spots[m].input = spot(core, engine, rank, segments(&w)[0], w[1], len)?;

@@ -276,12 +276,12 @@ impl Links {
         self.more = more;
     }
 
-    /// Nothing comes behind what is small on `lane`: it goes out.
+    /// Nothing comes behind what is small on `lane`: it goes out, to all whom a connection that failed does not keep it from.
     pub(super) fn no_more(&mut self, lane: usize) -> Result<()> {
         self.more = false;
         let Ends { lanes, open } = &mut self.streams;
-        let mut peers = open.iter().filter(|(of, _)| *of == lane).map(|(_, peer)| *peer as usize);
-        peers.try_for_each(|peer| lanes[lane][peer].as_mut().map_or(Ok(()), |end| end.no_more()))
+        let peers = open.iter().filter(|(of, _)| *of == lane).map(|(_, peer)| *peer as usize);
+        peers.fold(Ok(()), |first, peer| first.and(lanes[lane][peer].as_mut().map_or(Ok(()), |end| end.no_more())))
     }
 
     /// Whether an operation has begun behind `number`.

@@ -357,7 +357,9 @@ impl Exchange {
         let several = self.sends.len() - self.sent >= core.ranks;
         links.more(several);
         let progress = self.offer_sends(core, links, several);
-        links.no_more(self.lane)?;
+        if several {
+            links.no_more(self.lane)?;
+        }
         self.sent += self.sends[self.sent..].iter().take_while(|t| t.complete).count();
         progress
     }
@@ -436,12 +438,13 @@ impl Exchange {
         let mut progress = false;
         self.passed.empty(core.ranks);
         for t in &mut self.recvs[range] {
-            if self.passed.all() || *budget == 0 {
+            if self.passed.all() {
                 break;
             }
             if t.complete || self.passed.has(t.peer) {
                 continue;
             }
+            // Also when nothing more is to be received in this step: a connection that is being opened goes on.
             let Some(end) = links.receiver(core, t.peer, self.lane)? else {
                 self.passed.put(t.peer);
                 continue;

@@ -289,8 +289,9 @@ pub fn fetch(
     limits: &Limits<'_>,
     over: impl Fn() -> bool,
 ) -> Result<OwnedFd> {
-    // All of it: a process that is stopped, in a debugger say, answers when it goes on, and the hang-up of one that ends is heard.
     let go = || -> std::io::Result<OwnedFd> {
+        // Whoever calls looks around now and then.
+        let limits = &Limits { deadline: Deadline::after(limits.deadline.slice(HANDSHAKE_TIME)), ..*limits };
         limits.check()?;
         let stream = unix::connect_abstract(&process.socket_name(), limits.deadline)?;
         let hello = Hello { kind: Kind::Fetch, purpose: 0, comm_hash, from: 0, to: 0, argument: segment };
@@ -345,13 +346,14 @@ impl Persistence {
     }
 }
 
-/// What `attempt` gives, which is made again as [`Persistence`] says.
+/// What `attempt` gives, which is made again as [`Persistence`] says; of a process of this machine that says nothing until the end: it is
+/// stopped, in a debugger say, and answers when it goes on. The hang-up of one that ends is heard.
 fn persistently<T>(
     limits: &Limits<'_>,
     over: impl Fn() -> bool,
     attempt: impl Fn() -> std::io::Result<T>,
 ) -> std::io::Result<T> {
-    let mut persistence = Persistence::new(limits.deadline);
+    let mut persistence = Persistence { patience: limits.deadline, ..Persistence::new(limits.deadline) };
     loop {
         let error = match attempt() {
             Ok(done) => return Ok(done),

@@ -183,7 +183,7 @@ impl Meter<'_> {
     fn repetitions(&self, row: &Row<'_>, in_place: bool, one: f64) -> Result<Half> {
         if self.args.mode == Mode::Sync {
             self.warm_up_lone(row, in_place, one)?;
-            return self.equal(row, in_place, 1, self.args.iters);
+            return self.equal(row, in_place, 1, self.args.iters.map(|calls| calls.max(1)));
         }
         if let Some(k) = self.args.iters {
             return self.equal(row, in_place, k, None);
