@@ -9,7 +9,7 @@
 //! calls of medium size are carried out without a task (`at_once_direct`; `again_direct`: as the
 //! last one of its shape was, `resolved` to what it reads and writes where; `ends`: whose end is left to the next one). `messages`: a message program over connections. `ahead`: begun before those in front of them have
 //! ended. `p2p` is the task of a group of sends and
-//! receives (`p2p_quick`, `p2p_short`: small and medium ones without a task, `p2p_outgrown`: which the kernel copies), `one_sided` that of puts, signals and waits for signals; what both
+//! receives (`p2p_quick`, `p2p_short`: small and medium ones without a task, `p2p_outgrown`: which the kernel copies, `p2p_step`: how they go on), `one_sided` that of puts, signals and waits for signals; what both
 //! do alike is in `operation`. `limits`: up to which length a payload travels with its line. An executor knows no algorithm.
 
 mod again_direct;
@@ -49,6 +49,7 @@ mod p2p_own;
 mod p2p_passed;
 pub(crate) mod p2p_quick;
 mod p2p_short;
+mod p2p_step;
 mod pair_v;
 mod pieces;
 pub(crate) mod piped;

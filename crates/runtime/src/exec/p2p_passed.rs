@@ -12,27 +12,37 @@ pub(super) struct Passed {
 
 impl Passed {
     /// Passes nobody by any more, of this many ranks.
+    #[inline]
     pub(super) fn empty(&mut self, ranks: usize) {
-        self.of.resize(ranks, 0);
-        self.round = self.round.checked_add(1).unwrap_or_else(|| {
-            self.of.fill(0);
-            1
-        });
+        if self.of.len() != ranks || self.round == u32::MAX {
+            self.forget(ranks);
+        }
+        self.round += 1;
         self.count = 0;
     }
 
+    #[cold]
+    fn forget(&mut self, ranks: usize) {
+        self.of.clear();
+        self.of.resize(ranks, 0);
+        self.round = 0;
+    }
+
     /// From here on passes `peer` by.
+    #[inline]
     pub(super) fn put(&mut self, peer: u32) {
         self.count += usize::from(!self.has(peer));
         self.of[peer as usize] = self.round;
     }
 
     /// Whether it passes `peer` by.
+    #[inline]
     pub(super) fn has(&self, peer: u32) -> bool {
         self.of[peer as usize] == self.round
     }
 
     /// Whether nobody is left but the rank itself.
+    #[inline]
     pub(super) fn all(&self) -> bool {
         self.count + 1 >= self.of.len()
     }
