@@ -368,14 +368,13 @@ impl Exchange {
     }
 
     fn waiting_for(&self) -> String {
-        let from: Vec<u32> = self.recvs.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
-        let to: Vec<u32> = self.sends.iter().filter(|t| !t.complete).map(|t| t.peer).collect();
+        let open = |transfers: &[Transfer]| named(transfers.iter().filter(|t| !t.complete).map(|t| t.peer));
         let mut parts = vec![];
-        if !from.is_empty() {
-            parts.push(format!("Recv from rank(s) {from:?}"));
+        if let Some(from) = open(&self.recvs) {
+            parts.push(format!("Recv from {from}"));
         }
-        if !to.is_empty() {
-            parts.push(format!("Send to rank(s) {to:?}"));
+        if let Some(to) = open(&self.sends) {
+            parts.push(format!("Send to {to}"));
         }
         format!("{} was waiting for the peer(s) to make the matching call", parts.join(" and "))
     }
@@ -427,6 +426,20 @@ impl Transfer {
         }
         Ok(progress)
     }
+}
+
+/// The ranks of messages, each once, for people; `None` where there are none.
+fn named(peers: impl Iterator<Item = u32>) -> Option<String> {
+    /// Who reads more has read enough.
+    const MOST: usize = 16;
+    let mut ranks: Vec<u32> = peers.collect();
+    let messages = ranks.len();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let (all, some) = (ranks.len(), &ranks[..ranks.len().min(MOST)]);
+    let more = if all > MOST { format!(" and {} more", all - MOST) } else { String::new() };
+    let messages = if messages > all { format!(" ({messages} messages)") } else { String::new() };
+    (all > 0).then(|| format!("rank(s) {some:?}{more}{messages}"))
 }
 
 /// Within what their memory lies.
@@ -756,5 +769,19 @@ impl Task for P2pTask {
 
     fn crowded(&self) -> bool {
         self.course.core.crowded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn peers_are_named_once_and_not_all_of_very_many() {
+        assert_eq!(named([].into_iter()), None);
+        assert_eq!(named([7].into_iter()).unwrap(), "rank(s) [7]");
+        assert_eq!(named([3, 1, 3, 3].into_iter()).unwrap(), "rank(s) [1, 3] (4 messages)");
+        let many = named((0..1000).rev()).unwrap();
+        assert!(many.ends_with("14, 15] and 984 more"), "{many}");
     }
 }
