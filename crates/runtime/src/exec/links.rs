@@ -280,8 +280,11 @@ impl Links {
     pub(super) fn no_more(&mut self, lane: usize) -> Result<()> {
         self.more = false;
         let Ends { lanes, open } = &mut self.streams;
-        let peers = open.iter().filter(|(of, _)| *of == lane).map(|(_, peer)| *peer as usize);
-        peers.fold(Ok(()), |first, peer| first.and(lanes[lane][peer].as_mut().map_or(Ok(()), |end| end.no_more())))
+        let mut first = Ok(());
+        for (_, peer) in open.iter().filter(|(of, _)| *of == lane) {
+            first = first.and(lanes[lane][*peer as usize].as_mut().map_or(Ok(()), |end| end.no_more()));
+        }
+        first
     }
 
     /// Whether an operation has begun behind `number`.
