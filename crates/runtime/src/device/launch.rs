@@ -36,8 +36,8 @@ struct Flat {
     id: NodeId,
     work: Work,
     after: Vec<usize>,
-    /// Which nodes start together; unique to this appearance of the graph.
-    group: Option<(usize, u64)>,
+    /// Which nodes start together; unique to this appearance of the graph: how many nodes there were before it, and how deep it lies.
+    group: Option<((usize, usize), u64)>,
 }
 
 /// A node in its place.
@@ -76,7 +76,8 @@ fn flatten(
     if depth > DEPTH {
         return Err(Error::argument(format!("graphs are nested deeper than {DEPTH}, or in themselves")));
     }
-    let appearance = all.len();
+    // Of one depth each that is not empty adds nodes; a graph and a child that comes first in it do not begin at one depth.
+    let appearance = (all.len(), depth);
     // Where each node ends: itself, or the last nodes of a child.
     let mut ends: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
     let mut inner = BTreeSet::new();
@@ -139,7 +140,7 @@ fn cycle() -> Error {
 
 /// Units in an order in which each comes after all that its members wait for.
 fn order(flats: &[Flat]) -> Result<Vec<Vec<usize>>> {
-    let mut units: BTreeMap<(usize, u64), usize> = BTreeMap::new();
+    let mut units: BTreeMap<((usize, usize), u64), usize> = BTreeMap::new();
     let mut members: Vec<Vec<usize>> = Vec::new();
     let mut unit_of = Vec::with_capacity(flats.len());
     for (i, flat) in flats.iter().enumerate() {
@@ -301,6 +302,22 @@ fn plan(state: &State) -> Result<Plan> {
     Ok(plan)
 }
 
+/// A child that nobody else changes.
+fn own_child(work: Work) -> Work {
+    match work {
+        Work::Child(child) => Work::Child(child.duplicate()),
+        work => work,
+    }
+}
+
+/// As it is now, whatever becomes of the child graphs.
+fn with_own_children(mut state: State) -> State {
+    for node in state.nodes.values_mut().filter(|node| matches!(node.work, Work::Child(_))) {
+        node.work = own_child(std::mem::replace(&mut node.work, Work::Empty));
+    }
+    state
+}
+
 /// A graph that can be launched, one launch after the other.
 pub struct Executable {
     state: Arc<State>,
@@ -315,7 +332,7 @@ pub struct Executable {
 impl Graph {
     /// Makes it launchable. Later changes of the graph do not reach it. `InvalidArgument` when nodes wait in a circle.
     pub fn instantiate(&self) -> Result<Executable> {
-        let state = self.state();
+        let state = with_own_children(self.state());
         let plan = plan(&state)?;
         let state = Arc::new(state);
         Ok(Executable { state, plan, disabled: BTreeSet::new(), streams: Vec::new(), before: None })
@@ -329,6 +346,7 @@ impl Executable {
         if let Err(e) = same_shape(&self.state, &new) {
             return Ok(Err(e));
         }
+        let new = with_own_children(new);
         let mut state = State::clone(&self.state);
         for (mine, theirs) in state.nodes.values_mut().zip(new.nodes.into_values()) {
             mine.work = theirs.work;
@@ -359,7 +377,7 @@ impl Executable {
             return Err(Error::argument("the child graph differs in shape from the one before"));
         }
         let mut state = State::clone(&self.state);
-        graph::set_work(&mut state, node, work, tag)?;
+        graph::set_work(&mut state, node, own_child(work), tag)?;
         self.adopt(state)
     }
 
@@ -414,7 +432,7 @@ impl Executable {
                 lane.record(&end).and_then(|()| stream.wait(&end))
             })?,
         }
-        if self.plan.retains || played.is_err() {
+        if self.plan.retains || self.keeps() || played.is_err() {
             // Streams, memory and kept values live until the work is done, even when this value does not.
             let kept = (self.streams.clone(), self.state.clone());
             let drops = Box::new(move || drop(kept));
@@ -617,6 +635,48 @@ mod tests {
         captured.instantiate().unwrap().launch(&stream).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
+    }
+
+    /// As `cudaGraphInstantiate` promises: what is launched is the graph of then.
+    #[test]
+    fn a_child_that_is_changed_later_stays_what_it_was() {
+        let (graph, child, calls, stream) = (Graph::new(), Graph::new(), Arc::default(), Stream::new().unwrap());
+        counts(&child, &calls, &[]);
+        graph.add(Work::Child(child.clone()), [0; 2], &[]).unwrap();
+        let other = host(&graph, &[]);
+        let mut exec = graph.instantiate().unwrap();
+        counts(&child, &calls, &[]);
+        // This makes the plan anew.
+        exec.set_work(other, Work::Host(Arc::new(|| {})), [0; 2]).unwrap();
+        assert!(exec.update(&graph).unwrap().is_err(), "the child has another shape");
+        exec.launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn values_of_a_child_live_until_launched_work_is_done() {
+        let (graph, child, stream) = (Graph::new(), Graph::new(), Stream::new().unwrap());
+        let value = Arc::new(());
+        let (gate, passed) = std::sync::mpsc::channel::<()>();
+        let passed = std::sync::Mutex::new(passed);
+        let wait = move || {
+            let _ = passed.lock().unwrap().recv_timeout(std::time::Duration::from_secs(20));
+        };
+        child.add(Work::Host(Arc::new(wait)), [0; 2], &[]).unwrap();
+        child.keep(value.clone());
+        graph.add(Work::Child(child), [0; 2], &[]).unwrap();
+        graph.instantiate().unwrap().launch(&stream).unwrap();
+        drop(graph);
+        assert_eq!(Arc::strong_count(&value), 2, "the work that uses it is still to come");
+        gate.send(()).unwrap();
+        stream.synchronize().unwrap();
+        // The function that lets it go runs behind it.
+        let began = std::time::Instant::now();
+        while Arc::strong_count(&value) > 1 {
+            assert!(began.elapsed() < std::time::Duration::from_secs(20), "it is never let go");
+            std::thread::yield_now();
+        }
     }
 
     /// It waits for what was recorded outside of captures, not for a point of one that happens to be under way.

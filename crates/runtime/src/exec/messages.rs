@@ -20,6 +20,7 @@ use super::links::{self, CHANNEL_LANE, Receiver, part_bytes};
 use super::plan::{MessagePlan, alignment, longest_part};
 use crate::communicator::core::Core;
 use crate::device::Step;
+use crate::transport::lines::Lines;
 use crate::transport::{Header, Ticket};
 
 /// Bytes of a piece from which on its receiver reads it where it lies: who lends it waits at the end of the call until it was taken.
@@ -49,7 +50,7 @@ pub(super) struct MessageState {
     pieces: u64,
     /// Elements of a piece.
     length: u64,
-    scratch: Vec<u8>,
+    scratch: Lines,
     /// Bytes that are passed on at once.
     part: u64,
     /// Whether the input, and what has come into the output, stay as they are until the end of the call.
@@ -100,7 +101,7 @@ pub(super) fn begin(
     let scratch = channels * (1 + 2 * plan.program.scratch_slots as usize) * slot;
     if state.scratch.len() < scratch {
         // Memory that is new and zero takes no pages before it is used.
-        state.scratch = vec![0; scratch];
+        state.scratch = Lines::new(scratch);
     }
     state.part = part_bytes(core) as u64;
     let (ranks, rank) = (core.ranks, core.rank as u32);
@@ -328,12 +329,18 @@ pub(super) fn step(run: Run<'_>, engine: &mut Engine, state: &mut MessageState) 
             if budget == 0 {
                 break;
             }
+            let moved = |lane: &Lane| (lane.taken, lane.sent, lane.received);
+            let before = moved(&state.lanes[channel]);
             match try_next(run, engine, state, channel)? {
                 Some(true) => {
                     progress = true;
                     budget -= 1;
                 }
-                Some(false) => break,
+                Some(false) => {
+                    // A part of it: the peer is alive, and more is on its way.
+                    progress |= moved(&state.lanes[channel]) != before;
+                    break;
+                }
                 None => state.lanes[channel] = Lane { piece: state.lanes[channel].piece + 1, ..Lane::default() },
             }
         }

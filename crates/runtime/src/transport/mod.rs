@@ -17,6 +17,7 @@ use oxccl_types::{Error, Result};
 
 #[cfg(any(all(test, not(loom)), feature = "testing"))]
 pub mod conformance;
+pub(crate) mod lines;
 pub mod local;
 pub(crate) mod passage;
 pub(crate) mod put;

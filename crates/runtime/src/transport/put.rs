@@ -160,7 +160,11 @@ impl PutSender {
             }
             if self.reported == self.report.len() {
                 self.reported = 0;
-                self.applied = u64::from_le_bytes(self.report);
+                let said = u64::from_le_bytes(self.report);
+                if !(self.applied..=self.begun).contains(&said) {
+                    return Err(tcp::garbage(&self.peer, "putting data", "report of puts that were not made"));
+                }
+                self.applied = said;
             }
         }
     }

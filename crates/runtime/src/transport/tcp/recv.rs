@@ -180,6 +180,11 @@ impl TcpEnd {
         while done < len {
             // SAFETY: the rest of `dst`.
             match unsafe { self.read(dst.add(done), len - done) } {
+                // That was all there is: the next call finds what is new.
+                Ok(Some(n)) if n < len - done => {
+                    done += n;
+                    break;
+                }
                 Ok(Some(n)) => done += n,
                 Ok(None) => break,
                 Err(_) if done > 0 => break, // the next call meets the error again

@@ -7,6 +7,7 @@ use oxccl_types::{Error, Result};
 use super::frame::{Frame, HEADER};
 use super::raw::{self, Range};
 use super::{TcpEnd, TcpOptions, closed, lost};
+use crate::transport::lines::Lines;
 use crate::transport::{Header, REFUSAL_BYTES, SendEnd, Ticket};
 
 /// Frames that one system call writes at most.
@@ -37,7 +38,7 @@ pub(super) struct Outgoing {
     /// Accepted frames, behind those of `small`, that the kernel has not taken in full; by number modulo length.
     queue: Box<[Waiting]>,
     /// One slot per frame of the queue, for [`SendEnd::keep`].
-    kept: Box<[u8]>,
+    kept: Lines,
     pub(super) accepted: u64,
     /// Frames that the kernel has; `small.frames` come next, then those of the queue.
     written: u64,
@@ -69,7 +70,7 @@ pub(super) struct Outgoing {
 
 /// Small frames with their bytes, one behind the other.
 struct Small {
-    bytes: Box<[u8]>,
+    bytes: Lines,
     /// `at..end` is not written.
     at: usize,
     end: usize,
@@ -121,11 +122,11 @@ impl Outgoing {
         Outgoing {
             queue: vec![none; options.slots].into(),
             // Zeroed pages cost nothing before the first frame that is kept.
-            kept: vec![0; options.slots * options.slot_bytes].into(),
+            kept: Lines::new(options.slots * options.slot_bytes),
             accepted: 0,
             written: 0,
             received: 0,
-            small: Small { bytes: vec![0; TOGETHER].into(), at: 0, end: 0, frames: 0 },
+            small: Small { bytes: Lines::new(TOGETHER), at: 0, end: 0, frames: 0 },
             hold: false,
             more: false,
             gather: false,
