@@ -272,10 +272,11 @@ impl Core {
     pub(super) fn accept_puts(self: &Arc<Core>) {
         let weak = Arc::downgrade(self);
         let take = move |incoming: Incoming| {
+            let from = incoming.from as usize;
             if let Some(core) = weak.upgrade()
                 && let Err(e) = core.take_puts(incoming)
             {
-                core.puts_failed(&e);
+                core.puts_failed(from, &e);
             }
         };
         self.inbox.divert(PUTS, Box::new(take));
@@ -299,7 +300,7 @@ impl Core {
                     false
                 }
                 Err(e) => {
-                    core.puts_failed(&e);
+                    core.puts_failed(from, &e);
                     false
                 }
             }
@@ -309,11 +310,11 @@ impl Core {
         Ok(())
     }
 
-    /// A connection for puts to this rank cannot go on.
-    fn puts_failed(&self, error: &Error) {
+    /// The connection of `from` for puts to this rank cannot go on.
+    fn puts_failed(&self, from: usize, error: &Error) {
         if error.code == ResultCode::RemoteError {
             // Its end is perhaps that of its process, which says more.
-            self.suspect(error);
+            self.suspect(from, error);
         } else {
             self.spread(error);
             self.fail(error);
