@@ -187,7 +187,7 @@ impl Windows {
     pub(crate) fn expect(&self, rank: usize, word: usize, count: u64) -> u64 {
         let mut awaited = locked(&self.awaited);
         let total = awaited.entry((rank, word)).or_default();
-        *total += count;
+        *total = total.saturating_add(count);
         *total
     }
 
