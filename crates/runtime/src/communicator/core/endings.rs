@@ -477,6 +477,12 @@ impl Core {
         self.trouble(NEWS);
     }
 
+    /// Why a call of this rank failed: the first one that did. Ends of other ranks are none while no call here needs them, and no call
+    /// that a revocation ends.
+    pub(in crate::communicator) fn failed_call(&self) -> Option<Error> {
+        self.failure.get().cloned()
+    }
+
     /// What ended the communicator here.
     pub(in crate::communicator) fn ended(&self) -> Option<Error> {
         // A revocation was asked for.
