@@ -4,6 +4,7 @@
 //! nothing here decides how a call is done.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,15 +152,76 @@ pub struct Scope<'scope, 'env: 'scope> {
     target: Target,
     /// Depth of open groups of this scope on this thread.
     depth: Cell<u32>,
-    /// What the calls of the open group read (`false`) and write (`true`).
-    spans: RefCell<Vec<(Span, bool)>>,
+    /// What the calls of the open group use.
+    spans: RefCell<Spans>,
     /// Who issued calls, each once, with the stream to wait for.
-    used: RefCell<Vec<(Arc<Inner>, device::Stream)>>,
+    used: RefCell<Vec<Used>>,
     /// What a simulation came to, us.
     time: Cell<Option<f64>>,
     // Invariant, so that a buffer lent to one scope cannot be used in another; raw, so that it stays on its thread,
     // as groups do.
     brand: PhantomData<(&'scope mut &'scope (), &'env mut &'env (), *const ())>,
+}
+
+/// A communicator that issued calls.
+struct Used {
+    comm: Arc<Inner>,
+    stream: device::Stream,
+    /// A call of it had failed before.
+    had_failed: bool,
+}
+
+impl Used {
+    /// Waits for its calls.
+    fn finish(&self) -> Result<()> {
+        let waited = self.stream.synchronize();
+        // Who else waits for the stream may have been told.
+        let failed = || if self.had_failed { None } else { self.comm.failed_call() };
+        waited.and_then(|()| failed().map_or(Ok(()), Err))
+    }
+}
+
+/// Memory that calls use: ranges that do not overlap, by their starts.
+#[derive(Default)]
+struct Ranges(BTreeMap<usize, usize>);
+
+impl Ranges {
+    /// Start and end of the last one that overlaps `start..end`.
+    fn overlapping(&self, start: usize, end: usize) -> Option<(usize, usize)> {
+        let (at, to) = self.0.range(..end).next_back()?;
+        (*to > start).then_some((*at, *to))
+    }
+
+    /// Becomes one with those that it overlaps.
+    fn add(&mut self, mut start: usize, mut end: usize) {
+        while let Some((at, to)) = self.overlapping(start, end) {
+            self.0.remove(&at);
+            (start, end) = (start.min(at), end.max(to));
+        }
+        self.0.insert(start, end);
+    }
+}
+
+/// What the calls of a group read and write.
+#[derive(Default)]
+struct Spans {
+    read: Ranges,
+    written: Ranges,
+}
+
+impl Spans {
+    /// Whether a call beside the others may not use `span`.
+    fn forbid(&self, span: &Span, writes: bool) -> bool {
+        let used = |ranges: &Ranges| ranges.overlapping(span.start, span.start + span.bytes).is_some();
+        span.bytes > 0 && (used(&self.written) || (writes && used(&self.read)))
+    }
+
+    fn add(&mut self, span: &Span, writes: bool) {
+        let ranges = if writes { &mut self.written } else { &mut self.read };
+        if span.bytes > 0 {
+            ranges.add(span.start, span.start + span.bytes);
+        }
+    }
 }
 
 /// Ends a scope on every way out.
@@ -210,8 +272,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             result = result.and(self.end_group(failure));
         }
         // Wait for every stream, whatever failed: the borrows end with this function.
-        for (_, stream) in self.used.borrow().iter() {
-            result = result.and(stream.synchronize());
+        for used in self.used.borrow().iter() {
+            result = result.and(used.finish());
         }
         result
     }
@@ -227,7 +289,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         self.depth.set(self.depth.get() - 1);
         if self.depth.get() == 0 {
-            self.spans.borrow_mut().clear();
+            self.spans.take();
             if matches!(self.target, Target::Simulation) {
                 return inner_group::simulate_end().map(|time| self.time.set(time));
             }
@@ -239,7 +301,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn check_group(&self, name: &str, uses: &[(Span, bool)]) -> Result<()> {
         let mut spans = self.spans.borrow_mut();
         for (mine, i_write) in uses {
-            if spans.iter().any(|(other, it_writes)| (*i_write || *it_writes) && mine.overlaps(other)) {
+            if spans.forbid(mine, *i_write) {
                 return Err(Error::usage(format!(
                     "{name}: a call of the same group uses the same memory ({:#x}, {} bytes), and one of the two writes \
                      it; the calls of a group run side by side",
@@ -247,7 +309,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 )));
             }
         }
-        spans.extend(uses);
+        // Behind all checks: a call may write where it reads.
+        uses.iter().for_each(|(mine, i_write)| spans.add(mine, *i_write));
         Ok(())
     }
 
@@ -275,8 +338,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             )));
         }
         let mut used = self.used.borrow_mut();
-        if !used.iter().any(|(c, _)| Arc::ptr_eq(c, &comm.inner)) {
-            used.push((comm.inner.clone(), stream.clone()));
+        if !used.iter().any(|u| Arc::ptr_eq(&u.comm, &comm.inner)) {
+            let had_failed = comm.inner.failed_call().is_some();
+            used.push(Used { comm: comm.inner.clone(), stream: stream.clone(), had_failed });
         }
         Ok(stream.clone())
     }

@@ -217,3 +217,48 @@ fn what_moves_between_threads() {
     send::<oxccl::AbortHandle>();
     sync::<oxccl::AbortHandle>();
 }
+
+/// Whoever waits for a stream first is told its error; the others' calls have failed all the same.
+#[test]
+fn an_error_is_told_by_the_scope_of_the_call() {
+    let mut comms = Communicator::init_all(2).unwrap();
+    let (other, comm) = (comms.pop().unwrap(), comms.pop().unwrap());
+    let alone = Communicator::init_all(1).unwrap().remove(0);
+    let stream = Stream::on(comm.device()).unwrap();
+    let (mut x, mut y) = ([0_u8], [0_u8]);
+    let outer = stream.scope(|s| {
+        s.recv(&comm, &mut x, 1)?;
+        drop(other);
+        let inner = stream.scope(|s| s.all_reduce_in_place(&alone, &mut y, ReduceOp::Sum));
+        assert!(inner.is_err(), "it waits for the stream");
+        Ok(())
+    });
+    assert!(outer.expect_err("nobody sent").text.contains("rank 1"));
+}
+
+#[test]
+fn calls_of_a_group_share_what_they_read_and_nothing_else() {
+    let comm = Communicator::init_all(1).unwrap().remove(0);
+    let data = [1_i32; 100];
+    let mut to = [0_i32; 100];
+    // Starts of ten elements that are read, and written.
+    let calls = |starts: [(usize, usize); 3], to: &mut [i32]| {
+        group(|g| {
+            let to = g.lend(to);
+            starts.iter().try_for_each(|(from, into)| {
+                g.all_reduce(&comm, &data[*from..from + 10], to.slice(*into..into + 10), ReduceOp::Sum)
+            })
+        })
+    };
+    calls([(0, 20), (0, 0), (5, 10)], &mut to).unwrap();
+    assert_eq!(to[..30], data[..30]);
+    assert!(calls([(0, 20), (0, 0), (5, 11)], &mut to).unwrap_err().text.contains("same memory"));
+    // What one writes another may not read.
+    let error = group(|g| {
+        let to = g.lend(&mut to);
+        g.all_reduce(&comm, &data[..10], to.slice(0..10), ReduceOp::Sum)?;
+        g.all_reduce(&comm, &data[..10], to.slice(20..30), ReduceOp::Sum)?;
+        g.broadcast(&comm, to.slice(5..8), 0)
+    });
+    assert!(error.unwrap_err().text.contains("same memory"));
+}

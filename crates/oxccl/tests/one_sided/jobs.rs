@@ -162,6 +162,38 @@ fn a_death_ends_puts_over_the_network() {
     kill_the_target(&[("OXCCL_SHM", "0")]);
 }
 
+/// The last rank puts, and looks at no answer before it dies; the others go on without it.
+pub fn remain(order: &Order) {
+    let (comm, last) = (Communicator::init(order.ranks, order.id, order.rank).expect("init"), order.ranks - 1);
+    let window = comm.window::<u8>(100).expect("a window");
+    if order.rank == last {
+        (0..last).for_each(|to| comm.put_signal(&window, to, 0, &[1], Signal::default()).expect("put"));
+    } else {
+        comm.wait_signal(last, Signal::default(), 1).expect("it came");
+    }
+    order.report("up", "");
+    let end = now_ns() + GIVE_UP.as_nanos() as u64;
+    while comm.async_error().is_ok() {
+        assert!(now_ns() < end, "nothing is heard of the death");
+        std::thread::yield_now();
+    }
+    // What its connections end with may come behind the news of its end.
+    pause(Duration::from_millis(100));
+    let child = comm.shrink(&[last]).expect("its end is no obstacle");
+    child.barrier().expect("barrier");
+    order.report("works", "");
+}
+
+#[test]
+fn a_plain_shrink_excludes_who_died_after_puts() {
+    let _alone = alone();
+    let mut pool = Pool::new(4, 1, &[("OXCCL_SHM", "0")]);
+    pool.start("remain");
+    pool.expect("up", &[0, 1, 2, 3], GIVE_UP);
+    pool.workers[3].kill();
+    pool.expect("works", &[0, 1, 2], GIVE_UP);
+}
+
 /// Registers until it fails.
 pub fn register(order: &Order) {
     let comm = Communicator::init(order.ranks, order.id, order.rank).expect("init");

@@ -15,6 +15,7 @@ fn worker() {
         "join" => jobs::join(order),
         "wait" => jobs::wait(order),
         "put" => jobs::put(order),
+        "remain" => jobs::remain(order),
         "register" => jobs::register(order),
         "leave" => jobs::leave(order),
         "silent" => jobs::silent(order),

@@ -73,6 +73,11 @@ fn what_is_wrong_is_refused() {
         let ended = other.close(&comm).expect_err("the window of another communicator");
         assert_eq!(ended.code, ResultCode::InvalidArgument);
         // All of it left the communicator usable.
+        for counts in [&[0][..], &[1, 0], &[u64::MAX, 1]] {
+            let expected: Vec<_> = counts.iter().map(|n| Expected { from: peer, signal: none, count: *n }).collect();
+            let error = comm.wait_signals(&expected).expect_err("nobody signals so often");
+            assert!(error.code == ResultCode::InvalidArgument && error.text.contains("count"), "{error:?}");
+        }
         comm.put_signal(&window, peer, 7, &[9], none).expect("put");
         comm.wait_signal(peer, none, 1).expect("wait");
         assert_eq!(window.to_vec()[7], 9);

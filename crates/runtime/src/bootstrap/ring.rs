@@ -45,6 +45,7 @@ const CALL: u8 = 5;
 const CALL_AROUND: u8 = 6;
 const GONE: u8 = 7;
 const MEND: u8 = 8;
+const ENDED: u8 = 9;
 
 /// How long who mends the ring waits for an answer of each, and whether it passes over all that are on the host of one that gave
 /// none, or of its process only. First of all those that answer, if there are some.
@@ -88,6 +89,13 @@ pub enum News {
         /// Whether it goes around, once of each rank; else it is for neighbours, and goes no further.
         around: bool,
     },
+    /// A rank aborted or revoked its communicator: no failure of the others, who may go on without it.
+    Ended {
+        /// Which.
+        rank: usize,
+        /// What it did.
+        text: String,
+    },
     /// A rank failed the communicator.
     Error {
         /// Which.
@@ -105,6 +113,7 @@ impl News {
             News::Dead { rank, text } => (DEAD, *rank, text),
             News::Left { rank } => (LEFT, *rank, ""),
             News::Gone { rank, text } => (GONE, *rank, text),
+            News::Ended { rank, text } => (ENDED, *rank, text),
             // Is sent in another way.
             News::Mend => (MEND, 0, ""),
             News::Call { rank, around: false, .. } => (CALL, *rank, ""),
@@ -137,6 +146,7 @@ impl News {
             DEAD => Some(News::Dead { rank, text }),
             LEFT => Some(News::Left { rank }),
             GONE => Some(News::Gone { rank, text }),
+            ENDED => Some(News::Ended { rank, text }),
             ERROR => Some(News::Error { rank, code, text }),
             _ => None,
         }

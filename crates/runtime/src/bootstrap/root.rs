@@ -58,6 +58,7 @@ pub(super) fn spawn(id: &UniqueId, listeners: Vec<TcpListener>, config: &Bootstr
         arrived: 0,
         joined: 0,
         served: HashSet::new(),
+        held: Vec::new(),
         failure: None,
         deaf_until: None,
         starved: None,
@@ -76,6 +77,8 @@ struct Member {
     rank: u32,
     /// `rank 3 (host node7, process 99)` once known.
     name: String,
+    /// Of this process, which may end, and the root with it, when its rank has all that it waits for.
+    own: bool,
     input: Vec<u8>,
     /// Its contribution to the present round.
     given: Option<Vec<u8>>,
@@ -108,6 +111,8 @@ struct Root {
     joined: u32,
     /// The guests that have everything, or will get nothing any more: a rank that left with an error may come again to say so.
     served: HashSet<u32>,
+    /// Members of this process that are not told of the last round yet.
+    held: Vec<u64>,
     failure: Option<Arc<[u8]>>,
     /// Set while nothing is left to accept connections with: the listeners are not asked before.
     deaf_until: Option<Deadline>,
@@ -141,6 +146,7 @@ impl Root {
                 }
             }
             self.expire();
+            self.release();
         }
         let text = format!("Bootstrap: root {:016x} served {} rank(s) of {}", self.hash, self.joined, self.parts.ranks);
         (self.log)(Level::Info, &text);
@@ -239,6 +245,7 @@ impl Root {
             stream,
             rank,
             name: format!("rank {rank} (at {from})"),
+            own: false,
             input: Vec::new(),
             given: None,
             output: Vec::new(),
@@ -347,6 +354,8 @@ impl Root {
                     {
                         member.name =
                             format!("rank {} (host {}, process {})", member.rank, info.peer.host, info.peer.pid);
+                        // Who is taken for one of this process, in a container say, is told a little later; no more.
+                        member.own = info.peer.pid == std::process::id();
                     }
                     member.given = Some(body);
                     self.arrived += 1;
@@ -359,7 +368,7 @@ impl Root {
         }
     }
 
-    /// All have contributed: everybody gets everything.
+    /// All have contributed: everybody gets everything, in the last round those of this process when the others have it.
     fn answer(&mut self) {
         if self.failure.is_some() {
             return;
@@ -376,16 +385,34 @@ impl Root {
         let message: Arc<[u8]> = wire::frame(RESULT, &[&[self.round], &self.nonce, &all]).into();
         self.round += 1;
         self.arrived = 0;
+        let last = self.round == self.parts.rounds(self.part);
         for (_, token) in order {
             if let Some(member) = self.members.get_mut(&token) {
                 member.output.push((message.clone(), 0));
+                if last && member.own {
+                    self.held.push(token);
+                }
             }
+            self.flush(token);
+        }
+    }
+
+    /// Tells those of this process the last of it when all others have it, or it has failed.
+    fn release(&mut self) {
+        let waits = |(token, m): (&u64, &Member)| !m.output.is_empty() && !self.held.contains(token);
+        if self.held.is_empty() || (self.failure.is_none() && self.members.iter().any(waits)) {
+            return;
+        }
+        for token in std::mem::take(&mut self.held) {
             self.flush(token);
         }
     }
 
     /// Sends what the socket takes; the rest when there is room.
     fn flush(&mut self, token: u64) {
+        if self.held.contains(&token) {
+            return;
+        }
         let Some(member) = self.members.get_mut(&token) else { return };
         while let Some((bytes, done)) = member.output.first_mut() {
             match rustix::net::send(&member.stream, &bytes[*done..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {

@@ -30,6 +30,9 @@ const MEETING: u8 = 254;
 const GROWTH: u8 = 253;
 /// Kind 1, hash of the participants 8, number of the meeting 8.
 const TAG: usize = 17;
+/// Tells a meeting from all others of the communicator. It is taken when the call is accepted, and holds whatever becomes of the call:
+/// the peers count it too.
+pub(super) type Tag = [u8; TAG];
 /// Where the number is.
 const NUMBER: usize = 9;
 /// How long a revoked communicator waits for its operations to end.
@@ -128,7 +131,7 @@ impl Children {
     }
 
     /// Keeps the message of another meeting than that of `tag`, unless it is of one that failed here before.
-    fn keep(&self, from: u32, message: Message, tag: &[u8; TAG]) {
+    fn keep(&self, from: u32, message: Message, tag: &Tag) {
         if number(&message) < number(tag) && message[..NUMBER] == tag[..NUMBER] {
             return;
         }
@@ -140,25 +143,33 @@ impl Children {
     }
 
     /// The message of the meeting of `tag`, if it was kept.
-    fn kept(&self, from: u32, tag: &[u8; TAG]) -> Option<Message> {
+    fn kept(&self, from: u32, tag: &Tag) -> Option<Message> {
         let mut early = locked(&self.early);
         early.retain(|(_, m)| number(m) >= number(tag) || m[..NUMBER] != tag[..NUMBER]);
         let at = early.iter().position(|(f, m)| *f == from && m[..TAG] == *tag)?;
         Some(early.remove(at).1)
     }
 
-    fn tag(&self, kind: Kind, participants: &[usize]) -> [u8; TAG] {
-        let fnv = |h: u64, rank: &usize| (h ^ *rank as u64).wrapping_mul(0x100_0000_01b3);
-        let hash = participants.iter().fold(0xcbf2_9ce4_8422_2325, fnv);
+    /// The next meeting of the participants.
+    fn tag(&self, kind: Kind, participants: &[usize]) -> Tag {
         let mut meetings = locked(&self.meetings);
-        let number = meetings.entry((kind, hash)).or_default();
+        let number = meetings.entry((kind, hash(participants))).or_default();
         *number += 1;
-        let mut tag = [0; TAG];
-        tag[0] = kind as u8;
-        tag[1..NUMBER].copy_from_slice(&hash.to_le_bytes());
-        tag[NUMBER..].copy_from_slice(&number.to_le_bytes());
-        tag
+        tag_of(kind, participants, *number)
     }
+}
+
+fn hash(participants: &[usize]) -> u64 {
+    let fnv = |h: u64, rank: &usize| (h ^ *rank as u64).wrapping_mul(0x100_0000_01b3);
+    participants.iter().fold(0xcbf2_9ce4_8422_2325, fnv)
+}
+
+fn tag_of(kind: Kind, participants: &[usize], number: u64) -> Tag {
+    let mut tag = [0; TAG];
+    tag[0] = kind as u8;
+    tag[1..NUMBER].copy_from_slice(&hash(participants).to_le_bytes());
+    tag[NUMBER..].copy_from_slice(&number.to_le_bytes());
+    tag
 }
 
 /// An entry in [`Children`].
@@ -199,17 +210,16 @@ impl<'a> Meeting<'a> {
     }
 
     /// The id that the participants meet with.
-    fn call_together(&self, kind: Kind) -> Result<bootstrap::UniqueId> {
+    fn call_together(&self, tag: &Tag) -> Result<bootstrap::UniqueId> {
         // Who is gone says more than that it cannot be reached.
-        self.pass_id(kind).map_err(|e| self.core.missing(self.participants).err().unwrap_or(e))
+        self.pass_id(tag).map_err(|e| self.core.missing(self.participants).err().unwrap_or(e))
     }
 
-    fn pass_id(&self, kind: Kind) -> Result<bootstrap::UniqueId> {
-        let tag = self.core.children.tag(kind, self.participants);
+    fn pass_id(&self, tag: &Tag) -> Result<bootstrap::UniqueId> {
         let index = self.index();
         let id = match index {
             0 => bootstrap::UniqueId::create(&self.config)?,
-            _ => self.wait_for_id(self.participants[(index - 1) / 2], &tag)?,
+            _ => self.wait_for_id(self.participants[(index - 1) / 2], tag)?,
         };
         let message = [&tag[..], &id.to_bytes()].concat();
         for below in [2 * index + 1, 2 * index + 2] {
@@ -231,7 +241,7 @@ impl<'a> Meeting<'a> {
         write_full(&stream, message, &self.limits).map_err(|e| Error::remote(format!("rank {to} is gone: {e}")))
     }
 
-    fn wait_for_id(&self, from: usize, tag: &[u8; TAG]) -> Result<bootstrap::UniqueId> {
+    fn wait_for_id(&self, from: usize, tag: &Tag) -> Result<bootstrap::UniqueId> {
         let (since, children, from) = (clock::now_ns(), &self.core.children, from as u32);
         loop {
             if let Some(message) = children.kept(from, tag) {
@@ -317,8 +327,8 @@ fn dismiss(id: &bootstrap::UniqueId) {
 
 /// How the ranks of a child meet.
 enum How {
-    Split(Option<Part>),
-    Shrink,
+    Split(Tag, Option<Part>),
+    Shrink(Tag),
     /// To so many ranks, with the id if this rank has it.
     Grow(usize, Option<Held>),
 }
@@ -350,8 +360,8 @@ impl Child {
     fn shares(&self) -> bool {
         let settings = &self.parent.settings;
         let wanted = match self.how {
-            How::Split(_) => settings.split_share,
-            How::Shrink => settings.shrink_share,
+            How::Split(..) => settings.split_share,
+            How::Shrink(_) => settings.shrink_share,
             How::Grow(..) => None,
         };
         wanted == Some(true) && !self.core.is_aborted()
@@ -362,8 +372,8 @@ impl Child {
         let meeting = Meeting::new(&self.core, &self.participants, &config, &self.halt);
         let whole = Some(Part { color: 0, key: 0 });
         let (id, rank, ranks, part) = match &self.how {
-            How::Split(part) => (meeting.call_together(Kind::Split)?, meeting.index(), self.participants.len(), *part),
-            How::Shrink => (meeting.call_together(Kind::Shrink)?, meeting.index(), self.participants.len(), whole),
+            How::Split(tag, part) => (meeting.call_together(tag)?, meeting.index(), self.participants.len(), *part),
+            How::Shrink(tag) => (meeting.call_together(tag)?, meeting.index(), self.participants.len(), whole),
             How::Grow(ranks, Some(held)) => (held.id.clone(), self.core.rank, *ranks, whole),
             How::Grow(ranks, None) => (meeting.wait_for_growth()?, self.core.rank, *ranks, whole),
         };
@@ -396,7 +406,8 @@ impl Communicator {
         let all: Vec<usize> = (0..self.ranks).collect();
         self.check_parent(&all)?;
         let part = color.map(|color| Part { color, key });
-        self.make_child(all, How::Split(part), config, "ncclCommSplit", done)
+        let tag = self.core()?.children.tag(Kind::Split, &all);
+        self.make_child(all, How::Split(tag, part), config, "ncclCommSplit", done)
     }
 
     /// A communicator of all ranks but `exclude`, in the same order. Only those that remain call it, all with the same
@@ -427,7 +438,8 @@ impl Communicator {
             self.jobs.forgive();
         }
         self.check_parent(&remain)?;
-        self.make_child(remain, How::Shrink, config, "ncclCommShrink", done)
+        let tag = self.core()?.children.tag(Kind::Shrink, &remain);
+        self.make_child(remain, How::Shrink(tag), config, "ncclCommShrink", done)
     }
 
     /// An id with which new ranks join when this communicator grows; to be called by one rank, once per growth.
@@ -533,16 +545,28 @@ impl Communicator {
         }
     }
 
+    /// The next meeting without a result of all ranks.
+    pub(super) fn next_barrier(&self) -> Result<Tag> {
+        let all: Vec<usize> = (0..self.ranks).collect();
+        Ok(self.core()?.children.tag(Kind::Barrier, &all))
+    }
+
     /// All ranks are here: a meeting without a result.
-    pub(super) fn meet(self: &Arc<Self>) -> Result<()> {
-        self.agree(Kind::Barrier, Vec::new(), |_| Ok(()))
+    pub(super) fn meet(self: &Arc<Self>, tag: &Tag) -> Result<()> {
+        self.agree(tag, Vec::new(), |_| Ok(()))
+    }
+
+    /// The meeting of all ranks for the window of this number.
+    pub(super) fn window_meeting(&self, number: u64) -> Tag {
+        let all: Vec<usize> = (0..self.ranks).collect();
+        tag_of(Kind::Window, &all, number)
     }
 
     /// All ranks tell each other `said`, each does `work` with what all said, and all learn whether all could: the
     /// result is that of `work` on every rank, or an error on every rank.
     pub(super) fn agree<R>(
         self: &Arc<Self>,
-        kind: Kind,
+        tag: &Tag,
         said: Vec<u8>,
         work: impl FnOnce(&[Vec<u8>]) -> Result<R>,
     ) -> Result<R> {
@@ -553,7 +577,7 @@ impl Communicator {
         core.may_meet(&all)?;
         let config = Config::from_env();
         let meeting = Meeting::new(core, &all, &config, &halt);
-        let met = meeting.call_together(kind).and_then(|id| {
+        let met = meeting.call_together(tag).and_then(|id| {
             let params = init::params(id, self.rank, self.ranks, &config, meeting.config.clone(), false, halt.clone());
             bootstrap::agree(bootstrap::Params { payload: said, awaited: awaited(core, &all), ..params }, work)
         });
@@ -615,7 +639,7 @@ mod tests {
         let (all, two) = ([0, 1, 2], [0, 1]);
         let [first, next] = [(); 2].map(|()| children.tag(Kind::Shrink, &all));
         let other = children.tag(Kind::Window, &two);
-        let message = |tag: &[u8; TAG], what: u8| {
+        let message = |tag: &Tag, what: u8| {
             let mut message = [what; TAG + 128];
             message[..TAG].copy_from_slice(tag);
             message

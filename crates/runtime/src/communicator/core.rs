@@ -2,7 +2,7 @@
 
 mod endings;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use oxccl_schedule::select::AllowList;
 use oxccl_sys::Belfry;
 use oxccl_sys::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, SharedU32};
 use oxccl_sys::{Deadline, Doorbell, Latch, LatchGuard, barrier, clock};
-use oxccl_types::{Collective, Error, Result, ResultCode};
+use oxccl_types::{Collective, Error, Result};
 use rustix::event::{Timespec, epoll};
 
 use super::child::Children;
@@ -33,7 +33,7 @@ use crate::service::io::Limits;
 use crate::service::{CommKey, Dial, Inbox, Route};
 use crate::transport::Header;
 pub(crate) use endings::Blocked;
-use endings::Departure;
+use endings::{Departure, Troubles};
 
 /// Operations of one lane run in the order in which they were issued; the lanes are independent of each other.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +141,8 @@ pub(crate) struct Core {
     turns: [Turns; 3],
     status: AtomicU32,
     trouble_ns: AtomicU64,
-    departures: Mutex<Vec<Departure>>,
-    news: Mutex<Option<Error>>,
+    departures: Mutex<BTreeMap<usize, Departure>>,
+    news: Mutex<Troubles>,
     /// The last call of which neighbours were told.
     told: AtomicU64,
     /// For how long it had been blocked then, ns.
@@ -499,7 +499,7 @@ impl Core {
         for member in (0..self.members.len()).filter(|m| *m != self.me) {
             // A stopped process must not hold this one; a thread of this process comes back, or takes all down with it.
             let deadline = if self.same_process(self.members[member]) { Deadline::NEVER } else { others };
-            let dead = || lock(&self.departures).iter().any(|d| d.rank == self.members[member]);
+            let dead = || lock(&self.departures).contains_key(&self.members[member]);
             // Puts into a window may come at any time.
             let lanes = [lane as usize, Lane::OneSided as usize];
             let lent = || lanes.iter().any(|l| self.hub.borrows(member, *l).load(Ordering::Acquire) != 0);
@@ -706,11 +706,7 @@ impl Core {
         self.abort.store(true, Ordering::Release);
         self.hub.set_presence(self.me, presence);
         if let Some(ring) = lock(&self.control).as_ref() {
-            ring.announce(&News::Error {
-                rank: self.rank,
-                code: ResultCode::RemoteError,
-                text: format!("rank {} {did}", self.rank),
-            });
+            ring.announce(&News::Ended { rank: self.rank, text: format!("rank {} {did}", self.rank) });
         }
         for member in 0..self.members.len() {
             self.hub.bell(member).ring();

@@ -1,6 +1,6 @@
 //! How a communicator comes to life: bootstrap, hub, probes, watches.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use oxccl_sys::affinity::{self, CORES_BYTES, Cores};
@@ -162,14 +162,12 @@ pub(super) fn crowded(peers: &[PeerInfo], rank: usize, members: &[usize]) -> boo
 /// The cores of the ranks on the host of `rank`, and on its machine, as far as all of those have told, see [`crowded`].
 fn near(peers: &[PeerInfo], rank: usize, members: &[usize]) -> impl Iterator<Item = Vec<Cores>> {
     let own = &peers[members.first().copied().unwrap_or(rank)];
-    let (host, kernel) = (&own.host, boot(own));
     let same = |p: &PeerInfo| on_one_machine(own, p);
-    let others = |p: &PeerInfo| kernel.is_some() && boot(p).is_some_and(|other| kernel != Some(other));
     let all = |is: &dyn Fn(&PeerInfo) -> bool| {
         let near = peers.iter().enumerate().filter(|(other, p)| is(p) || members.contains(other));
         near.map(|(_, p)| cores(p)).collect::<Option<Vec<_>>>()
     };
-    let on_host = all(&|p| p.host == *host && !others(p));
+    let on_host = all(&|p| p.host == own.host && !on_others(own, p));
     let on_machine = all(&same).and_then(|sets| sets.iter().map(Cores::without_quota).collect::<Option<Vec<_>>>());
     [on_host, on_machine].into_iter().flatten()
 }
@@ -188,10 +186,27 @@ pub(super) fn run_at_once(peers: &[PeerInfo], members: &[usize]) -> Option<usize
 /// How many ranks share a core of the machine whose cores have most to share; 1: nowhere they outnumber their cores. The same answer
 /// on every rank.
 pub(super) fn per_core(peers: &[PeerInfo]) -> f64 {
-    let mut seen = HashSet::new();
-    // What holds of one rank of a host holds of all.
-    let first = (0..peers.len()).filter(|rank| seen.insert((&peers[*rank].host, boot(&peers[*rank]))));
-    let crowds = first.flat_map(|rank| near(peers, rank, &[])).filter(|sets| affinity::outnumber(sets));
+    // Once by name: there may be as many hosts as ranks.
+    let (mut hosts, mut machines) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+    for peer in peers {
+        hosts.entry(&peer.host).or_default().push(peer);
+        if let Some(kernel) = boot(peer) {
+            machines.entry(kernel).or_default().push(peer);
+        }
+    }
+    let on_hosts = hosts.values().flat_map(|named| {
+        let mut seen = HashSet::new();
+        // What holds of one rank of a host holds of all.
+        named.iter().filter(move |own| seen.insert(boot(own))).map(|own| {
+            let near = named.iter().filter(|p| !on_others(own, p));
+            near.map(|p| cores(p)).collect::<Option<Vec<_>>>()
+        })
+    });
+    let on_machines = machines.values().map(|near| {
+        let sets = near.iter().map(|p| cores(p)).collect::<Option<Vec<_>>>()?;
+        sets.iter().map(Cores::without_quota).collect()
+    });
+    let crowds = on_hosts.chain(on_machines).flatten().filter(|sets| affinity::outnumber(sets));
     crowds.map(|sets| sets.len() as f64 / affinity::at_once(&sets).max(1) as f64).fold(1.0, f64::max)
 }
 
@@ -203,6 +218,11 @@ pub(super) fn on_this_machine(peers: &[PeerInfo], rank: usize) -> usize {
 /// The number of the boot of a rank's kernel, if it has told.
 fn boot(of: &PeerInfo) -> Option<&[u8]> {
     of.payload.get(BOOT..SETTINGS).filter(|boot| boot.iter().any(|byte| *byte != 0))
+}
+
+/// Whether both ranks are known to run on different kernels.
+fn on_others(one: &PeerInfo, other: &PeerInfo) -> bool {
+    boot(one).zip(boot(other)).is_some_and(|(one, other)| one != other)
 }
 
 /// Whether both ranks are known to run on one kernel, be it in different containers.

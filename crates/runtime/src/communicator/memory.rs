@@ -64,12 +64,12 @@ impl Communicator {
         if self.memory.is_suspended() {
             return Err(Error::usage("MemManager: Already suspended"));
         }
-        let (comm, core) = (self.clone(), self.core()?.clone());
+        let (comm, core, meeting) = (self.clone(), self.core()?.clone(), self.next_barrier()?);
         let run = move || {
             comm.memory.suspended.store(true, Ordering::Release);
             core.drain(None);
             // Afterwards no rank has an operation under way, and none will begin.
-            let done = comm.meet().and_then(|()| {
+            let done = comm.meet(&meeting).and_then(|()| {
                 comm.memory.released.store(releasable(&core), Ordering::Release);
                 release(&core)
             });
@@ -91,9 +91,9 @@ impl Communicator {
         if !self.memory.is_suspended() {
             return Err(Error::usage("MemManager: Not in suspended state"));
         }
-        let comm = self.clone();
+        let (comm, meeting) = (self.clone(), self.next_barrier()?);
         let run = move || {
-            comm.meet()?;
+            comm.meet(&meeting)?;
             comm.memory.suspended.store(false, Ordering::Release);
             Ok(())
         };

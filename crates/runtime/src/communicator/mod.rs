@@ -251,6 +251,12 @@ impl Communicator {
         }
     }
 
+    /// The error of the first call of this rank that failed after it was enqueued, which nobody takes away by asking for it: errors of a
+    /// stream go to who waits for it first.
+    pub fn failed_call(&self) -> Option<Error> {
+        self.core.get().and_then(|core| core.failed_call())
+    }
+
     /// Its initialisation will not take place, or not come to an end, because of `error`; nothing of one that is ready.
     fn stillborn(&self, error: &Error) {
         if self.core.get().is_none() {

@@ -12,7 +12,6 @@ use oxccl_sys::Belfry;
 use oxccl_sys::sync::{AtomicU64, Ordering};
 use oxccl_types::{Error, Result, ResultCode};
 
-use super::child::Kind;
 use super::core::Core;
 use super::flat::{Flat, Piece};
 use super::hub::{CONTEXTS, SIGNALS};
@@ -128,7 +127,7 @@ struct Order {
     passed: Condvar,
 }
 
-/// A place in the order; given up when dropped.
+/// A place in the order, which is the number of the registration on all ranks; given up when dropped, and never taken again.
 struct Turn(Arc<Core>, u64);
 
 impl Turn {
@@ -164,7 +163,6 @@ type Counters = Box<[AtomicU64; CONTEXTS * SIGNALS]>;
 #[derive(Default)]
 pub(crate) struct Windows {
     order: Order,
-    registrations: AtomicU64,
     /// The windows that are registered now, by number: where puts from elsewhere go.
     table: Mutex<HashMap<u64, (Arc<Flat>, u64)>>,
     /// By rank: signals that came over a connection.
@@ -187,7 +185,7 @@ impl Windows {
     pub(crate) fn expect(&self, rank: usize, word: usize, count: u64) -> u64 {
         let mut awaited = locked(&self.awaited);
         let total = awaited.entry((rank, word)).or_default();
-        *total += count;
+        *total = total.saturating_add(count);
         *total
     }
 
@@ -272,10 +270,11 @@ impl Core {
     pub(super) fn accept_puts(self: &Arc<Core>) {
         let weak = Arc::downgrade(self);
         let take = move |incoming: Incoming| {
+            let from = incoming.from as usize;
             if let Some(core) = weak.upgrade()
                 && let Err(e) = core.take_puts(incoming)
             {
-                core.puts_failed(&e);
+                core.puts_failed(from, &e);
             }
         };
         self.inbox.divert(PUTS, Box::new(take));
@@ -299,7 +298,7 @@ impl Core {
                     false
                 }
                 Err(e) => {
-                    core.puts_failed(&e);
+                    core.puts_failed(from, &e);
                     false
                 }
             }
@@ -309,11 +308,11 @@ impl Core {
         Ok(())
     }
 
-    /// A connection for puts to this rank cannot go on.
-    fn puts_failed(&self, error: &Error) {
+    /// The connection of `from` for puts to this rank cannot go on.
+    fn puts_failed(&self, from: usize, error: &Error) {
         if error.code == ResultCode::RemoteError {
             // Its end is perhaps that of its process, which says more.
-            self.suspect(error);
+            self.suspect(from, error);
         } else {
             self.spread(error);
             self.fail(error);
@@ -389,7 +388,7 @@ impl Communicator {
         let (comm, turn, user) = (self.clone(), Turn::take(&core), at.expose_provenance());
         let run = move || {
             turn.wait();
-            let window = comm.make_window(&core, user, bytes, flags);
+            let window = comm.make_window(&core, turn.1, user, bytes, flags);
             drop(turn);
             window.inspect_err(|e| log::warn(&e.text)).map(done)
         };
@@ -427,14 +426,14 @@ impl Communicator {
     fn make_window(
         self: &Arc<Self>,
         core: &Arc<Core>,
+        id: u64,
         user: usize,
         bytes: usize,
         flags: u32,
     ) -> Result<Option<Arc<Window>>> {
-        let id = core.windows.registrations.fetch_add(1, Ordering::Relaxed);
         let offered = offer(user, bytes);
         let said = offered.as_ref().map_or(Vec::new(), |o| o.encode());
-        let made = self.agree(Kind::Window, said, |all| {
+        let made = self.agree(&self.window_meeting(id), said, |all| {
             offered?;
             let offers = read_offers(core, all)?;
             if let Some(rank) = offers.iter().position(|o| *o == Offer::Foreign) {

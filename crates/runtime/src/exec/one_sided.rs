@@ -96,7 +96,16 @@ impl OneSidedCall {
         };
         match self {
             OneSidedCall::Signal { peer, signal } => check_peer(*peer, Some(*signal)),
-            OneSidedCall::Wait(list) => list.iter().try_for_each(|(peer, s, _)| check_peer(*peer, Some(*s))),
+            OneSidedCall::Wait(list) => {
+                list.iter().try_for_each(|(peer, s, _)| check_peer(*peer, Some(*s)))?;
+                if let Some((peer, ..)) = list.iter().find(|(.., count)| *count == 0) {
+                    return refuse(format!("invalid count 0 of signals of rank {peer}: it must be at least 1"));
+                }
+                match list.iter().try_fold(0_u64, |sum, (.., count)| sum.checked_add(*count)) {
+                    Some(_) => Ok(()),
+                    None => refuse("the counts of signals add up to more than 2^64 - 1".into()),
+                }
+            }
             OneSidedCall::Put { window, offset, from, bytes, peer, signal } => {
                 check_peer(*peer, *signal)?;
                 if !known(window) {

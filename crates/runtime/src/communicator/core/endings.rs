@@ -60,6 +60,37 @@ pub(crate) enum Gone {
     Revoked,
 }
 
+/// Errors of other ranks that were heard of, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Troubles(Vec<Trouble>);
+
+/// What was heard of a rank.
+struct Trouble {
+    rank: usize,
+    /// It is of the rank's own end, which concerns only who needs the rank; else the communicator has failed.
+    own: bool,
+    error: Error,
+}
+
+impl Troubles {
+    /// The first error of each kind of a rank stays.
+    fn note(&mut self, rank: usize, own: bool, error: Error) {
+        if !self.0.iter().any(|t| (t.rank, t.own) == (rank, own)) {
+            self.0.push(Trouble { rank, own, error });
+        }
+    }
+
+    /// The cause: what came first.
+    fn first(&self) -> Option<Error> {
+        self.0.first().map(|t| t.error.clone())
+    }
+
+    /// What keeps `participants` from going on without the other ranks.
+    fn among(&self, participants: &[usize]) -> Option<Error> {
+        self.0.iter().find(|t| !t.own || participants.contains(&t.rank)).map(|t| t.error.clone())
+    }
+}
+
 /// An operation that cannot go on now, as far as the reasons for giving it up depend on it.
 pub(crate) trait Blocked {
     /// The operation and whom it waits for, in words.
@@ -129,7 +160,7 @@ impl Core {
     fn departure(&self, rank: usize) -> Option<Departure> {
         let member = self.member_of[rank];
         let said = if member == usize::MAX { Presence::Here } else { self.hub.presence(member) };
-        let heard = || lock(&self.departures).iter().find(|d| d.rank == rank).cloned();
+        let heard = || lock(&self.departures).get(&rank).cloned();
         let how = match said {
             Presence::Here => return heard(),
             Presence::Left => Gone::Left,
@@ -222,7 +253,7 @@ impl Core {
         // What met a message of another call never goes on; else whoever made progress may let this end yet.
         if status & NEWS != 0
             && (quiet > grace || strange.is_some())
-            && let Some(e) = lock(&self.news).clone()
+            && let Some(e) = lock(&self.news).first()
         {
             return Err(e);
         }
@@ -412,7 +443,7 @@ impl Core {
         let needed = any.as_ref().and_then(|_| gone().find(|d| !d.may_have_left() && operation.needs(d.rank)));
         let gone = needed.or(any).or_else(left);
         self.check()?;
-        if let Some(e) = lock(&self.news).clone() {
+        if let Some(e) = lock(&self.news).first() {
             return Err(e);
         }
         if let Some(d) = gone {
@@ -440,10 +471,16 @@ impl Core {
         Err(self.cause_or(|| self.departed(&gone, &format!("before a {} of rank {}", doing(), self.rank))))
     }
 
-    /// Something broke that a peer's end may explain; it is the cause if nothing better is heard soon.
-    pub(in crate::communicator) fn suspect(&self, error: &Error) {
-        lock(&self.news).get_or_insert(error.clone());
+    /// Something broke that the end of `rank` may explain; it is the cause if nothing better is heard soon.
+    pub(in crate::communicator) fn suspect(&self, rank: usize, error: &Error) {
+        lock(&self.news).note(rank, true, error.clone());
         self.trouble(NEWS);
+    }
+
+    /// Why a call of this rank failed: the first one that did. Ends of other ranks are none while no call here needs them, and no call
+    /// that a revocation ends.
+    pub(in crate::communicator) fn failed_call(&self) -> Option<Error> {
+        self.failure.get().cloned()
     }
 
     /// What ended the communicator here.
@@ -473,13 +510,13 @@ impl Core {
         self.missing(participants)
     }
 
-    /// Whether a failure stands in the way of making a communicator of `participants` out of this one: a death of
+    /// Whether a failure stands in the way of making a communicator of `participants` out of this one: an end of
     /// somebody else does not.
     pub(in crate::communicator) fn failure_among(&self, participants: &[usize]) -> Option<Error> {
         if self.is_revoked() {
             return None;
         }
-        self.ended().or_else(|| lock(&self.news).clone()).or_else(|| self.missing(participants).err())
+        self.ended().or_else(|| lock(&self.news).among(participants)).or_else(|| self.missing(participants).err())
     }
 
     /// The sticky error: what ended the communicator, or a rank that is gone for good while others may need it.
@@ -487,7 +524,7 @@ impl Core {
         if self.is_revoked() {
             return None;
         }
-        if let Some(e) = self.ended().or_else(|| lock(&self.news).clone()) {
+        if let Some(e) = self.ended().or_else(|| lock(&self.news).first()) {
             return Some(e);
         }
         let others = (0..self.ranks).filter(|r| *r != self.rank);
@@ -512,10 +549,9 @@ impl Core {
         self.trouble(DEPARTED);
         let mut departures = lock(&self.departures);
         // The first news stays, unless it was a guess.
-        departures.retain(|d| d.how != Gone::Silent || !ranks.contains(&d.rank));
         for rank in ranks {
-            if !departures.iter().any(|d| d.rank == *rank) {
-                departures.push(Departure { rank: *rank, how, text: text.to_string() });
+            if departures.get(rank).is_none_or(|d| d.how == Gone::Silent) {
+                departures.insert(*rank, Departure { rank: *rank, how, text: text.to_string() });
             }
         }
         drop(departures);
@@ -563,8 +599,12 @@ impl Core {
                 self.bell().ring();
                 self.answer(rank, seq, signature);
             }
-            News::Error { code, text, .. } => {
-                lock(&self.news).get_or_insert(Error::new(code, text));
+            News::Ended { rank, text } => {
+                lock(&self.news).note(rank, true, Error::remote(text));
+                self.trouble(NEWS);
+            }
+            News::Error { rank, code, text } => {
+                lock(&self.news).note(rank, false, Error::new(code, text));
                 self.trouble(NEWS);
             }
         }

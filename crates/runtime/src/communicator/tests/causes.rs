@@ -8,6 +8,7 @@ use oxccl_types::Error;
 use super::super::core::{Blocked, Core};
 use super::super::window::PUTS;
 use super::*;
+use crate::bootstrap::News;
 use crate::service::{self, Route};
 
 const GRACE: Duration = Duration::from_secs(2);
@@ -118,6 +119,27 @@ fn who_closes_its_connection_for_puts_without_a_word_is_not_waited_for() {
             assert!(found.contains("rank 0") && found.contains("it closed its connection"), "{found}");
             // It may have left in good order, of which the news is on its way.
             assert!(peer.failure().is_none());
+        },
+    );
+}
+
+/// A rank that is excluded is no obstacle with what its own end did, but with what it said of the communicator.
+#[test]
+fn the_end_of_an_excluded_rank_does_not_keep_others_from_going_on() {
+    world(
+        2,
+        |_| (),
+        |comm| {
+            let core = comm.core().unwrap();
+            if comm.rank == 0 {
+                core.suspect(1, &Error::remote("its connection for puts broke"));
+                core.on_news(News::Ended { rank: 1, text: "aborted".into() });
+                assert!(core.failure_among(&[0]).is_none());
+                assert!(core.failure_among(&[0, 1]).expect("it takes part").text.contains("for puts"));
+                core.on_news(News::Error { rank: 1, code: ResultCode::InvalidUsage, text: "mismatch".into() });
+                assert_eq!(core.failure_among(&[0]).expect("the communicator failed").text, "mismatch");
+            }
+            comm.abort().unwrap();
         },
     );
 }

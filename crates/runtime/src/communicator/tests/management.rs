@@ -164,13 +164,51 @@ fn meetings_that_begin_behind_an_abort_end() {
         2,
         |_| (),
         |comm| {
+            let meeting = comm.next_barrier().unwrap();
             comm.abort().unwrap();
             let begin = Instant::now();
-            let error = comm.meet().expect_err("aborted");
+            let error = comm.meet(&meeting).expect_err("aborted");
             let took = begin.elapsed();
             assert!(took < SOON && error.text.contains("aborted on this rank"), "{took:?} {error:?}");
         },
     );
+}
+
+/// What one rank gives up before it begins the others have counted.
+#[test]
+fn a_call_that_did_not_run_on_one_rank_leaves_the_next_one_whole() {
+    type Call = fn(&Arc<Communicator>) -> Result<()>;
+    let calls: [Call; 3] = [
+        |comm| comm.split(Some(0), 0, None, Box::new(|_| ())),
+        |comm| comm.suspend(),
+        |comm| comm.register_window(std::ptr::without_provenance_mut(4096), 8, 0, Box::new(|_| ())),
+    ];
+    for call in calls {
+        world(
+            2,
+            |_| (),
+            |comm| {
+                if comm.rank() == 0 {
+                    let core = comm.core().unwrap();
+                    std::thread::scope(|s| {
+                        let alone = s.spawn(|| call(&comm));
+                        assert!(soon(|| {
+                            core.children.halt();
+                            alone.is_finished()
+                        }));
+                        alone.join().unwrap().expect_err("the other one did not come");
+                    });
+                } else {
+                    group::start();
+                    call(&comm).unwrap();
+                    group::fail(&Error::argument("another call of the group was wrong"));
+                    group::end().expect_err("the group was discarded");
+                }
+                call(&comm).expect("both come");
+                comm.abort().unwrap();
+            },
+        );
+    }
 }
 
 /// The news of its process' end come by another way than what it said of itself before.
