@@ -522,7 +522,7 @@ pub(super) fn piece_bytes(core: &Core, collective: Collective, min_slots: u32) -
     }
 }
 
-/// [`piece_bytes`] where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
+/// Bytes of a piece of a message program where each of `ranks` ranks is alone on its host, of slots of `slot` bytes.
 #[must_use]
 pub fn lone_piece_bytes(slot: usize, ranks: usize, collective: Collective) -> usize {
     let one_way = ranks == 2 && matches!(collective, Collective::Broadcast | Collective::Reduce);
@@ -562,7 +562,7 @@ fn scattered_piece_bytes(slot: usize, ranks: usize) -> usize {
     slot.max(times * (STREAM_SLOTS * slot).min(STREAM_PIECE))
 }
 
-/// [`piece_bytes`] where some ranks share memory and others do not, for an algorithm that needs `min_slots` slots: a connection within a
+/// The same where some ranks share memory and others do not, for an algorithm that needs `min_slots` slots: a connection within a
 /// host holds so many pieces, each in several slots, and two at least. Its ranks and the network wait for each other once a piece.
 #[must_use]
 pub fn mixed_piece_bytes(slot: usize, min_slots: u32) -> usize {
