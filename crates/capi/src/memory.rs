@@ -42,10 +42,14 @@ pub(crate) fn check_size(bytes: usize) -> Result<(), Error> {
     if bytes < LARGE || bytes <= *MOST.get_or_init(memory_of_the_machine) {
         return Ok(());
     }
+    // The group's limit may have been raised.
+    let most = memory_of_the_machine();
+    if bytes <= most {
+        return Ok(());
+    }
     Err(Error::system(format!(
         "cannot allocate {bytes} bytes of device memory: this machine, or the control group of the process, has no more than \
-         {} in all; ask for less, or raise the group's limit (memory.max)",
-        memory_of_the_machine()
+         {most} in all; ask for less, or raise the group's limit (memory.max)",
     )))
 }
 

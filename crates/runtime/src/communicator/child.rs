@@ -405,9 +405,10 @@ impl Communicator {
     pub fn split(self: &Arc<Self>, color: Option<i32>, key: i32, config: Option<CommConfig>, done: Done) -> Result<()> {
         let all: Vec<usize> = (0..self.ranks).collect();
         self.check_parent(&all)?;
+        let settings = self.child_settings(config)?;
         let part = color.map(|color| Part { color, key });
         let tag = self.core()?.children.tag(Kind::Split, &all);
-        self.make_child(all, How::Split(tag, part), config, "ncclCommSplit", done)
+        self.make_child(all, How::Split(tag, part), settings, "ncclCommSplit", done)
     }
 
     /// A communicator of all ranks but `exclude`, in the same order. Only those that remain call it, all with the same
@@ -438,8 +439,9 @@ impl Communicator {
             self.jobs.forgive();
         }
         self.check_parent(&remain)?;
+        let settings = self.child_settings(config)?;
         let tag = self.core()?.children.tag(Kind::Shrink, &remain);
-        self.make_child(remain, How::Shrink(tag), config, "ncclCommShrink", done)
+        self.make_child(remain, How::Shrink(tag), settings, "ncclCommShrink", done)
     }
 
     /// An id with which new ranks join when this communicator grows; to be called by one rank, once per growth.
@@ -499,8 +501,9 @@ impl Communicator {
         }
         let all: Vec<usize> = (0..self.ranks).collect();
         self.check_parent(&all)?;
+        let settings = self.child_settings(config)?;
         let held = self.take_grow_id(id.as_ref())?;
-        self.make_child(all, How::Grow(ranks, held), config, "ncclCommGrow", done)
+        self.make_child(all, How::Grow(ranks, held), settings, "ncclCommGrow", done)
     }
 
     /// The id that was made here; `given`: what the caller takes for it.
@@ -604,16 +607,20 @@ impl Communicator {
         }
     }
 
+    /// What a child is made with, looked at before its meeting is counted: who is refused may call again.
+    fn child_settings(&self, config: Option<CommConfig>) -> Result<CommConfig> {
+        let settings = config.unwrap_or_else(|| self.settings.clone()).resolved(self.ranks);
+        init::check_network(settings.net_name.as_deref()).map(|()| settings)
+    }
+
     fn make_child(
         self: &Arc<Self>,
         participants: Vec<usize>,
         how: How,
-        config: Option<CommConfig>,
+        settings: CommConfig,
         api: &'static str,
         done: Done,
     ) -> Result<()> {
-        let settings = config.unwrap_or_else(|| self.settings.clone()).resolved(self.ranks);
-        init::check_network(settings.net_name.as_deref())?;
         let halt = Arc::new(AtomicBool::new(false));
         let child = Child {
             parent: self.clone(),

@@ -342,6 +342,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Whether it captures, and not by having waited for one that does.
+    pub(super) fn began_capture(&self) -> bool {
+        self.0.capture.get().is_some_and(|(_, lane)| lane == 0)
+    }
+
     /// Ends the capture of a stream that is going away.
     pub(super) fn abandon_capture(&self) {
         if let Some((shared, lane)) = self.0.capture.get() {

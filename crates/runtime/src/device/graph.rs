@@ -326,6 +326,12 @@ impl Graph {
     }
 }
 
+/// Whether values of the program go with it, or with one of its child graphs.
+pub(super) fn keeps(state: &State) -> bool {
+    let child = |node: &Node| matches!(&node.work, Work::Child(child) if keeps(&child.lock()));
+    !state.keep.is_empty() || state.nodes.values().any(child)
+}
+
 pub(super) fn set_work(state: &mut State, node: NodeId, work: Work, tag: Tag) -> Result<()> {
     let found = state.nodes.get_mut(&node).filter(|n| n.work.alike(&work));
     let Some(found) = found else {

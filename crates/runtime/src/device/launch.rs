@@ -332,7 +332,10 @@ pub struct Executable {
 impl Graph {
     /// Makes it launchable. Later changes of the graph do not reach it. `InvalidArgument` when nodes wait in a circle.
     pub fn instantiate(&self) -> Result<Executable> {
-        let state = with_own_children(self.state());
+        let state = self.state();
+        // A graph in itself has no end of children.
+        plan(&state)?;
+        let state = with_own_children(state);
         let plan = plan(&state)?;
         let state = Arc::new(state);
         Ok(Executable { state, plan, disabled: BTreeSet::new(), streams: Vec::new(), before: None })
@@ -432,22 +435,18 @@ impl Executable {
                 lane.record(&end).and_then(|()| stream.wait(&end))
             })?,
         }
-        if self.plan.retains || self.keeps() || played.is_err() {
+        let keeps = graph::keeps(&self.state);
+        if self.plan.retains || keeps || played.is_err() {
             // Streams, memory and kept values live until the work is done, even when this value does not.
             let kept = (self.streams.clone(), self.state.clone());
             let drops = Box::new(move || drop(kept));
             // What goes with a value that the program gave is the program's function.
-            if self.keeps() { stream.launch_host(drops) } else { stream.call_own(drops) }?;
+            if keeps { stream.launch_host(drops) } else { stream.call_own(drops) }?;
         }
         let end = Event::new();
         stream.record(&end)?;
         self.before = Some(end);
         played
-    }
-
-    /// Whether values of the program go with the graph, or may come to do: a child takes them as long as it lives.
-    fn keeps(&self) -> bool {
-        !self.state.keep.is_empty() || self.state.nodes.values().any(|node| matches!(node.work, Work::Child(_)))
     }
 
     /// That all calls may still be made.
@@ -652,6 +651,16 @@ mod tests {
         exec.launch(&stream).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(calls.load(oxccl_sys::sync::Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_graph_in_itself_is_refused() {
+        let graph = Graph::new();
+        graph.add(Work::Child(graph.clone()), [0; 2], &[]).unwrap();
+        let error = graph.instantiate().err().expect("it has no end");
+        assert!(error.text.contains("in themselves"), "{}", error.text);
+        // It holds itself.
+        graph.set_work(graph.nodes()[0], Work::Child(Graph::new()), [0; 2]).unwrap();
     }
 
     #[test]

@@ -154,8 +154,8 @@ static ANY_LEFT: AtomicBool = AtomicBool::new(false);
 impl Drop for PerThread {
     fn drop(&mut self) {
         let streams = self.0.take();
-        // Nobody else has a handle by which they could end a capture.
-        streams.iter().for_each(Stream::abandon_capture);
+        // Nobody else has a handle by which they could end a capture that began on them.
+        streams.iter().filter(|s| s.began_capture()).for_each(Stream::abandon_capture);
         leave(streams);
     }
 }

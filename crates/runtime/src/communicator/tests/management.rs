@@ -184,11 +184,13 @@ fn a_call_that_did_not_run_on_one_rank_leaves_the_next_one_whole() {
         |comm| comm.register_window(std::ptr::without_provenance_mut(4096), 8, 0, Box::new(|_| ())),
     ];
     for call in calls {
+        // To halt what waits ends the calls that have come in, too. Rank 1 waits for rank 0: rank 0 would be halted amid a message.
+        let halted = AtomicBool::new(false);
         world(
             2,
             |_| (),
             |comm| {
-                if comm.rank() == 0 {
+                if comm.rank() == 1 {
                     let core = comm.core().unwrap();
                     std::thread::scope(|s| {
                         let alone = s.spawn(|| call(&comm));
@@ -198,13 +200,17 @@ fn a_call_that_did_not_run_on_one_rank_leaves_the_next_one_whole() {
                         }));
                         alone.join().unwrap().expect_err("the other one did not come");
                     });
+                    halted.store(true, Ordering::Release);
                 } else {
                     group::start();
                     call(&comm).unwrap();
                     group::fail(&Error::argument("another call of the group was wrong"));
                     group::end().expect_err("the group was discarded");
+                    assert!(soon(|| halted.load(Ordering::Acquire)));
                 }
                 call(&comm).expect("both come");
+                // Nobody ends what the other one has still to hear of.
+                comm.meet(&comm.next_barrier().unwrap()).unwrap();
                 comm.abort().unwrap();
             },
         );
