@@ -333,11 +333,9 @@ impl Graph {
     /// Makes it launchable. Later changes of the graph do not reach it. `InvalidArgument` when nodes wait in a circle.
     pub fn instantiate(&self) -> Result<Executable> {
         let state = self.state();
-        // A graph in itself has no end of children.
-        plan(&state)?;
-        let state = with_own_children(state);
+        // First: a graph in itself has no end of children.
         let plan = plan(&state)?;
-        let state = Arc::new(state);
+        let state = Arc::new(with_own_children(state));
         Ok(Executable { state, plan, disabled: BTreeSet::new(), streams: Vec::new(), before: None })
     }
 }
